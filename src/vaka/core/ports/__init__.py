@@ -1,0 +1,1 @@
+"""The sockets the kernel offers: small protocols, each with a written contract."""

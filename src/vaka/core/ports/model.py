@@ -1,0 +1,99 @@
+"""The socket for models."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from vaka.core.types.ids import JSON, Path
+from vaka.core.types.message import Message
+from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.core.types.usage import Usage
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a model sees for one call."""
+
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    options: dict[str, Any] = {}
+    """Sampling and the like, in the words of the models guide."""
+    agent: str = ""
+    path: Path = ()
+    number: int = 1
+    """Which model call of this agent this is, on the live branch of the session."""
+
+
+class TextChunk(msgspec.Struct, frozen=True):
+    """Some words of the answer."""
+
+    text: str
+
+
+class ReasoningChunk(msgspec.Struct, frozen=True):
+    """Some reasoning; ``signature`` and ``opaque`` end a block and are kept word for word."""
+
+    text: str = ""
+    signature: str = ""
+    opaque: JSON = None
+
+
+class CallChunk(msgspec.Struct, frozen=True):
+    """Some of a tool call; pieces of one call share an ``index``, ``arguments`` is JSON text in pieces."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+    id: str = ""
+
+
+class UsageChunk(msgspec.Struct, frozen=True):
+    """What the call costs so far; the last one counts."""
+
+    usage: Usage
+    model: str = ""
+
+
+class RetryChunk(msgspec.Struct, frozen=True):
+    """What came so far does not count: a wrapper asks again. Says what failed."""
+
+    code: str
+    message: str
+    model: str = ""
+
+
+class StopChunk(msgspec.Struct, frozen=True):
+    """The answer is whole. ``reason``: ``end``, ``calls``, ``length``, ``refusal`` or the provider's own word."""
+
+    reason: str = "end"
+
+
+Chunk: TypeAlias = TextChunk | ReasoningChunk | CallChunk | UsageChunk | RetryChunk | StopChunk
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Something that answers prompts.
+
+    ``stream`` yields the answer in pieces and ends with exactly one ``StopChunk``; a stream without it was cut and
+    counts as failed. It raises ``ModelError`` and nothing else, and stops its work when it is closed.
+    """
+
+    @property
+    def name(self) -> str:
+        """What this model is called in logs."""
+        ...
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer ``prompt``."""
+        ...
+
+
+class Embedder(Protocol):
+    """Something that turns texts into vectors of one length."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector for each text, in order."""
+        ...

@@ -1,0 +1,62 @@
+"""The socket for tools."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from vaka.core.types.content import Part
+from vaka.core.types.ids import JSON, CallId, Path, SessionId, TurnId
+from vaka.core.types.message import ToolResult
+from vaka.core.types.tool import Arguments, Problem, ToolSpec
+
+
+class ToolContext(Protocol):
+    """What a running tool may reach; its only door to the world."""
+
+    session: SessionId
+    turn: TurnId
+    path: Path
+    call: CallId
+    key: str
+    """Stable over every attempt of this call: what an ``idempotent`` tool hands on."""
+    attempt: int
+    """1, and one more each time the call runs again after a crash."""
+    values: dict[str, Any]
+    """What middleware and tools of this run share; gone after it."""
+
+    @property
+    def stopping(self) -> bool:
+        """True once the turn is being stopped; a tool in a thread should look and leave."""
+        ...
+
+    def emit(self, text: str) -> None:
+        """Show a piece of output to whoever is watching. Safe to call from a thread."""
+        ...
+
+    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
+        """Ask a person and return the answer, ``None`` when nobody answers in time.
+
+        Only ``resume`` and ``read`` tools should ask: the turn may be suspended here and the tool run again later.
+        """
+        ...
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Something a model can call.
+
+    ``parse`` reads what the model wrote; it never raises. ``call`` does the work; whatever it raises becomes a failed
+    result the model reads. It is cancelled when the turn is stopped and should then leave at once.
+    """
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as models, rules and people see it; the same value every time."""
+        ...
+
+    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+        """Return the arguments ``raw`` stands for, or what is wrong with them."""
+        ...
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> "ToolResult | Part | Sequence[Part] | JSON":
+        """Do it. A string is shown to the model as it is, other data as JSON."""
+        ...

@@ -1,0 +1,1 @@
+"""The log of a session: append, follow, fold, fork and rewind."""

@@ -1,0 +1,34 @@
+"""The chain that makes tampering show: each event names the hash of the one before."""
+
+import hashlib
+
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.event import Event, decode
+from vaka.core.types.ids import SessionId
+
+
+def hash_of(stored: bytes) -> str:
+    """Return the hash an event's successor names as ``prev``."""
+    return hashlib.sha256(stored).hexdigest()
+
+
+class Chain:
+    """Checks stored events one after the other, from ``seq`` on, whose event has the hash ``prev``."""
+
+    def __init__(self, session: SessionId, seq: int = 0, prev: str = "") -> None:
+        self.session, self.seq, self.prev = session, seq, prev
+
+    def take(self, seq: int, stored: bytes) -> Event:
+        """Return the next event, or raise ``Corrupt`` if it is not the one that was written there."""
+        event = decode(stored)
+        if not seq == event.seq == self.seq + 1:
+            raise Corrupt(f"session {self.session!r}: expected event {self.seq + 1}, found {event.seq} at {seq}")
+        if event.prev != self.prev:
+            raise Corrupt(f"session {self.session!r}: event {seq} does not follow from event {self.seq}: bytes changed")
+        self.seq, self.prev = seq, hash_of(stored)
+        return event
+
+    def end(self, head: int, hash: str) -> None:
+        """Check that the chain ends where the index says the log ends."""
+        if self.seq != head or (head and self.prev != hash):
+            raise Corrupt(f"session {self.session!r}: the log ends at {self.seq}, its index says {head}: bytes changed")

@@ -1,0 +1,135 @@
+"""What the index rows of a store say, as a pure function of the events."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from vaka.core.ports.store import Pending, SessionInfo
+from vaka.core.types.content import Content, text_of
+from vaka.core.types.control import (
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    InputAdded,
+    QuestionAnswered,
+    QuestionAsked,
+    SessionClosed,
+    SessionForked,
+    SessionOpened,
+    SessionReverted,
+)
+from vaka.core.types.event import Event
+from vaka.core.types.ids import DecisionId, Digest, SessionId
+from vaka.core.types.message import ToolResult
+from vaka.core.types.progress import (
+    StepStarted,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnInterrupted,
+    TurnStarted,
+)
+
+TITLE = 80
+_ENDS = (TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted)
+
+
+def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
+    """Return the row of a session after ``events`` (sealed, at least one) were appended to its log."""
+    row = _Row(info)
+    for event in events:
+        row.take(event)
+    last = events[-1]
+    return SessionInfo(
+        id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
+        turn=row.turn, inputs=max(row.inputs, 0), pending=max(row.pending, 0), closed=row.closed,
+        created=info.created or events[0].ts, updated=last.ts, origin=row.origin, live=info.live,
+    )  # fmt: skip
+
+
+class _Row:
+    """The changing part of a row."""
+
+    def __init__(self, info: SessionInfo) -> None:
+        self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
+        self.inputs, self.pending, self.closed = info.inputs, info.pending, info.closed
+
+    def take(self, event: Event) -> None:
+        match event.data:
+            case InputAdded(content=content):
+                self.inputs += 1
+                self.closed = False
+                self.title = self.title or " ".join(text_of(content).split())[:TITLE]
+            case TurnStarted(agent=agent, inputs=inputs):
+                self.turn, self.agent, self.inputs = event.turn, agent, self.inputs - len(inputs)
+            case StepStarted(inputs=inputs):
+                self.inputs -= len(inputs)
+            case TurnCompleted() | TurnFailed() | TurnCancelled() | TurnInterrupted():
+                self.turn, self.pending = "", 0
+            case ApprovalRequested() | QuestionAsked():
+                self.pending += 1
+            case ApprovalResolved() | ApprovalExpired() | QuestionAnswered():
+                self.pending -= 1
+            case _:
+                self._lifecycle(event)
+
+    def _lifecycle(self, event: Event) -> None:
+        match event.data:
+            case SessionOpened(agent=agent):
+                self.agent = agent
+            case SessionForked(origin=origin):
+                self.origin = origin
+            case SessionReverted():
+                self.turn, self.inputs, self.pending = "", 0, 0
+            case SessionClosed():
+                self.closed = True
+            case _:
+                return
+
+
+def asked(session: SessionId, events: Iterable[Event]) -> Iterator[Pending]:
+    """Yield a row for each decision these events ask for."""
+    for event in events:
+        if isinstance(event.data, ApprovalRequested):
+            yield Pending(id=event.data.approval, session=session, seq=event.seq, event=event)
+        elif isinstance(event.data, QuestionAsked):
+            yield Pending(id=event.data.question, session=session, seq=event.seq, event=event)
+
+
+def settled(events: Iterable[Event]) -> "tuple[list[DecisionId], bool]":
+    """Return the decisions these events settle, and whether they settle all that were open before."""
+    done: list[DecisionId] = []
+    everything = False
+    for event in events:
+        data = event.data
+        if isinstance(data, ApprovalResolved | ApprovalExpired):
+            done.append(data.approval)
+        elif isinstance(data, QuestionAnswered):
+            done.append(data.question)
+        elif isinstance(data, (*_ENDS, SessionReverted)):
+            everything = True
+    return done, everything
+
+
+def blobs_of(event: Event) -> Iterator[Digest]:
+    """Yield the blobs an event names."""
+    data = event.data
+    if isinstance(data, StepStarted):
+        yield from (digest for digest in (data.system, data.tools) if digest)
+        return
+    result: ToolResult | None = getattr(data, "result", None)
+    content: Content = (result.content if result else getattr(data, "content", None)) or ()
+    for part in content:
+        digest = getattr(part, "blob", None)
+        if digest:
+            yield digest
+
+
+def rebuild(session: SessionId, events: Sequence[Event]) -> SessionInfo:
+    """Return the row of a whole log."""
+    return advance(SessionInfo(id=session), events) if events else SessionInfo(id=session)
+
+
+def replace(info: SessionInfo, **changes: object) -> SessionInfo:
+    """Return ``info`` with some fields changed."""
+    return msgspec.structs.replace(info, **changes)

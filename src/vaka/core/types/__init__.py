@@ -1,0 +1,1 @@
+"""The words vaka speaks in: immutable values, no I/O."""

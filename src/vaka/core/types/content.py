@@ -1,0 +1,92 @@
+"""What messages are made of."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from vaka.core.types.ids import JSON, CallId, Digest
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """A piece of a message."""
+
+
+class Text(_Part, tag="text"):
+    """Words."""
+
+    text: str
+
+
+class _Media(_Part):
+    """Bytes of some kind: exactly one of ``data`` (base64), ``url`` or ``blob`` is set."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    blob: Digest | None = None
+
+
+class Image(_Media, tag="image"):
+    """A picture."""
+
+
+class Audio(_Media, tag="audio"):
+    """Sound."""
+
+
+class Document(_Media, tag="document"):
+    """A file, such as a PDF."""
+
+    name: str = ""
+
+
+class Stored(_Part, tag="stored"):
+    """A text too large for an event: its bytes are the blob ``blob``, ``preview`` is how it begins."""
+
+    blob: Digest
+    size: int
+    preview: str = ""
+    media_type: str = "text/plain"
+
+
+class Reasoning(_Part, tag="reasoning"):
+    """What a model thought aloud; ``opaque`` is the provider's own block, kept word for word to be sent back."""
+
+    text: str = ""
+    signature: str = ""
+    opaque: JSON = None
+
+
+class CallRef(_Part, tag="call"):
+    """The place of a tool call between the other parts of an answer; the call itself is in ``tool.called``."""
+
+    id: CallId
+
+
+Part: TypeAlias = Text | Image | Audio | Document | Stored | Reasoning | CallRef
+Content: TypeAlias = tuple[Part, ...]
+
+
+def clean(text: str) -> str:
+    """Return ``text`` with what UTF-8 cannot carry (lone surrogates) replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def text_of(content: Content) -> str:
+    """Return the words of ``content``, without reasoning."""
+    return "".join(
+        part.text if isinstance(part, Text) else part.preview for part in content if isinstance(part, Text | Stored)
+    )
+
+
+def as_content(value: "str | Part | Content | list[Part]") -> Content:
+    """Return ``value`` as content: a string becomes one text."""
+    if isinstance(value, str):
+        return (Text(text=clean(value)),)
+    if isinstance(value, msgspec.Struct):
+        return (value,)
+    return tuple(value)

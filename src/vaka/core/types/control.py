@@ -1,0 +1,171 @@
+"""What someone must decide, or has decided."""
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from vaka.core.types.content import Content
+from vaka.core.types.event import Control
+from vaka.core.types.ids import JSON, CallId, DecisionId, Digest
+from vaka.core.types.message import ToolCall
+
+Conflict: TypeAlias = Literal["queue", "steer", "interrupt"]
+"""What an input does to the turn that is running: wait for its end, join it, or stop it."""
+
+
+class InputAdded(Control, tag="input.added"):
+    """Someone said something to the session. ``key`` is unique in it: the same key again is the same input."""
+
+    key: str
+    content: Content
+    policy: Conflict = "queue"
+    source: str = ""
+
+
+class InterruptRequested(Control, tag="interrupt.requested"):
+    """Someone wants the running turn to stop."""
+
+    key: str
+    note: str = ""
+    by: str = ""
+
+
+class ApprovalRequested(Control, tag="approval.requested"):
+    """A call waits for a person. The answer counts for exactly this call, tool, rule and time."""
+
+    approval: DecisionId
+    call: ToolCall
+    digest: Digest
+    spec: Digest
+    reason: str = ""
+    rule: str = ""
+    layer: str = ""
+    message: str = ""
+    expires: str = ""
+
+
+class ApprovalResolved(Control, tag="approval.resolved"):
+    """A person has decided. ``edit`` replaces the arguments; scope ``session`` also covers later calls of the tool."""
+
+    approval: DecisionId
+    decision: Literal["approve", "reject"]
+    message: str = ""
+    edit: dict[str, Any] | None = None
+    scope: Literal["once", "session"] = "once"
+    by: str = ""
+
+
+class ApprovalExpired(Control, tag="approval.expired"):
+    """Nobody decided in time; the call is denied."""
+
+    approval: DecisionId
+
+
+class QuestionAsked(Control, tag="question.asked"):
+    """The session wants to know something from a person."""
+
+    question: DecisionId
+    text: str
+    options: tuple[str, ...] = ()
+    call: CallId | None = None
+    expires: str = ""
+    kind: Literal["question", "outcome"] = "question"
+    """``outcome``: what became of a call whose return was lost."""
+
+
+class QuestionAnswered(Control, tag="question.answered"):
+    """A person has answered; ``None`` when nobody did in time."""
+
+    question: DecisionId
+    answer: JSON = None
+    by: str = ""
+
+
+class SessionOpened(Control, tag="session.opened"):
+    """The first event of a log."""
+
+    agent: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class SessionForked(Control, tag="session.forked"):
+    """This log began as a copy of another one, up to ``cursor``."""
+
+    origin: str
+    cursor: str
+
+
+class SessionReverted(Control, tag="session.reverted"):
+    """The conversation goes on from ``to``; what came after it stays in the log but not in the conversation."""
+
+    to: int
+    calls: int = 0
+    """Calls numbered so far: a call id is never used twice."""
+    reason: str = ""
+
+
+class SessionClosed(Control, tag="session.closed"):
+    """Nothing more is expected here."""
+
+    reason: str = ""
+
+
+class ContextCompacted(Control, tag="context.compacted"):
+    """From here on the model sees ``summary`` in place of what came before ``keep_from``."""
+
+    summary: str
+    keep_from: int
+    before: int = 0
+    after: int = 0
+
+
+class CheckpointSaved(Control, tag="checkpoint.saved"):
+    """This place has a name to come back to."""
+
+    label: str
+
+
+class Handoff(Control, tag="handoff"):
+    """Another agent takes the conversation over."""
+
+    source: str
+    target: str
+    reason: str = ""
+
+
+class StateChanged(Control, tag="state.changed"):
+    """A value the session keeps has changed."""
+
+    key: str
+    value: JSON = None
+
+
+class StreamReset(Control, tag="stream.reset", durable=False):
+    """The cursor was not one of this log: everything follows from the start."""
+
+    reason: str = ""
+
+
+class StreamEnd(Control, tag="stream.end", durable=False):
+    """Nothing more comes on this stream."""
+
+    reason: str = ""
+
+
+Offer: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
+
+
+class _Keys:
+    """The field of a body that is its key in the session: of several with one key, the first counts."""
+
+    fields: ClassVar[dict[type[Control], str]] = {
+        InputAdded: "key",
+        InterruptRequested: "key",
+        ApprovalResolved: "approval",
+        ApprovalExpired: "approval",
+        QuestionAnswered: "question",
+    }
+
+
+def key_of(body: object) -> str:
+    """Return the key an event has in its session, ``""`` when it has none."""
+    field = _Keys.fields.get(type(body))  # type: ignore[arg-type]  # looked up by whatever it is
+    return getattr(body, field) if field else ""

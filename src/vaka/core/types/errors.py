@@ -1,0 +1,189 @@
+"""Every error a caller can meet.
+
+::
+
+    VakaError
+    ├── InvalidInput           what was given makes no sense; nothing was done          exit 2
+    │   └── NotFound           no such session, approval, blob …
+    ├── ConfigError            a setting, a file or an installation is wrong            exit 3
+    ├── StoreError             the store could not do it
+    │   ├── ConflictError      another writer has taken the session over (old term)     exit 75
+    │   ├── HeadMoved          someone offered an event first: read it, then append
+    │   ├── Busy               the session has a live writer, or the store is locked    exit 75
+    │   ├── Unavailable        the store cannot be reached now; the outcome is unknown  exit 75
+    │   ├── Corrupt            stored bytes are not what was written
+    │   └── TooNew             the log holds events only a newer vaka may act on        exit 3
+    ├── LogError               an append that would break a rule of the log
+    ├── ModelError             the model gave no usable answer                          exit 6
+    │   ├── ModelUnavailable   try again later                                          exit 75
+    │   └── ModelRefused       trying again will not help
+    ├── TurnError              a turn ended without an answer; ``result`` has the part that exists
+    │   ├── Interrupted        a person stopped it                                      exit 130
+    │   ├── Cancelled          the caller withdrew
+    │   └── Suspended          it waits for a person; ``decisions`` names what for       exit 5
+    ├── MiddlewareError        a middleware failed or took too long
+    └── Closed                 the runtime, session or store was closed
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class VakaError(Exception):
+    """Anything vaka raises on purpose. ``code`` is stable and meant for programs."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+
+class InvalidInput(VakaError):
+    """What was given makes no sense; nothing was done."""
+
+    code = "invalid_input"
+    exit_code = 2
+
+
+class NotFound(InvalidInput):
+    """There is no such session, approval, question, blob or tool."""
+
+    code = "not_found"
+
+
+class ConfigError(VakaError):
+    """A setting, a file or an installation is wrong."""
+
+    code = "config"
+    exit_code = 3
+
+
+class StoreError(VakaError):
+    """The store could not do what was asked."""
+
+    code = "store"
+
+
+class ConflictError(StoreError):
+    """Another writer has taken the session over; this one must stop."""
+
+    code = "conflict"
+    exit_code = 75
+
+
+class HeadMoved(StoreError):
+    """Someone offered an event first: read it, fold it, append again."""
+
+    code = "head_moved"
+    exit_code = 75
+
+
+class Busy(StoreError):
+    """The session has a live writer, or the store is locked; try again."""
+
+    code = "busy"
+    exit_code = 75
+
+
+class Unavailable(StoreError):
+    """The store cannot be reached now; whether the last write happened is unknown."""
+
+    code = "unavailable"
+    exit_code = 75
+
+
+class Corrupt(StoreError):
+    """Stored bytes are not what was written."""
+
+    code = "corrupt"
+
+
+class TooNew(StoreError):
+    """The log holds events that only a newer vaka may act on."""
+
+    code = "too_new"
+    exit_code = 3
+
+
+class LogError(VakaError):
+    """An append that would break a rule of the log; nothing was written."""
+
+    code = "log"
+
+
+class ModelError(VakaError):
+    """The model gave no usable answer."""
+
+    code = "model"
+    exit_code = 6
+
+
+class ModelUnavailable(ModelError):
+    """The model cannot answer now; the same request may succeed later."""
+
+    code = "model_unavailable"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.status = status
+
+
+class ModelRefused(ModelError):
+    """The model will not answer this request, however often it is sent."""
+
+    code = "model_refused"
+
+
+class TurnError(VakaError):
+    """A turn ended without an answer."""
+
+    code = "turn"
+
+
+class Interrupted(TurnError):
+    """A person stopped the turn."""
+
+    code = "interrupted"
+    exit_code = 130
+
+
+class Cancelled(TurnError):
+    """The caller withdrew the turn."""
+
+    code = "cancelled"
+    exit_code = 130
+
+
+class Suspended(TurnError):
+    """The turn waits for a person; it goes on after the decisions named here were taken."""
+
+    code = "suspended"
+    exit_code = 5
+
+    def __init__(self, decisions: Sequence[str]) -> None:
+        super().__init__(f"waiting for a decision on {', '.join(decisions)}")
+        self.decisions = tuple(decisions)
+
+
+class MiddlewareError(VakaError):
+    """A middleware failed or took too long."""
+
+    code = "middleware"
+
+
+class Closed(VakaError):
+    """The runtime, session or store was closed."""
+
+    code = "closed"
+
+
+EXIT_CODES: dict[str, int] = {}
+"""Exit code of each error code, for a failure that is known only by what the log says of it."""
+
+
+def _collect(kind: type[VakaError]) -> None:
+    EXIT_CODES[kind.code] = kind.exit_code
+    for child in kind.__subclasses__():
+        _collect(child)
+
+
+_collect(VakaError)

@@ -1,0 +1,225 @@
+"""The envelope every event travels in, and the bytes it is stored as.
+
+What happened is a *body* (``progress``, ``control`` and ``monitor`` list them all); the base class of a body is its
+channel. An ``Event`` is a body with its place: who, when, where in which log. The bytes that were stored are what is
+hashed, sent and exported; nobody encodes an event twice.
+"""
+
+import hashlib
+from typing import Any, ClassVar, Literal, TypeAlias, dataclass_transform
+
+import msgspec
+
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.ids import Path, SessionId, TurnId
+
+Channel: TypeAlias = Literal["progress", "control", "monitor"]
+
+VERSION = 1
+"""The highest ``v`` this code may act on. Raised only for an event that older code must not ignore."""
+
+BODIES: "dict[str, type[Body]]" = {}
+"""Every body we know, by type."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _BodyMeta(msgspec.StructMeta):
+    """Turns ``class X(Progress, tag="x.happened", durable=False)`` into a frozen struct that knows its type."""
+
+    def __new__(  # noqa: D102  # a metaclass documents its class
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, tag: str = "", durable: bool = True
+    ) -> "_BodyMeta":
+        made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True)
+        made.type, made.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
+        if tag:
+            BODIES[tag] = made  # type: ignore[assignment]  # only subclasses of Body have this metaclass
+        return made
+
+
+class Body(msgspec.Struct, metaclass=_BodyMeta):
+    """What happened."""
+
+    type: ClassVar[str]
+    durable: ClassVar[bool]
+    channel: ClassVar[Channel] = "monitor"
+
+
+class Progress(Body):
+    """What a user watches."""
+
+    channel: ClassVar[Channel] = "progress"
+
+
+class Control(Body):
+    """What someone must decide, or has decided."""
+
+    channel: ClassVar[Channel] = "control"
+
+
+class Monitor(Body):
+    """What an operator watches."""
+
+    channel: ClassVar[Channel] = "monitor"
+
+
+class Custom(Monitor, tag="custom"):
+    """An event of somebody else's making; its type on the wire is ``custom.<name>``."""
+
+    name: str
+    value: Any = None
+
+
+class Unknown(Body, tag="unknown"):
+    """An event of a type this code does not know, kept as it came."""
+
+    name: str
+    raw: bytes
+    of: Channel = "monitor"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A body with its place in a log. Live events have no ``seq``, ``id`` or ``prev``."""
+
+    data: Body
+    session: SessionId
+    ts: str
+    turn: TurnId = TurnId("")
+    step: int = 0
+    path: Path = ()
+    seq: int = 0
+    epoch: int = 1
+    prev: str = ""
+    v: int = VERSION
+    stored: bytes = b""
+
+    @property
+    def id(self) -> str:
+        """The cursor of a durable event, ``""`` for a live one."""
+        return f"{self.epoch}.{self.seq}" if self.seq else ""
+
+    @property
+    def type(self) -> str:
+        """The type as it stands on the wire."""
+        return _names(self.data)[0]
+
+    @property
+    def channel(self) -> Channel:
+        """Who this event is for."""
+        return _names(self.data)[1]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the stored bytes: the ``prev`` of the event after this one."""
+        return hashlib.sha256(self.stored).hexdigest()
+
+
+class _Durable(msgspec.Struct, frozen=True):
+    v: int
+    seq: int
+    id: str
+    ts: str
+    session: str
+    turn: str
+    step: int
+    path: Path
+    channel: str
+    type: str
+    data: Any
+    prev: str
+
+
+class _Live(msgspec.Struct, frozen=True):
+    v: int
+    ts: str
+    session: str
+    turn: str
+    step: int
+    path: Path
+    channel: str
+    type: str
+    data: Any
+
+
+class _Read(msgspec.Struct, frozen=True):
+    v: int
+    ts: str
+    session: SessionId
+    channel: Channel
+    type: str
+    data: msgspec.Raw
+    turn: TurnId = TurnId("")
+    step: int = 0
+    path: Path = ()
+    seq: int = 0
+    id: str = ""
+    prev: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(_Read).decode
+_readers: dict[str, msgspec.json.Decoder[Any]] = {}
+
+
+def _names(body: Body) -> tuple[str, Channel]:
+    if isinstance(body, Custom):
+        return f"custom.{body.name}", "monitor"
+    if isinstance(body, Unknown):
+        return body.name, body.of
+    return body.type, body.channel
+
+
+def encode_body(body: Body) -> bytes:
+    """Return the JSON of a body alone."""
+    return body.raw if isinstance(body, Unknown) else _encode(body)
+
+
+def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor") -> Body:
+    """Return the body of type ``kind`` that ``raw`` encodes; unknown types are kept as they are."""
+    known = BODIES.get("custom" if kind.startswith("custom.") else kind)
+    if known is None or known is Unknown:
+        return Unknown(name=kind, raw=bytes(raw), of=channel)
+    reader = _readers.get(known.type)
+    if reader is None:
+        reader = _readers[known.type] = msgspec.json.Decoder(known)
+    body: Body = reader.decode(raw)
+    return body
+
+
+def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
+    """Give a durable event its place in the log and its bytes."""
+    kind, channel = _names(event.data)
+    data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
+    stored = _encode(
+        _Durable(
+            event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel, kind,
+            data, prev,
+        )
+    )  # fmt: skip
+    return Event(
+        data=event.data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
+        seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored,
+    )  # fmt: skip
+
+
+def encode(event: Event) -> bytes:
+    """Return the bytes of an event: those it was stored as, or for a live one its JSON."""
+    if event.stored:
+        return event.stored
+    kind, channel = _names(event.data)
+    return _encode(
+        _Live(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, event.data)
+    )
+
+
+def decode(stored: bytes) -> Event:
+    """Return the event these bytes encode. Raises ``Corrupt`` when they encode none."""
+    try:
+        wire = _read(stored)
+        data = decode_body(wire.type, wire.data, wire.channel)
+        epoch = int(wire.id.partition(".")[0]) if wire.id else 0
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Corrupt(f"stored event cannot be read: {error}; it begins with {stored[:60]!r}") from error
+    return Event(
+        data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path,
+        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"",
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""What an operator watches."""
+
+from typing import Literal
+
+from vaka.core.types.event import Custom, Monitor
+from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.usage import Usage
+
+__all__ = ["BudgetWarning", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged", "ModelFailed",
+           "ModelSelected", "UsageRecorded"]  # fmt: skip
+
+
+class UsageRecorded(Monitor, tag="usage"):
+    """What one model call cost."""
+
+    model: str
+    usage: Usage
+    agent: str = ""
+
+
+class ModelSelected(Monitor, tag="model.selected"):
+    """Which model answers, and why."""
+
+    model: str
+    tier: str = ""
+    reason: str = ""
+
+
+class ModelFailed(Monitor, tag="model.failed"):
+    """One try at a model call failed; ``retried`` when the same step tries again."""
+
+    model: str
+    code: str
+    message: str
+    agent: str = ""
+    message_id: MessageId | None = None
+    retried: bool = False
+
+
+class HookRan(Monitor, tag="hook.ran"):
+    """A shell hook has run."""
+
+    event: str
+    command: str
+    status: int
+    duration_ms: int = 0
+    output: str = ""
+
+
+class BudgetWarning(Monitor, tag="budget.warning"):
+    """A budget is nearly used up."""
+
+    budget: str
+    used: float
+    limit: float
+
+
+class CacheBusted(Monitor, tag="cache.busted"):
+    """The beginning of a prompt that was cached has changed."""
+
+    part: str
+    tokens: int = 0
+
+
+class McpChanged(Monitor, tag="mcp.changed"):
+    """An MCP server came, went, or changed its tools."""
+
+    server: str
+    change: str
+    detail: JSON = None
+
+
+class Logged(Monitor, tag="log"):
+    """A line for the operator."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    message: str
+    detail: JSON = None
+
+
+class ErrorReported(Monitor, tag="error"):
+    """Something went wrong that did not end the turn."""
+
+    code: str
+    message: str
+    phase: Literal["model", "tool", "system", "lifecycle"] = "system"
