@@ -1,0 +1,1 @@
+"""Gates: rules of this repository that no linter knows."""

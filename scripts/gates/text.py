@@ -1,0 +1,37 @@
+"""What no file of the repository may say: where packages come from, and where somebody's machine keeps things."""
+
+import re
+from collections.abc import Iterator
+
+from scripts.gates.tree import File, Problem
+
+# Written in two halves, so that this file does not say it either.
+HOSTS = [
+    ("pypi", "org"),
+    ("pythonhosted", "org"),
+    ("crates", "io"),
+    ("npmjs", "org"),
+    ("npmjs", "com"),
+    ("proxy.golang", "org"),
+    ("maven", "org"),
+    ("maven.apache", "org"),
+    ("deb.debian", "org"),
+    ("archive.ubuntu", "com"),
+]
+HOST = re.compile("|".join(re.escape(".".join(host)) for host in HOSTS), re.IGNORECASE)
+PLACE = re.compile(r"(?<![\w.$}>~-])/(?:work/|root/(?!\.ssh))")
+NUMBER = re.compile(r"\bissues?\s+#?\d+\b", re.IGNORECASE)
+LOCKS = re.compile(r"(^|/)([\w.-]+\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|bun\.lockb?)$")
+
+
+def check(file: File) -> Iterator[Problem]:
+    """Yield each line that names a registry's host, a machine's path or an issue by number, and each lock file."""
+    if LOCKS.search(file.path):
+        yield file.problem(1, "no lock files: constraints.txt pins what development installs")
+    for number, line in enumerate(file.lines, 1):
+        if found := HOST.search(line):
+            yield file.problem(number, f"names the host of a package registry: {found[0]!r}")
+        if found := PLACE.search(line):
+            yield file.problem(number, f"names a path of one machine: {found[0]!r}")
+        if found := NUMBER.search(line):
+            yield file.problem(number, f"names an issue by number: {found[0]!r}")

@@ -1,0 +1,34 @@
+"""What every test may ask for: a real PostgreSQL, and the same behaviour on each run."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.postgres import PostgresServer
+
+# Machines are slow at times: nothing here is judged by the clock. `make test` draws the same examples on each run.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("exhaustive", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test process; a test that stops it may leave it so."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a fresh, empty database."""
+    with postgres_server.database() as dsn:
+        yield dsn
