@@ -49,12 +49,12 @@ demo: setup ## An agent at work, killed half-way and resumed
 test: setup system ## Tests, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	$(PY) -m pytest -n $(WORKERS) --cov --cov-report= $(ARGS)
-	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) scripts/coverage_gate.py)
+	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 test-all: setup system ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) -m "" --cov --cov-report= $(ARGS)
-	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) scripts/coverage_gate.py)
+	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 coverage: setup ## The lines that the last test run did not reach
 	@test -f .coverage/data || $(MAKE) test
@@ -81,6 +81,7 @@ imports: setup # who may import whom
 
 gates: setup # sizes and the rules that no linter knows
 	$(PY) -m scripts.gates
+	$(PY) -m scripts.changelog
 
 security: setup ## bandit, ruff's security rules and a search for secrets
 	$(VENV)/bin/bandit --quiet --recursive --configfile pyproject.toml src

@@ -1,0 +1,53 @@
+"""Search the tree for things that look like secrets; exit with 1 if there are any."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.gates.tree import File, Problem, files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PATTERNS = {
+    "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+    "an AWS key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,})\b",
+    "an OpenAI key": r"\bsk-(?:proj-|svcacct-)?[A-Za-z0-9_-]{32,}\b",
+    "an Anthropic key": r"\bsk-ant-[A-Za-z0-9_-]{24,}\b",
+    "a Google key": r"\bAIza[0-9A-Za-z_-]{35}\b",
+    "a Slack token": r"\bxox[abprs]-[0-9A-Za-z-]{20,}\b",
+    "a Stripe key": r"\b[rs]k_live_[0-9A-Za-z]{20,}\b",
+    "a package registry's token": r"\b(?:pypi-[A-Za-z0-9_-]{50,}|npm_[A-Za-z0-9]{36})\b",
+    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}\b",
+    "a password in an address": r"\b[a-z][a-z0-9+]*://[^\s/:@{}<>$'\"]+:(?!\.\.\.|\*|pass(?:word)?@|secret@)[^\s/:@{}<>$'\"]{6,}@",
+    "a secret assigned": r"(?i)\b(?:api_?key|secret|passw(?:or)?d|token)\b\s*[:=]\s*['\"][A-Za-z0-9+/_-]{24,}['\"]",
+}
+COMPILED = {what: re.compile(pattern) for what, pattern in PATTERNS.items()}
+
+# A made-up secret in a test says so on its line.
+ALLOWED = "not a secret"
+
+
+def scan(file: File) -> Iterator[Problem]:
+    """Yield each line that looks like it holds a secret."""
+    for number, line in enumerate(file.lines, 1):
+        if ALLOWED in line:
+            continue
+        for what, pattern in COMPILED.items():
+            if pattern.search(line):
+                yield file.problem(number, f"looks like {what}; if it is made up, say '# {ALLOWED}' on the line")
+
+
+def main() -> int:
+    """Print what was found and return the exit code."""
+    everything = list(files(ROOT))
+    found = [problem for file in everything if file.path != "scripts/secrets_scan.py" for problem in scan(file)]
+    for problem in found:
+        print(problem)
+    print(f"secrets: {len(everything)} files, {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
