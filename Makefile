@@ -74,7 +74,7 @@ format: setup ## Let ruff write the layout and fix what it safely can
 
 types: setup # mypy and pyright, both strict
 	$(VENV)/bin/mypy $(filter-out examples,$(CODE))
-	@for example in $(wildcard examples/*.py examples/*/); do $(VENV)/bin/mypy "$$example"; done # each is a program of its own
+	@for example in $(wildcard examples/*.py) $(sort $(dir $(wildcard examples/*/*.py))); do $(VENV)/bin/mypy "$$example"; done # each is a program of its own
 	$(VENV)/bin/pyright --warnings
 
 imports: setup # who may import whom
