@@ -1,0 +1,436 @@
+"""A store that lives as long as its process: plain dictionaries, the same promises.
+
+Nothing can change its bytes behind its back, so reading does not hash them again.
+"""
+
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from vaka.core.ports import store
+from vaka.core.ports.store import Page, Pending, Query, Removed, Retention, SessionInfo
+from vaka.core.session.index import advance, blobs_of, replace
+from vaka.core.types.control import key_of
+from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
+from vaka.core.types.event import Event, seal
+from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
+from vaka.stores.batch import check_batch, check_offer, decisions
+from vaka.stores.mailbox import Mailbox, Pulse
+from vaka.stores.page import cursor_of, place
+from vaka.stores.waiters import Waiters
+
+Key = tuple[str, SessionId]
+
+
+class Log:
+    """One session: its row, its events and what is known about them."""
+
+    def __init__(self, info: SessionInfo) -> None:
+        self.info = info
+        self.events: list[Event] = []
+        self.keys: dict[str, int] = {}
+        self.pending: dict[DecisionId, Pending] = {}
+        self.blobs: set[Digest] = set()
+        self.snapshots: dict[str, dict[int, bytes]] = {}
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Append events that were checked."""
+        self.info = advance(self.info, events)
+        self.events += events
+        opened, done, everything = decisions(self.info.id, events)
+        if everything:
+            self.pending.clear()
+        for decision in done:
+            self.pending.pop(decision, None)
+        for row in opened:
+            self.pending[row.id] = row
+        for event in events:
+            key = key_of(event.data)
+            if key:
+                self.keys.setdefault(key, event.seq)
+            self.blobs.update(blobs_of(event))
+
+    @property
+    def size(self) -> int:
+        """How many bytes its events are."""
+        return sum(len(event.stored) for event in self.events)
+
+
+class Claim(NamedTuple):
+    """Who writes a session."""
+
+    hub: "Hub"
+    term: Term
+    store: "MemoryStore"
+
+
+class Share:
+    """The open blocks of a session, as its writer shows them to other handles."""
+
+    def __init__(self, hub: "Hub", key: Key, blocks: Callable[[], Sequence[Event]]) -> None:
+        self._hub, self._key, self._blocks = hub, key, blocks
+        self.pulse = Pulse(self._send)
+
+    def touch(self) -> None:
+        """Send the blocks soon, if anybody follows."""
+        if any(self._key in hub.boxes for hub in self._hub.others()):
+            self.pulse.touch()
+
+    def _send(self) -> None:
+        events = self._blocks()
+        for hub in self._hub.others():
+            for box in hub.boxes.get(self._key, ()):
+                for event in events:
+                    box.put(event)
+
+
+class Shared:
+    """What all handles on one memory see."""
+
+    def __init__(self) -> None:
+        self.hubs: list[Hub] = []
+        self.logs: dict[Key, Log] = {}
+        self.claims: dict[Key, Claim] = {}
+        self.shares: dict[Key, Share] = {}
+        self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
+        self.values: dict[tuple[str, str], bytes] = {}
+
+    def wake(self, key: Key, head: int) -> None:
+        """Tell everyone a session's head."""
+        for hub in self.hubs:
+            hub.waiters.wake(key, head)
+
+
+class Hub:
+    """One handle with all its namespaces: what another process would be."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared, self.closed = shared, False
+        self.waiters: Waiters[Key] = Waiters()
+        self.boxes: dict[Key, list[Mailbox]] = {}
+        shared.hubs.append(self)
+
+    def others(self) -> "list[Hub]":
+        """Return the handles beside this one."""
+        return [hub for hub in self.shared.hubs if hub is not self]
+
+    def close(self) -> None:
+        """Leave."""
+        if not self.closed:
+            self.closed = True
+            self.shared.hubs.remove(self)
+            self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
+            for boxes in self.boxes.values():
+                for box in boxes:
+                    box.close()
+
+
+class _Part:
+    """One socket of a store."""
+
+    def __init__(self, owner: "MemoryStore") -> None:
+        self._store, self._namespace, self._hub = owner, owner.namespace, owner.hub
+
+    @property
+    def _shared(self) -> Shared:
+        if self._store.closed or self._hub.closed:
+            raise Closed("the store was closed")
+        return self._hub.shared
+
+
+class Events(_Part):
+    """The logs."""
+
+    async def claim(self, session: SessionId) -> Term:
+        """Become the session's writer."""
+        shared, key = self._shared, (self._namespace, session)
+        if key in shared.claims:
+            raise Busy(f"session {session!r} has a writer")
+        log = shared.logs.get(key)
+        term = Term(log.info.term + 1 if log else 1)
+        if log:
+            log.info = replace(log.info, term=term)
+        shared.claims[key] = Claim(self._hub, term, self._store)
+        return term
+
+    async def append(
+        self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
+    ) -> int:
+        """Write sealed events right after ``head``."""
+        shared, key = self._shared, (self._namespace, session)
+        if not self.held(session, term):
+            raise ConflictError(f"session {session!r}: the claim with term {term} is over")
+        log = shared.logs.get(key) or Log(SessionInfo(id=session, term=term))
+        if log.info.head != head:
+            raise HeadMoved(f"session {session!r}: the log is at {log.info.head}, not at {head}")
+        check_batch(session, events, head=head, hash=log.info.hash)
+        if events:
+            log.add(events)
+            shared.logs[key] = log
+        if release:
+            del shared.claims[key]
+        shared.wake(key, log.info.head)
+        return log.info.head
+
+    async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
+        """Append one event without being the writer."""
+        log = self._shared.logs.get((self._namespace, session))
+        check_offer(event, key)
+        if log is None:
+            raise NotFound(f"there is no session {session!r}")
+        if key not in log.keys:
+            info = log.info
+            log.add([seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)])
+            self._shared.wake((self._namespace, session), log.info.head)
+        return log.keys[key]
+
+    async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        """Yield the events after ``after``."""
+        log = self._shared.logs.get((self._namespace, session))
+        for event in log.events[after:upto] if log else ():
+            yield event
+
+    async def wait(self, session: SessionId, *, after: int) -> int:
+        """Return the head as soon as it is above ``after``."""
+        log = self._shared.logs.get((self._namespace, session))
+        if log and log.info.head > after:
+            return log.info.head
+        return await self._hub.waiters.wait((self._namespace, session), after)
+
+    async def release(self, session: SessionId, term: Term) -> None:
+        """End the claim."""
+        if self.held(session, term):
+            del self._hub.shared.claims[self._namespace, session]
+
+    def held(self, session: SessionId, term: Term) -> bool:
+        """Whether the claim still holds."""
+        claim = self._hub.shared.claims.get((self._namespace, session))
+        return claim is not None and claim.hub is self._hub and claim.term == term
+
+
+class Sessions(_Part):
+    """The index."""
+
+    async def find(self, session: SessionId) -> SessionInfo | None:
+        """Return the session's row."""
+        log = self._shared.logs.get((self._namespace, session))
+        return self._row(log) if log else None
+
+    async def list(self, query: Query) -> Page:
+        """Return one page of sessions."""
+        after = place(query)
+        rows = [log.info for (space, _), log in self._shared.logs.items() if space == self._namespace]
+        rows = [info for info in rows if (after is None or (info.updated, info.id) < after) and _matches(info, query)]
+        rows.sort(key=lambda info: (info.updated, info.id), reverse=True)
+        page = rows[: query.limit]
+        sessions = tuple(self._row(self._shared.logs[self._namespace, info.id]) for info in page)
+        return Page(sessions=sessions, next=cursor_of(page[-1]) if len(rows) > len(page) else "")
+
+    async def delete(self, session: SessionId) -> None:
+        """Forget a session."""
+        key = (self._namespace, session)
+        if key not in self._shared.logs:
+            raise NotFound(f"there is no session {session!r}")
+        if key in self._shared.claims:
+            raise Busy(f"session {session!r} has a writer")
+        del self._shared.logs[key]
+
+    async def decisions(self, session: SessionId | None = None) -> Sequence[Pending]:
+        """Return what people still have to decide."""
+        rows = [
+            row
+            for (space, name), log in self._shared.logs.items()
+            if space == self._namespace and session in {None, name}
+            for row in log.pending.values()
+        ]
+        return sorted(rows, key=lambda row: (row.event.ts, row.session, row.seq))
+
+    def _row(self, log: Log) -> SessionInfo:
+        live = (self._namespace, log.info.id) in self._shared.claims
+        return replace(log.info, live=True) if live else log.info
+
+
+class Snapshots(_Part):
+    """Folded states."""
+
+    async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
+        """Keep the state of a session as of ``seq``."""
+        log = self._shared.logs.get((self._namespace, session))
+        if log:
+            log.snapshots = {version: {**log.snapshots.get(version, {}), seq: bytes(data)}}
+
+    async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
+        """Return the newest state of this fold version."""
+        log = self._shared.logs.get((self._namespace, session))
+        states = log.snapshots.get(version, {}) if log else {}
+        return max((item for item in states.items() if upto is None or item[0] <= upto), default=None)
+
+
+class Blobs(_Part):
+    """Bytes by their digest."""
+
+    async def put(self, data: bytes) -> Digest:
+        """Keep ``data``."""
+        digest = Digest(hashlib.sha256(data).hexdigest())
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._shared.blobs[self._namespace, digest] = (bytes(data), now)
+        return digest
+
+    async def get(self, digest: Digest) -> bytes:
+        """Return the bytes."""
+        kept = self._shared.blobs.get((self._namespace, digest))
+        if kept is None:
+            raise NotFound(f"there is no blob {digest[:64]!r}")
+        return kept[0]
+
+
+class Values(_Part):
+    """Small JSON values by name."""
+
+    async def get(self, key: str) -> JSON:
+        """Return the value."""
+        raw = self._shared.values.get((self._namespace, key))
+        return None if raw is None else msgspec.json.decode(raw)
+
+    async def put(self, key: str, value: JSON) -> None:
+        """Keep the value."""
+        values = self._shared.values
+        if value is None:
+            values.pop((self._namespace, key), None)
+            return
+        try:
+            values[self._namespace, key] = msgspec.json.encode(value)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise InvalidInput(f"value of {key!r} is not JSON: {error}") from error
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """Return the names that begin with ``prefix``."""
+        return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
+
+
+class Live(_Part):
+    """Open blocks, for followers in other handles."""
+
+    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
+        """Say where the snapshots can be had."""
+        key, shares = (self._namespace, session), self._hub.shared.shares
+        old = shares.pop(key, None)
+        if old:
+            old.pulse.stop()
+        if blocks:
+            share = shares[key] = Share(self._hub, key, blocks)
+            share.touch()
+
+    def touch(self, session: SessionId) -> None:
+        """An open block has grown."""
+        share = self._hub.shared.shares.get((self._namespace, session))
+        if share:
+            share.touch()
+
+    async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
+        """Yield the snapshots a writer in another handle shares."""
+        key, box = (self._namespace, session), Mailbox()
+        share = self._shared.shares.get(key)
+        boxes = self._hub.boxes.setdefault(key, [])
+        boxes.append(box)
+        try:
+            if share:
+                share.touch()
+            async with aclosing(box.take()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            boxes.remove(box)
+            if not boxes:
+                self._hub.boxes.pop(key, None)
+
+
+class MemoryStore:
+    """A store without a file. ``handle()`` gives a second handle on the same memory, as another process would have."""
+
+    def __init__(self, namespace: str = "", shared: Shared | Hub | None = None) -> None:
+        self.namespace, self.url, self.closed = namespace, "memory:", False
+        self.hub = shared if isinstance(shared, Hub) else Hub(shared or Shared())
+        self._scoped = isinstance(shared, Hub)
+        self.events: store.EventStore = Events(self)
+        self.sessions: store.Sessions = Sessions(self)
+        self.snapshots: store.Snapshots = Snapshots(self)
+        self.blobs: store.Blobs = Blobs(self)
+        self.values: store.KeyValue = Values(self)
+        self.live: store.Live = Live(self)
+
+    def scoped(self, namespace: str) -> "MemoryStore":
+        """Return a handle on another namespace of the same memory."""
+        return MemoryStore(namespace, self.hub)
+
+    def handle(self) -> "MemoryStore":
+        """Return another handle on the same memory and namespace."""
+        return MemoryStore(self.namespace, self.hub.shared)
+
+    async def gc(self, retention: Retention) -> Removed:
+        """Remove what may go."""
+        shared = self.hub.shared
+        gone = {
+            key: log
+            for key, log in shared.logs.items()
+            if key[0] == self.namespace and key not in shared.claims and _done(log, retention.idle_before)
+        }
+        named = {digest for key, log in shared.logs.items() if key not in gone for digest in log.blobs}
+        loose = {
+            key: data
+            for key, (data, created) in shared.blobs.items()
+            if key[0] == self.namespace and key[1] not in named and created < retention.blobs_before
+        }
+        if not retention.dry_run:
+            shared.logs = {key: log for key, log in shared.logs.items() if key not in gone}
+            shared.blobs = {key: kept for key, kept in shared.blobs.items() if key not in loose}
+        return Removed(
+            sessions=tuple(sorted(session for _, session in gone)),
+            blobs=len(loose),
+            bytes=sum(log.size for log in gone.values()) + sum(map(len, loose.values())),
+        )
+
+    async def reindex(self) -> int:
+        """Rebuild every index row from the logs."""
+        mine = [key for key in self.hub.shared.logs if key[0] == self.namespace]
+        for key in mine:
+            old = self.hub.shared.logs[key]
+            log = self.hub.shared.logs[key] = Log(SessionInfo(id=old.info.id, term=old.info.term))
+            log.add(old.events)
+            log.snapshots = old.snapshots
+        return len(mine)
+
+    async def close(self) -> None:
+        """End all claims of this handle."""
+        self.closed = True
+        shared = self.hub.shared
+        for key, claim in list(shared.claims.items()):
+            if claim.store is self or (claim.hub is self.hub and not self._scoped):
+                del shared.claims[key]
+                self.live.share(key[1], None)
+        if not self._scoped:
+            self.hub.close()
+
+
+def _matches(info: SessionInfo, query: Query) -> bool:
+    return (
+        (query.status is None or info.status == query.status)
+        and (not query.agent or info.agent == query.agent)
+        and (not query.origin or info.origin == query.origin)
+        and info.id.startswith(query.prefix)
+        and query.text.casefold() in info.title.casefold()
+        and _between(info.updated, query)
+    )
+
+
+def _between(updated: str, query: Query) -> bool:
+    return updated > query.updated_after and (not query.updated_before or updated < query.updated_before)
+
+
+def _done(log: Log, before: str) -> bool:
+    info = log.info
+    return info.updated < before and not (info.turn or info.inputs or info.pending or log.pending)

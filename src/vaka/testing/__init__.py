@@ -1,0 +1,1 @@
+"""What tests of vaka, and of what others plug into it, are made of. Nothing shipped imports this."""
