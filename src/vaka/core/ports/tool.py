@@ -57,6 +57,8 @@ class Tool(Protocol):
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
         ...
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> "ToolResult | Part | Sequence[Part] | JSON":
+    async def call(
+        self, context: ToolContext, arguments: dict[str, Any]
+    ) -> "ToolResult | Part | Sequence[Part] | JSON":
         """Do it. A string is shown to the model as it is, other data as JSON."""
         ...

@@ -17,7 +17,9 @@ class Cursor(msgspec.Struct, frozen=True, order=True):
         if not text:
             return cls()
         epoch, dot, seq = text.rpartition(".")
-        if not (seq.isascii() and seq.isdigit() and len(seq) < 19) or (dot and not (epoch.isascii() and epoch.isdigit())):
+        if not (seq.isascii() and seq.isdigit() and len(seq) < 19) or (
+            dot and not (epoch.isascii() and epoch.isdigit())
+        ):
             raise InvalidInput(f"cursor {text[:60]!r} must be <epoch>.<seq>, such as '1.42', or a bare seq")
         return cls(int(epoch) if dot else 0, int(seq))
 

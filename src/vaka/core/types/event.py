@@ -26,7 +26,7 @@ BODIES: "dict[str, type[Body]]" = {}
 class _BodyMeta(msgspec.StructMeta):
     """Turns ``class X(Progress, tag="x.happened", durable=False)`` into a frozen struct that knows its type."""
 
-    def __new__(  # noqa: D102  # a metaclass documents its class
+    def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, tag: str = "", durable: bool = True
     ) -> "_BodyMeta":
         made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True)

@@ -146,6 +146,9 @@ class MessageCompleted(Progress, tag="message.completed"):
     model: str = ""
     stop: str = ""
     cut: bool = False
+    system: Digest | None = None
+    """Set with ``tools`` when middleware gave the model something else than ``step.started`` says."""
+    tools: Digest | None = None
 
 
 class MessageDiscarded(Progress, tag="message.discarded"):

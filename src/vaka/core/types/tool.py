@@ -7,8 +7,8 @@ import msgspec
 from vaka.core.types.ids import JSON, Digest, digest_of
 
 Effect: TypeAlias = Literal["read", "idempotent", "once", "resume"]
-"""What a second run would do: nothing (``read``), nothing under the same key (``idempotent``), harm (``once``), or go on
-from the tool's own events in this log (``resume``)."""
+"""What a second run would do: nothing (``read``), nothing under the same key (``idempotent``), harm (``once``), or
+go on from the tool's own events in this log (``resume``)."""
 
 ToolChoice: TypeAlias = str
 """``auto``, ``none``, ``required``, or the name of a tool."""

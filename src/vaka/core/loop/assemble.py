@@ -1,0 +1,119 @@
+"""Chunks become a message. Pure: chunks in, live events and in the end a message out."""
+
+import msgspec
+
+from vaka.core.ports.model import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.content import Part, Reasoning, Text, clean
+from vaka.core.types.event import Body
+from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
+from vaka.core.types.usage import Usage
+
+
+class WrittenCall(msgspec.Struct):
+    """A call as the model wrote it, arguments still text."""
+
+    name: str
+    arguments: str
+    provider_id: str
+
+
+class _Block:
+    """A part of the message that is still growing."""
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind, self.index = kind, index
+        self.parts: list[str] = []
+        self.length = 0
+        self.signature = ""
+        self.opaque: JSON = None
+        self.name = self.provider_id = ""
+
+    def grow(self, text: str) -> int:
+        """Take more text, return where it begins."""
+        offset = self.length
+        self.parts.append(text)
+        self.length += len(text)
+        return offset
+
+    def part(self) -> Part | WrittenCall:
+        """Return what the block has become."""
+        text = "".join(self.parts)
+        if self.kind == "text":
+            return Text(text=text)
+        if self.kind == "reasoning":
+            return Reasoning(text=text, signature=self.signature, opaque=self.opaque)
+        return WrittenCall(self.name, text, self.provider_id)
+
+
+class Assembly:
+    """One answer of a model, as it comes in."""
+
+    def __init__(self, message_id: MessageId) -> None:
+        self.message_id = message_id
+        self.usage = Usage()
+        self.model = ""
+        self.stop: str | None = None
+        self._blocks: list[_Block] = []
+        self._calls: dict[int, _Block] = {}
+
+    @property
+    def shown(self) -> bool:
+        """Whether anyone may have seen a part of it."""
+        return bool(self._blocks)
+
+    def feed(self, chunk: Chunk) -> Body | None:
+        """Take a chunk; return the live event that shows it, if it shows."""
+        if isinstance(chunk, TextChunk):
+            return self._text(clean(chunk.text))
+        if isinstance(chunk, CallChunk):
+            return self._call(chunk)
+        if isinstance(chunk, ReasoningChunk):
+            return self._reasoning(chunk)
+        if isinstance(chunk, UsageChunk):
+            self.usage, self.model = chunk.usage, chunk.model or self.model
+        elif isinstance(chunk, StopChunk):
+            self.stop = chunk.reason
+        return None
+
+    def parts(self) -> list[Part | WrittenCall]:
+        """Return everything that came, in order, calls among the rest."""
+        return [block.part() for block in self._blocks]
+
+    def _last(self, kind: str) -> _Block:
+        if self._blocks and self._blocks[-1].kind == kind and not self._blocks[-1].signature:
+            return self._blocks[-1]
+        return self._open(kind)
+
+    def _open(self, kind: str) -> _Block:
+        block = _Block(kind, len(self._blocks))
+        self._blocks.append(block)
+        return block
+
+    def _text(self, text: str) -> Body | None:
+        if not text:
+            return None
+        block = self._last("text")
+        offset = block.grow(text)
+        return TextDelta(message_id=self.message_id, block=block.index, offset=offset, text=text)
+
+    def _reasoning(self, chunk: ReasoningChunk) -> Body | None:
+        block = self._last("reasoning")
+        offset = block.grow(clean(chunk.text))
+        block.signature = block.signature or chunk.signature
+        block.opaque = chunk.opaque if block.opaque is None else block.opaque
+        if not chunk.text:
+            return None
+        return ReasoningDelta(message_id=self.message_id, block=block.index, offset=offset, text=clean(chunk.text))
+
+    def _call(self, chunk: CallChunk) -> Body | None:
+        block = self._calls.get(chunk.index)
+        if block is None:
+            block = self._calls[chunk.index] = self._open("call")
+        block.name = block.name or clean(chunk.name)
+        block.provider_id = block.provider_id or clean(chunk.id)
+        text = clean(chunk.arguments)
+        offset = block.grow(text)
+        if not text and offset:
+            return None
+        return ToolArgsDelta(message_id=self.message_id, block=block.index, offset=offset, text=text, name=block.name)

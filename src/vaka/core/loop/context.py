@@ -1,0 +1,105 @@
+"""What a running tool may reach."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stop
+from vaka.core.session.decision import decided, expire, overdue
+from vaka.core.session.log import stamp
+from vaka.core.session.state import OpenCall, child_name
+from vaka.core.types.content import clean
+from vaka.core.types.control import QuestionAsked
+from vaka.core.types.ids import JSON, DecisionId, MessageId
+from vaka.core.types.progress import ToolOutputDelta
+
+
+class Context:
+    """The door of one call to the world; implements ``ToolContext``."""
+
+    def __init__(self, turn: Turn, open: OpenCall, key: str, attempt: int) -> None:
+        self.owner, self.open = turn, open
+        self.session, self.turn, self.path = turn.session, turn.id, turn.path
+        self.call, self.key, self.attempt, self.values = open.call.id, key, attempt, turn.values
+        self.stop = Stop(turn.stop)
+        self.suspended: list[DecisionId] = []
+        self.waiting = 0
+        """How many people this call waits for right now: its clock stands still."""
+        self._children: list[asyncio.Task[Any]] = []
+        self._asked = 0
+        self._started = 0
+        self._sent = 0
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def stopping(self) -> bool:
+        """True once the call is being stopped."""
+        return self.stop.reason is not None
+
+    def emit(self, text: str) -> None:
+        """Show a piece of output to whoever is watching."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._show(text)
+        else:
+            self._loop.call_soon_threadsafe(self._show, text)
+
+    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
+        """Ask a person and return the answer, ``None`` when nobody answers in time."""
+        turn = self.owner
+        self._asked += 1
+        id = DecisionId(f"qst_{turn.id}_{self.call}_{self._asked}")
+        if id not in turn.state.decisions:
+            if turn.env.ask == "deny":
+                return None
+            expires = stamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
+            asked = QuestionAsked(
+                question=id, text=clean(question), options=tuple(options), call=self.call, expires=expires
+            )
+            await turn.log.append(turn.at, asked)
+        decision = turn.state.decisions[id]
+        if decision.waiting and turn.env.ask != "wait":
+            if overdue(turn.log, decision):
+                await expire(turn.log, turn.at, decision)
+            else:
+                self.suspended.append(id)
+                raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer
+        self.waiting += 1
+        try:
+            with turn.timer.paused():
+                decision = await decided(turn.log, turn.at, id)
+        finally:
+            self.waiting -= 1
+        return decision.answered.answer if decision.answered else None
+
+    def child(self) -> str:
+        """Return the name of the next child this call starts; the same names after a restart."""
+        self._started += 1
+        return child_name(self.open.number, self._started)
+
+    async def shelter(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a child's work so that it is told to stop, and never cut through a write."""
+        task = asyncio.create_task(work)
+        self._children.append(task)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Stop the children that are left, and wait until they have written their end."""
+        left = [task for task in self._children if not task.done()]
+        if left:
+            self.stop.trigger("cancelled", "the tool that started it has ended")
+            await asyncio.wait(left)
+        for task in self._children:
+            if not task.cancelled():
+                task.exception()  # seen: the tool that waited for it was told
+        self.stop.close()
+
+    def _show(self, text: str) -> None:
+        text = clean(text)
+        body = ToolOutputDelta(message_id=MessageId(self.call), block=0, offset=self._sent, text=text)
+        self._sent += len(text)
+        self.owner.log.live(self.owner.at, body)

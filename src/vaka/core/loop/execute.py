@@ -1,0 +1,147 @@
+"""Run one tool: with its key, inside its time, never past a stop, and with one result whatever happens."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from vaka.core.loop.context import Context
+from vaka.core.loop.judge import Ready
+from vaka.core.loop.result import as_result, failure
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stopped
+from vaka.core.loop.texts import offload_result
+from vaka.core.session.log import stamp
+from vaka.core.session.state import OpenCall
+from vaka.core.types.ids import DecisionId
+from vaka.core.types.message import Reason, ToolCall, ToolResult
+from vaka.core.types.monitor import Logged
+from vaka.core.types.progress import ToolReturned, ToolStarted
+
+_REASONS: dict[str, Reason] = {"interrupted": "interrupted", "cancelled": "cancelled", "limit": "limit"}
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The call waits for a person and stays open."""
+
+    decisions: tuple[DecisionId, ...]
+
+
+def started(turn: Turn, ready: Ready, open: OpenCall) -> ToolStarted:
+    """Return what must be in the log before the tool runs."""
+    spec = ready.tool.spec
+    deadline = stamp(turn.env.clock.time() + spec.timeout) if spec.timeout is not None else ""
+    return ToolStarted(
+        call=ready.call, key=f"{turn.session}/{open.call.id}", effect=spec.effect, deadline=deadline,
+        attempt=open.attempt + 1,
+    )  # fmt: skip
+
+
+async def execute(turn: Turn, ready: Ready, open: OpenCall) -> ToolResult | Left:
+    """Run a tool whose start is in the log. What it returned is in the log before anyone looks at it."""
+    turn.log.require()
+    context = Context(turn, open, f"{turn.session}/{open.call.id}", open.attempt + 1)
+    try:
+        result = await _run(turn, ready, context)
+    finally:
+        await context.close()
+    if isinstance(result, Left):
+        return result
+    result = await offload_result(turn, result)
+    if turn.chain.has("after_tool"):
+        await turn.log.append(turn.at, ToolReturned(result=result))
+        return await after(turn, ready.call, result)
+    return result
+
+
+async def after(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
+    """Let the middleware see what a tool returned."""
+    return await offload_result(turn, await turn.chain.after_tool(turn, call, result))
+
+
+async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
+    call = ready.call.id
+    task = asyncio.create_task(_call(ready, context))
+    watch = Watch(turn, ready.call.name)
+    try:
+        with turn.stop.region():
+            done = await _within(task, ready.tool.spec.timeout, context)
+    except Stopped as stopped:
+        await _abandon(turn, task)
+        return failure(call, _REASONS[stopped.why], f"stopped before it was done: {stopped}{_doubt(ready)}")
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        watch.stop()
+    if not done:
+        await _abandon(turn, task)
+        return failure(call, "timeout", f"no result within {ready.tool.spec.timeout} s{_doubt(ready)}")
+    if context.suspended:
+        return Left(tuple(context.suspended))
+    if task.cancelled():
+        return failure(call, "error", "the tool cancelled itself")
+    return task.result()
+
+
+def _doubt(ready: Ready) -> str:
+    """What the model should know of a call that was cut: it may have had its effect."""
+    return "; its outcome is unknown, verify before repeating it" if ready.tool.spec.effect == "once" else ""
+
+
+async def _call(ready: Ready, context: Context) -> ToolResult:
+    try:
+        return as_result(ready.call.id, await ready.tool.call(context, ready.call.arguments))
+    except Exception as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
+        return failure(ready.call.id, "error", f"{type(error).__name__}: {error}")
+
+
+async def _within(task: "asyncio.Task[Any]", timeout: float | None, context: Context) -> bool:
+    """Wait for the task; its time stands still while it waits for a person."""
+    while True:
+        await asyncio.wait([task], timeout=timeout)
+        if task.done():
+            return True
+        if not context.waiting:
+            return False
+
+
+async def _abandon(turn: Turn, task: "asyncio.Task[Any]") -> None:
+    """Cancel a tool and give it a moment; one that will not leave is left behind and reported."""
+    task.cancel()
+    await asyncio.wait([task], timeout=turn.recipe.limits.grace)
+    if not task.done():
+        turn.env.strays.add(task)
+        task.add_done_callback(turn.env.strays.discard)
+        text = f"a tool did not stop within {turn.recipe.limits.grace} s of being cancelled and was left behind"
+        turn.log.later(turn.at, Logged(level="error", message=text))
+
+
+class Watch:
+    """Notices when something blocks the event loop while a tool runs, and says so in the log."""
+
+    EVERY = 0.5
+    LATE = 1.0
+
+    def __init__(self, turn: Turn, tool: str) -> None:
+        self._turn, self._tool, self._loop = turn, tool, asyncio.get_running_loop()
+        self._due = self._loop.time() + self.EVERY
+        self._handle = self._loop.call_at(self._due, self._look)
+
+    def stop(self) -> None:
+        """The tool is done."""
+        self._handle.cancel()
+        self._report()
+
+    def _look(self) -> None:
+        self._report()
+        self._due = self._loop.time() + self.EVERY
+        self._handle = self._loop.call_at(self._due, self._look)
+
+    def _report(self) -> None:
+        late = self._loop.time() - self._due
+        if late > self.LATE:
+            text = (
+                f"the event loop stood still for {late:.1f} s while {self._tool!r} ran: make it a plain def, or await"
+            )
+            self._turn.log.later(self._turn.at, Logged(level="warning", message=text))

@@ -1,0 +1,38 @@
+"""How far a turn may go. A limit ends it with the part of the answer that is ready."""
+
+import msgspec
+
+from vaka.core.session.state import Lane
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one turn of one agent; ``None`` for none."""
+
+    max_steps: int | None = 50
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    """US dollars."""
+    timeout: float | None = None
+    """Seconds, not counting the time a person is waited for."""
+    max_tool_concurrency: int = 8
+    middleware_timeout: float | None = None
+    """Seconds one call of one middleware may take."""
+    approval_ttl: float | None = 7 * 24 * 3600.0
+    """Seconds until an unanswered approval counts as denied."""
+    grace: float = 5.0
+    """Seconds a cancelled tool gets to leave before it is left behind."""
+    warn_repeats: int = 3
+    """The n-th equal call in a row is answered with an error …"""
+    stop_repeats: int = 5
+    """… and this one ends the turn."""
+
+
+def reached(limits: Limits, lane: Lane) -> str:
+    """Return the name of the limit the next step would break, ``""`` when there is none."""
+    if limits.max_steps is not None and lane.step >= limits.max_steps:
+        return "steps"
+    if limits.max_tokens is not None and lane.usage.total >= limits.max_tokens:
+        return "tokens"
+    if limits.max_cost is not None and lane.usage.cost >= limits.max_cost:
+        return "cost"
+    return ""

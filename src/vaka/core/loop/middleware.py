@@ -1,0 +1,190 @@
+"""Behaviour around a turn: value in, value out, at six points.
+
+Order is registration order at every point. A value of another kind than was asked for is a short circuit: an answer
+instead of a model call, a result instead of a tool call. An error ends the turn, except before a tool, where it
+becomes the call's result: a tool never runs past a middleware that failed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from vaka.core.ports.model import Prompt
+from vaka.core.ports.tool import Tool
+from vaka.core.types.content import Content
+from vaka.core.types.errors import InvalidInput, MiddlewareError, VakaError
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolResult
+from vaka.core.types.tool import Ask, Deny
+
+if TYPE_CHECKING:
+    from vaka.core.loop.scope import Turn
+
+_T = TypeVar("_T")
+NOTE = "middleware"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """From before_agent: this is the answer, no model is asked."""
+
+    text: str
+
+
+class Block(msgspec.Struct, frozen=True):
+    """From before_agent: the input is refused and leaves no trace in the conversation."""
+
+    reason: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended, as after_agent sees it; its ``text`` may be replaced."""
+
+    text: str
+    stop: str = "end"
+    limit: str = ""
+    error: str = ""
+
+
+class Middleware:
+    """Override only the points you need. What several must share for one run lives in ``turn.values``."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
+    def tools(self) -> Sequence[Tool]:
+        """Tools it brings along; the model is told of them."""
+        return ()
+
+    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
+        """See what was said, before anything acts on it. Runs again when a turn is resumed."""
+        return content
+
+    async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
+        """See everything the model will see; a message in its place is the answer."""
+        return prompt
+
+    async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
+        """See a whole answer, before any of its calls runs."""
+        return message
+
+    async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Ask | Deny:
+        """See a call with valid arguments; change it, answer it, ask a person, or refuse it."""
+        return call
+
+    async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
+        """See what a call came to, before the model does."""
+        return result
+
+    async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
+        """See how it ended. Always runs, also after an error or a stop."""
+        return outcome
+
+
+_POINTS = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
+
+
+def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> Middleware:
+    """Return a middleware made of async functions named like the points; each takes what the method takes."""
+    wrong = sorted(set(points) - set(_POINTS))
+    if wrong:
+        raise InvalidInput(f"middleware {name!r}: no such point {wrong[0]!r}, expected one of {', '.join(_POINTS)}")
+    methods: dict[str, Any] = {point: staticmethod(function) for point, function in points.items()}
+    made: Middleware = type(name, (Middleware,), {**methods, "name": name})()
+    return made
+
+
+class Chain:
+    """The middlewares of one agent, as they were when the run began."""
+
+    def __init__(self, middleware: Sequence[Middleware], timeout: float | None) -> None:
+        self._timeout = timeout
+        self._at = {
+            point: [m for m in middleware if getattr(type(m), point) is not getattr(Middleware, point)]
+            for point in _POINTS
+        }
+
+    def has(self, point: str) -> bool:
+        """Whether anyone listens at ``point``."""
+        return bool(self._at[point])
+
+    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
+        """Run the point."""
+        for m in self._at["before_agent"]:
+            value = await self._call(m, m.before_agent(turn, content))
+            if isinstance(value, Answer | Block):
+                return value
+            content = value
+        return content
+
+    async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
+        """Run the point."""
+        for m in self._at["before_model"]:
+            value = await self._call(m, m.before_model(turn, prompt))
+            if isinstance(value, AssistantMessage):
+                return value
+            prompt = value
+        return prompt
+
+    async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
+        """Run the point."""
+        for m in self._at["after_model"]:
+            message = await self._call(m, m.after_model(turn, message))
+        return message
+
+    async def before_tool(self, turn: "Turn", call: ToolCall) -> tuple[ToolCall, ToolResult | Deny | None, Ask | None]:
+        """Run the point: the call as it is now, what ends it, and the first question anyone had."""
+        asked: Ask | None = None
+        for m in self._at["before_tool"]:
+            value = await self._call(m, m.before_tool(turn, call))
+            if isinstance(value, ToolResult | Deny):
+                return call, value, None
+            if isinstance(value, Ask):
+                asked = asked or msgspec.structs.replace(value, rule=value.rule or f"middleware:{m.name}")
+            else:
+                call = msgspec.structs.replace(value, id=call.id, provider_id=call.provider_id)
+        return call, None, asked
+
+    async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
+        """Run the point."""
+        for m in self._at["after_tool"]:
+            value = await self._call(m, m.after_tool(turn, call, result))
+            result = msgspec.structs.replace(value, call=call.id)
+        return result
+
+    async def after_agent(self, turn: "Turn", outcome: Outcome) -> tuple[Outcome, BaseException | None]:
+        """Run the point for everyone, whatever the others do; return the first error."""
+        failed: BaseException | None = None
+        for m in self._at["after_agent"]:
+            value = (await asyncio.gather(self._call(m, m.after_agent(turn, outcome)), return_exceptions=True))[0]
+            if isinstance(value, BaseException):
+                failed = failed or value
+            else:
+                outcome = value
+        return outcome, failed
+
+    async def _call(self, middleware: Middleware, work: Awaitable[_T]) -> _T:
+        """Wait for one point of one middleware; what it raises carries its name as a note."""
+        bound = asyncio.timeout(self._timeout)
+        try:
+            async with bound:
+                return await work
+        except TimeoutError as error:
+            if not bound.expired():
+                error.add_note(f"{NOTE} {middleware.name!r}")
+                raise
+            raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error
+        except Exception as error:
+            error.add_note(f"{NOTE} {middleware.name!r}")
+            raise
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """Return the code and the words for an error that ends a turn."""
+    told = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
+    blamed = [note for note in getattr(error, "__notes__", ()) if note.startswith(NOTE)]
+    if blamed:
+        return MiddlewareError.code, f"{blamed[0]}: {told}"
+    return (error.code if isinstance(error, VakaError) else "internal"), told

@@ -1,0 +1,104 @@
+"""The conversation as the model sees it. Pure: events in, messages out.
+
+Results stand right behind the message that made the calls, in the order of the calls, whatever order they came in; an
+input that came meanwhile follows them.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vaka.core.types import control, progress
+from vaka.core.types.content import Content, Text
+from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId, Path
+from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+
+
+def messages(events: Iterable[Event], path: Path = ()) -> tuple[Message, ...]:
+    """Return the conversation of the agent at ``path``."""
+    thread = _Thread(path)
+    for event in _since_compaction(list(events), path):
+        thread.take(event)
+    thread.close()
+    return tuple(thread.messages)
+
+
+def _since_compaction(events: list[Event], path: Path) -> list[Event]:
+    for at in range(len(events) - 1, -1, -1):
+        body = events[at].data
+        if isinstance(body, control.ContextCompacted) and events[at].path == path:
+            kept = [e for e in events if (e.seq >= body.keep_from and e is not events[at]) or _input(e)]
+            return [events[at], *kept]
+    return events
+
+
+def _input(event: Event) -> bool:
+    return isinstance(event.data, control.InputAdded)
+
+
+class _Thread:
+    """A conversation under construction."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.messages: list[Message] = []
+        self._inputs: dict[str, Content] = {}
+        self._answer: AssistantMessage | None = None
+        self._calls: list[ToolCall] = []
+        self._results: dict[CallId, ToolResult] = {}
+        self._turn = 0
+
+    def take(self, event: Event) -> None:
+        body = event.data
+        match body:
+            case control.InputAdded():
+                self._inputs[body.key] = body.content
+            case progress.ToolCalled() if event.path == self.path:
+                self._calls.append(body.call)
+            case progress.ToolCompleted() | progress.ToolFailed() if event.path == self.path:
+                self._results[body.result.call] = body.result
+            case progress.MessageCompleted() if event.path == self.path:
+                self.close()
+                self._answer = AssistantMessage(
+                    id=body.message_id, content=body.content, model=body.model, stop=body.stop
+                )
+            case _:
+                self._turns(event)
+
+    def _turns(self, event: Event) -> None:
+        body = event.data
+        match body:
+            case progress.TurnStarted() if event.path == self.path:
+                self.close()
+                self._turn = len(self.messages)
+                self._say(body.content if body.content is not None else self._content(body.inputs))
+            case progress.StepStarted() if event.path == self.path:
+                self.close()
+                self._say(self._content(body.inputs))
+            case progress.SubagentStarted() if (*event.path, body.child) == self.path:
+                self._say(body.content)
+            case progress.TurnFailed() if body.withdrawn:
+                self.close()
+                del self.messages[self._turn :]
+            case control.ContextCompacted():
+                self._say((Text(text=body.summary),))
+            case _:
+                return
+
+    def close(self) -> None:
+        """Put down the answer under construction, with the results its calls have."""
+        if self._answer is None:
+            return
+        calls = tuple(call for call in self._calls if call.id in self._results)
+        self.messages.append(msgspec.structs.replace(self._answer, calls=calls))
+        if calls:
+            self.messages.append(ToolMessage(results=tuple(self._results[call.id] for call in calls)))
+        self._answer, self._calls, self._results = None, [], {}
+
+    def _say(self, content: Content) -> None:
+        if content:
+            self.messages.append(UserMessage(content=content))
+
+    def _content(self, keys: Iterable[str]) -> Content:
+        return tuple(part for key in keys for part in self._inputs.get(key, ()))

@@ -1,0 +1,190 @@
+"""One model call: the prompt, the stream, and what becomes of it."""
+
+from contextlib import aclosing
+
+import msgspec
+
+from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.loop.prompt import messages
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stopped
+from vaka.core.loop.texts import keep, offload, restore
+from vaka.core.ports.model import Prompt, RetryChunk
+from vaka.core.session.state import OpenCall, call_id, streaks
+from vaka.core.types import monitor, progress
+from vaka.core.types.content import CallRef, Content, Part, Reasoning
+from vaka.core.types.errors import ModelError, ModelUnavailable
+from vaka.core.types.ids import MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall
+from vaka.core.types.tool import Arguments, ToolSpec
+from vaka.core.types.usage import Usage
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def begin(turn: Turn) -> None:
+    """Write down that a model call begins, and what it will see; inputs that came meanwhile join it."""
+    number = turn.lane.step + 1
+    turn.step(number)
+    steered = tuple(q.key for q in turn.state.inputs.values() if q.policy == "steer") if not turn.path else ()
+    started = progress.StepStarted(
+        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=steered,
+        system=await keep(turn, turn.recipe.instructions), tools=await keep(turn, _encode(_specs(turn)).decode()),
+    )  # fmt: skip
+    await turn.log.append(turn.at, started)
+
+
+async def ask(turn: Turn) -> list[OpenCall]:
+    """Ask the model; leave its answer for the next write and return the calls it made."""
+    prompt = await _prompt(turn)
+    value = await turn.chain.before_model(turn, prompt)
+    if isinstance(value, AssistantMessage):
+        said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new("msg")))
+        return await _finish(turn, prompt, prompt, said, Usage())
+    assembly = await _stream(turn, value)
+    said = _message(turn, assembly)
+    return await _finish(turn, prompt, value, await turn.chain.after_model(turn, said), assembly.usage)
+
+
+async def _prompt(turn: Turn) -> Prompt:
+    said = messages(turn.log.window.at(turn.path), turn.path)
+    return Prompt(
+        messages=await restore(turn, said), system=turn.recipe.instructions, tools=_specs(turn),
+        tool_choice=turn.recipe.tool_choice, options=dict(turn.recipe.options), agent=turn.agent, path=turn.path,
+        number=turn.state.models.get(turn.agent, 1),
+    )  # fmt: skip
+
+
+def _specs(turn: Turn) -> tuple[ToolSpec, ...]:
+    return tuple(tool.spec for tool in turn.tools.values() if turn.env.policy.visible(tool.spec))
+
+
+async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
+    assembly = _new(turn)
+    try:
+        with turn.stop.region():
+            async with aclosing(turn.recipe.model.stream(prompt)) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, RetryChunk):
+                        assembly = await _again(turn, assembly, chunk)
+                        continue
+                    shown = assembly.feed(chunk)
+                    if shown is not None:
+                        turn.log.live(turn.at, shown)
+        if assembly.stop is None:
+            raise ModelUnavailable(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
+    except Stopped:
+        _cut(turn, assembly)
+        raise
+    except ModelError as error:
+        _failed(turn, assembly, error)
+        raise
+    return assembly
+
+
+def _new(turn: Turn) -> Assembly:
+    assembly = Assembly(MessageId(turn.env.ids.new("msg")))
+    turn.log.live(turn.at, progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name))
+    return assembly
+
+
+async def _again(turn: Turn, assembly: Assembly, chunk: RetryChunk) -> Assembly:
+    """A wrapper tries once more: what was shown does not count."""
+    await turn.log.append(
+        turn.at,
+        monitor.ModelFailed(
+            model=chunk.model or turn.recipe.model.name, code=chunk.code, message=chunk.message, agent=turn.agent,
+            message_id=assembly.message_id, retried=True,
+        ),
+        progress.MessageDiscarded(message_id=assembly.message_id, reason=chunk.message),
+    )  # fmt: skip
+    return _new(turn)
+
+
+def _failed(turn: Turn, assembly: Assembly, error: ModelError) -> None:
+    turn.log.later(
+        turn.at,
+        monitor.ModelFailed(
+            model=assembly.model or turn.recipe.model.name, code=error.code, message=str(error), agent=turn.agent,
+            message_id=assembly.message_id,
+        ),
+    )  # fmt: skip
+    if assembly.shown:
+        turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason=str(error)))
+
+
+def _cut(turn: Turn, assembly: Assembly) -> None:
+    """A message cut short keeps its text and loses its tool calls."""
+    text = tuple(part for part in assembly.parts() if not isinstance(part, WrittenCall | Reasoning))
+    if text:
+        body = progress.MessageCompleted(
+            message_id=assembly.message_id, content=text, model=turn.recipe.model.name, stop="cut", cut=True
+        )
+        turn.log.later(turn.at, body)
+    elif assembly.shown:
+        turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason="stopped"))
+    if assembly.usage != Usage():
+        turn.log.later(turn.at, _usage(turn, assembly.usage))
+
+
+def _message(turn: Turn, assembly: Assembly) -> AssistantMessage:
+    content: list[Part] = []
+    calls: list[ToolCall] = []
+    made = turn.state.made(turn.path)
+    for part in assembly.parts():
+        if isinstance(part, WrittenCall):
+            call = _read(turn, part, made + len(calls) + 1)
+            calls.append(call)
+            content.append(CallRef(id=call.id))
+        else:
+            content.append(part)
+    return AssistantMessage(
+        id=assembly.message_id, content=tuple(content), calls=tuple(calls),
+        model=assembly.model or turn.recipe.model.name, stop=assembly.stop or "",
+    )  # fmt: skip
+
+
+def _read(turn: Turn, written: WrittenCall, number: int) -> ToolCall:
+    """Read the arguments a model wrote; what cannot be read is kept as it was."""
+    id = call_id(turn.path, number)
+    tool = turn.tools.get(written.name)
+    parsed = tool.parse(written.arguments) if tool else None
+    if isinstance(parsed, Arguments):
+        raw = written.arguments if parsed.repaired else ""
+        return ToolCall(
+            id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=parsed.repaired,
+            provider_id=written.provider_id,
+        )  # fmt: skip
+    return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
+
+
+async def _finish(turn: Turn, planned: Prompt, sent: Prompt, said: AssistantMessage, usage: Usage) -> list[OpenCall]:
+    made = turn.state.made(turn.path)
+    calls = [
+        msgspec.structs.replace(call, id=call_id(turn.path, made + number))
+        for number, call in enumerate(said.calls, start=1)
+    ]
+    body = progress.MessageCompleted(
+        message_id=said.id, content=await offload(turn, _with_calls(said.content, calls)), model=said.model,
+        stop=said.stop,
+        system=await keep(turn, sent.system) if sent.system != planned.system else None,
+        tools=await keep(turn, _encode(sent.tools).decode()) if sent.tools != planned.tools else None,
+    )  # fmt: skip
+    turn.log.later(turn.at, body, _usage(turn, usage, said.model))
+    turn.log.later(turn.at, *(progress.ToolCalled(call=call, message_id=said.id) for call in calls))
+    return [
+        OpenCall(call=call, path=turn.path, message=said.id, step=turn.at.step, number=made + number, streak=streak)
+        for number, (call, (_, streak)) in enumerate(zip(calls, streaks(turn.lane, calls), strict=True), start=1)
+    ]
+
+
+def _with_calls(content: Content, calls: list[ToolCall]) -> Content:
+    """Make the content name exactly these calls: middleware may have added or removed some."""
+    ids = {call.id for call in calls}
+    kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)
+    named = {part.id for part in kept if isinstance(part, CallRef)}
+    return kept + tuple(CallRef(id=call.id) for call in calls if call.id not in named)
+
+
+def _usage(turn: Turn, usage: Usage, model: str = "") -> monitor.UsageRecorded:
+    return monitor.UsageRecorded(model=model or turn.recipe.model.name, usage=usage, agent=turn.agent)

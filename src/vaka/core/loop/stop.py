@@ -1,0 +1,69 @@
+"""Stopping a turn from outside, wherever it is, without ever cutting through a write.
+
+Work that may be cut runs inside ``region``; a stop cancels the tasks that are in one. Between regions a stop waits for
+the next. One ``Stop`` serves a turn and everything below it; a child has its own, which its parent's stops too.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+Why: TypeAlias = Literal["interrupted", "cancelled", "limit"]
+
+
+class Stopped(Exception):  # noqa: N818  # not an error: a turn was told to stop
+    """The work was told to stop."""
+
+    def __init__(self, why: Why, note: str = "") -> None:
+        super().__init__(note or why)
+        self.why, self.note = why, note
+
+
+class Stop:
+    """Whether, why and how to stop."""
+
+    def __init__(self, parent: "Stop | None" = None) -> None:
+        self.reason: Stopped | None = parent.reason if parent else None
+        self._parent = parent
+        self._children: list[Stop] = []
+        self._inside: list[asyncio.Task[object]] = []
+        if parent is not None:
+            parent._children.append(self)
+
+    def trigger(self, why: Why, note: str = "") -> None:
+        """Stop now. The first reason counts."""
+        if self.reason is None:
+            self.reason = Stopped(why, note)
+            for task in self._inside:
+                task.cancel()
+        for child in self._children:
+            child.trigger(why, note)
+
+    def close(self) -> None:
+        """Nothing below this is running any more."""
+        if self._parent is not None:
+            self._parent._children.remove(self)
+            self._parent = None
+
+    def _told(self) -> Stopped | None:
+        return self.reason
+
+    @contextmanager
+    def region(self) -> Iterator[None]:
+        """Allow the work inside to be cut; raises ``Stopped`` when it was, or should have been already."""
+        told = self._told()
+        if told is not None:
+            raise told
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine always runs in one
+        self._inside.append(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            told = self._told()
+            if told is None or task.uncancel() > 0:
+                raise
+            raise told from None
+        finally:
+            self._inside.remove(task)

@@ -1,0 +1,178 @@
+"""The loop. A turn goes on from whatever the log says, so starting, continuing and resuming are one thing.
+
+    begin ─▶ ask the model ─▶ settle its calls ─▶ begin …          until it answers without a call, or a limit is reached
+
+A turn ends in an event, never in an exception; only a store that cannot be written and a wait for a person get out.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from vaka.core.loop.dispatch import settle
+from vaka.core.loop.limits import reached
+from vaka.core.loop.middleware import Answer, Block, Outcome, describe
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.step import ask, begin
+from vaka.core.loop.stop import Stopped
+from vaka.core.loop.texts import offload
+from vaka.core.session.fold import seals
+from vaka.core.session.place import Place
+from vaka.core.types import progress
+from vaka.core.types.content import Content, Text
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import StoreError, Suspended
+from vaka.core.types.event import Body
+from vaka.core.types.ids import MessageId
+from vaka.core.types.message import Reason
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of the loop ended."""
+
+    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
+    text: str = ""
+    limit: str = ""
+    code: str = ""
+    message: str = ""
+    withdrawn: bool = False
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new turn answers: inputs that are new here, the keys of all of them in order, and what they say."""
+
+    content: Content
+    keys: tuple[str, ...] = ()
+    fresh: tuple[InputAdded, ...] = ()
+
+
+async def run(turn: Turn, opening: Opening | None) -> Ending:
+    """Run a turn to its end: a new one, or with no ``opening`` the one the log says is unfinished."""
+    ending = await drive(turn, opening)
+    await turn.log.append(turn.at, *_last(turn, ending), release=not turn.state.inputs)
+    return ending
+
+
+async def drive(turn: Turn, opening: Opening | None) -> Ending:
+    """Let one agent work until it is done, and let after_agent see how it ended, whatever happened."""
+    turn.timer.start()
+    try:
+        ending = await _open(turn, opening) or await _converse(turn)
+    except Stopped as stopped:
+        ending = _stopped(turn, stopped)
+    except (Suspended, StoreError):
+        raise
+    except Exception as error:  # noqa: BLE001  # around a turn: it ends in an event, and its neighbours go on
+        code, message = describe(error)
+        ending = Ending(kind="failed", text=turn.text, code=code, message=message)
+    finally:
+        turn.timer.cancel()
+    return await _after(turn, ending)
+
+
+async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
+    if opening is None:
+        turn.log.later(turn.at, *_resumed(turn))
+        turn.step(turn.lane.step)
+        await turn.chain.before_agent(turn, ())
+        return None
+    value: Content | Answer | Block = opening.content
+    try:
+        value = await turn.chain.before_agent(turn, opening.content)
+    finally:
+        await _write_opening(turn, opening, value)
+    if isinstance(value, Block):
+        return Ending(kind="failed", code="blocked", message=value.reason, withdrawn=True)
+    if isinstance(value, Answer):
+        said = progress.MessageCompleted(
+            message_id=MessageId(turn.env.ids.new("msg")), content=(Text(text=value.text),), model="", stop="end"
+        )
+        turn.log.later(turn.at, said)
+        return Ending(text=value.text)
+    return None
+
+
+async def _write_opening(turn: Turn, opening: Opening, value: Content | Answer | Block) -> None:
+    changed = value if isinstance(value, tuple) and value != opening.content else None
+    if turn.path:
+        said = changed or opening.content
+        parent = Place(turn.at.turn, 0, turn.path[:-1])
+        started: Body = progress.SubagentStarted(
+            call=turn.values["call"], agent=turn.agent, child=turn.path[-1], content=await offload(turn, said)
+        )
+        turn.log.later(parent, started)
+        return
+    for fresh in opening.fresh:
+        content = await offload(turn, fresh.content)
+        turn.log.later(Place(), msgspec.structs.replace(fresh, content=content))
+    started = progress.TurnStarted(
+        agent=turn.agent, inputs=opening.keys, content=await offload(turn, changed) if changed else None
+    )
+    turn.log.later(turn.at, started)
+
+
+async def _converse(turn: Turn) -> Ending:
+    """Ask, settle, ask again, from wherever the log says this agent is."""
+    lane = turn.lane
+    calls = turn.state.calls_at(turn.path)
+    answered, called = lane.phase == "answered", lane.phase == "answered" and lane.calls > 0
+    asking = lane.phase == "asking"
+    while True:
+        if not answered:
+            limit = "" if asking else reached(turn.recipe.limits, turn.lane)
+            if limit:
+                return Ending(text=turn.text, limit=limit)
+            if not asking:
+                await begin(turn)
+            calls = await ask(turn)
+            called = bool(calls)
+        limit = await settle(turn, calls) if calls else ""
+        turn.log.later(turn.at, progress.StepCompleted(number=turn.at.step))
+        if limit or not (called or _steered(turn)):
+            return Ending(text=turn.text, limit=limit)
+        answered = asking = False
+
+
+def _resumed(turn: Turn) -> Sequence[Body]:
+    return () if turn.path else (progress.TurnResumed(agent=turn.agent),)
+
+
+def _steered(turn: Turn) -> bool:
+    return not turn.path and any(queued.policy == "steer" for queued in turn.state.inputs.values())
+
+
+def _stopped(turn: Turn, stopped: Stopped) -> Ending:
+    if stopped.why == "limit":
+        return Ending(text=turn.text, limit=stopped.note)
+    return Ending(kind=stopped.why, text=turn.text, message=stopped.note)
+
+
+async def _after(turn: Turn, ending: Ending) -> Ending:
+    seen = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
+    outcome, error = await turn.chain.after_agent(turn, seen)
+    ending = msgspec.structs.replace(ending, text=outcome.text)
+    if error is None or ending.kind != "completed":
+        return ending
+    code, message = describe(error)
+    return Ending(kind="failed", text=ending.text, code=code, message=message)
+
+
+def _last(turn: Turn, ending: Ending) -> list[Body]:
+    """Return the events that end a turn: open calls sealed, then how it ended."""
+    reason: Reason = {"cancelled": "cancelled", "interrupted": "interrupted"}.get(ending.kind, "sealed")  # type: ignore[assignment]  # the values are reasons
+    for path, step, result in seals(turn.state, reason, "The turn ended before this call did."):
+        turn.log.later(Place(turn.id, step, path), progress.ToolFailed(result=result))
+    usage = turn.state.turn.usage if turn.state.turn else turn.usage
+    if ending.kind == "failed":
+        return [
+            progress.TurnFailed(
+                code=ending.code, message=ending.message, text=ending.text, withdrawn=ending.withdrawn, usage=usage
+            )
+        ]
+    if ending.kind == "cancelled":
+        return [progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)]
+    if ending.kind == "interrupted":
+        return [progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage)]
+    stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
+    return [progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)]

@@ -1,0 +1,255 @@
+"""The fold: what a log means right now. Events in, state out; the same events give the same state for ever.
+
+The state is small: what is open, granted and counted, and where the live window starts. Messages stay in the log.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from vaka.core.session.state import Decision, Lane, OpenCall, Queued, Running, State, child_name, lane_key, streaks
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import Path
+from vaka.core.types.message import Reason, ToolResult
+
+
+def fold(state: State, events: Iterable[Event]) -> State:
+    """Apply ``events`` to ``state`` (in place) and return it."""
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def apply(state: State, event: Event) -> None:
+    """Take one event into account. Unknown types change nothing."""
+    state.seq, state.epoch = event.seq, event.epoch
+    rule = _RULES.get(type(event.data))
+    if rule is not None:
+        rule(state, event, event.data)
+
+
+def _turn_started(state: State, event: Event, body: progress.TurnStarted) -> None:
+    state.agent = body.agent
+    state.turn = Running(id=event.turn, agent=body.agent)
+    state.lanes = {"": Lane(agent=body.agent)}
+    for key in body.inputs:
+        state.inputs.pop(key, None)
+
+
+def _turn_resumed(state: State, event: Event, body: progress.TurnResumed) -> None:
+    if state.turn:
+        state.turn.resumed += 1
+
+
+def _turn_ended(state: State, event: Event, body: object) -> None:
+    state.turn = None
+    state.lanes, state.open, state.decisions = {}, {}, {}
+
+
+def _step_started(state: State, event: Event, body: progress.StepStarted) -> None:
+    lane = _lane(state, event.path, body.agent)
+    lane.step, lane.phase, lane.calls = body.number, "asking", 0
+    state.models[body.agent] = state.models.get(body.agent, 0) + 1
+    for key in body.inputs:
+        state.inputs.pop(key, None)
+
+
+def _step_completed(state: State, event: Event, body: progress.StepCompleted) -> None:
+    _lane(state, event.path).phase = "idle"
+
+
+def _message_completed(state: State, event: Event, body: progress.MessageCompleted) -> None:
+    _lane(state, event.path).phase = "answered"
+
+
+def _model_failed(state: State, event: Event, body: monitor.ModelFailed) -> None:
+    if body.retried:
+        state.models[body.agent] = state.models.get(body.agent, 0) + 1
+
+
+def _usage(state: State, event: Event, body: monitor.UsageRecorded) -> None:
+    state.usage = state.usage + body.usage
+    if state.turn:
+        state.turn.usage = state.turn.usage + body.usage
+    lane = _lane(state, event.path)
+    lane.usage = lane.usage + body.usage
+
+
+def _tool_called(state: State, event: Event, body: progress.ToolCalled) -> None:
+    lane = _lane(state, event.path)
+    if event.path:
+        lane.made += 1
+    else:
+        state.calls += 1
+    lane.last, lane.streak = next(streaks(lane, [body.call]))
+    lane.calls += 1
+    lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
+    state.open[body.call.id] = OpenCall(
+        call=body.call, path=event.path, message=body.message_id, step=event.step, number=state.made(event.path),
+        streak=lane.streak,
+    )  # fmt: skip
+
+
+def _tool_started(state: State, event: Event, body: progress.ToolStarted) -> None:
+    call = state.open.get(body.call.id)
+    if call:
+        call.call, call.phase, call.effect = body.call, "started", body.effect
+        call.key, call.deadline, call.attempt = body.key, body.deadline, body.attempt
+
+
+def _tool_returned(state: State, event: Event, body: progress.ToolReturned) -> None:
+    call = state.open.get(body.result.call)
+    if call:
+        call.phase, call.result = "returned", body.result
+
+
+def _tool_ended(state: State, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+    call = state.open.pop(body.result.call, None)
+    if call:
+        child = lane_key((*call.path, child_name(call.number)))
+        below = (child + "/", child + "-")
+        state.lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
+        state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
+
+
+def _subagent_started(state: State, event: Event, body: progress.SubagentStarted) -> None:
+    state.lanes[lane_key((*event.path, body.child))] = Lane(agent=body.agent)
+
+
+def _subagent_completed(state: State, event: Event, body: progress.SubagentCompleted) -> None:
+    _lane(state, (*event.path, body.child)).done = body
+
+
+def _input(state: State, event: Event, body: control.InputAdded) -> None:
+    state.closed = False
+    state.inputs[body.key] = Queued(key=body.key, seq=event.seq, policy=body.policy)
+    if body.policy == "interrupt" and state.turn and state.turn.interrupted is None:
+        state.turn.interrupted = "a new input takes its place"
+
+
+def _interrupt(state: State, event: Event, body: control.InterruptRequested) -> None:
+    if state.turn and state.turn.interrupted is None:
+        state.turn.interrupted = body.note
+
+
+def _approval_requested(state: State, event: Event, body: control.ApprovalRequested) -> None:
+    state.decisions[body.approval] = Decision(id=body.approval, call=body.call.id, path=event.path, approval=body)
+    call = state.open.get(body.call.id)
+    if call:
+        call.approval = body.approval
+
+
+def _approval_resolved(state: State, event: Event, body: control.ApprovalResolved) -> None:
+    decision = state.decisions.get(body.approval)
+    if decision is None or decision.approval is None or not decision.waiting:
+        return
+    if decision.approval.expires and event.ts >= decision.approval.expires:
+        decision.expired = True
+        return
+    decision.resolved = body
+    if body.decision == "approve" and body.scope == "session":
+        state.grants[grant_key(decision.approval.call.name, decision.approval.rule)] = decision.approval.spec
+
+
+def _approval_expired(state: State, event: Event, body: control.ApprovalExpired) -> None:
+    decision = state.decisions.get(body.approval)
+    if decision and decision.waiting:
+        decision.expired = True
+
+
+def _question_asked(state: State, event: Event, body: control.QuestionAsked) -> None:
+    state.decisions[body.question] = Decision(id=body.question, call=body.call, path=event.path, question=body)
+
+
+def _question_answered(state: State, event: Event, body: control.QuestionAnswered) -> None:
+    decision = state.decisions.get(body.question)
+    if decision and decision.waiting:
+        decision.answered = body
+
+
+def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
+    state.agent = body.agent
+
+
+def _reverted(state: State, event: Event, body: control.SessionReverted) -> None:
+    """``state`` is that of the prefix the session goes back to; ``snapshot.load`` sees to that."""
+    state.calls = body.calls
+    state.turn, state.inputs, state.decisions = None, {}, {}
+    for lane in state.lanes.values():
+        lane.phase = "idle"
+
+
+def _closed(state: State, event: Event, body: control.SessionClosed) -> None:
+    state.closed = True
+
+
+def _compacted(state: State, event: Event, body: control.ContextCompacted) -> None:
+    if not event.path:
+        state.window = body.keep_from
+
+
+def _checkpoint(state: State, event: Event, body: control.CheckpointSaved) -> None:
+    state.checkpoints[body.label] = event.seq
+
+
+def _changed(state: State, event: Event, body: control.StateChanged) -> None:
+    if body.value is None:
+        state.values.pop(body.key, None)
+    else:
+        state.values[body.key] = body.value
+
+
+_RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
+    progress.TurnStarted: _turn_started,
+    progress.TurnResumed: _turn_resumed,
+    progress.TurnCompleted: _turn_ended,
+    progress.TurnFailed: _turn_ended,
+    progress.TurnCancelled: _turn_ended,
+    progress.TurnInterrupted: _turn_ended,
+    progress.StepStarted: _step_started,
+    progress.StepCompleted: _step_completed,
+    progress.MessageCompleted: _message_completed,
+    progress.ToolCalled: _tool_called,
+    progress.ToolStarted: _tool_started,
+    progress.ToolReturned: _tool_returned,
+    progress.ToolCompleted: _tool_ended,
+    progress.ToolFailed: _tool_ended,
+    progress.SubagentStarted: _subagent_started,
+    progress.SubagentCompleted: _subagent_completed,
+    monitor.ModelFailed: _model_failed,
+    monitor.UsageRecorded: _usage,
+    control.InputAdded: _input,
+    control.InterruptRequested: _interrupt,
+    control.ApprovalRequested: _approval_requested,
+    control.ApprovalResolved: _approval_resolved,
+    control.ApprovalExpired: _approval_expired,
+    control.QuestionAsked: _question_asked,
+    control.QuestionAnswered: _question_answered,
+    control.SessionOpened: _opened,
+    control.SessionReverted: _reverted,
+    control.SessionClosed: _closed,
+    control.ContextCompacted: _compacted,
+    control.CheckpointSaved: _checkpoint,
+    control.StateChanged: _changed,
+}
+
+
+def _lane(state: State, path: Path, agent: str = "") -> Lane:
+    key = lane_key(path)
+    lane = state.lanes.get(key)
+    if lane is None:
+        lane = state.lanes[key] = Lane(agent=agent)
+    return lane
+
+
+def grant_key(tool: str, rule: str) -> str:
+    """Name what a decision for the whole session covers: one tool, asked about by one rule."""
+    return msgspec.json.encode([tool, rule]).decode()
+
+
+def seals(state: State, reason: Reason, text: str, path: Path = ()) -> "list[tuple[Path, int, ToolResult]]":
+    """Return a failed result for each call still open at ``path`` or below, with its place."""
+    from_here = [call for call in state.open.values() if call.path[: len(path)] == path]
+    return [(call.path, call.step, call.sealed(reason, text)) for call in sorted(from_here, key=lambda c: -len(c.path))]

@@ -1,0 +1,192 @@
+"""What the fold keeps. Plain data, small, and stored as a snapshot now and then."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from vaka.core.types.content import Text
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Conflict, QuestionAnswered, QuestionAsked
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, Path, TurnId, digest_of
+from vaka.core.types.message import Reason, ToolCall, ToolResult
+from vaka.core.types.progress import SubagentCompleted
+from vaka.core.types.tool import Effect
+from vaka.core.types.usage import Usage
+
+FOLD = "1"
+"""The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
+
+Phase: TypeAlias = Literal["called", "started", "returned"]
+
+
+class OpenCall(msgspec.Struct, omit_defaults=True):
+    """A call without a result yet."""
+
+    call: ToolCall
+    path: Path
+    message: MessageId
+    step: int
+    number: int
+    """Which call of its agent this is; it is part of the id, so that no id is ever used twice."""
+    streak: int = 1
+    """How many calls in a row, this one included, asked for the same thing."""
+    phase: Phase = "called"
+    effect: Effect = "once"
+    key: str = ""
+    deadline: str = ""
+    attempt: int = 0
+    result: ToolResult | None = None
+    approval: DecisionId | None = None
+
+    def sealed(self, reason: Reason, text: str) -> ToolResult:
+        """Return the result of a call that will get no other."""
+        if self.phase == "returned" and self.result is not None:
+            return self.result
+        if self.phase == "started" and self.effect == "once":
+            text = f"{text} It had begun: its outcome is unknown, verify before repeating it."
+            reason = "outcome_unknown"
+        return ToolResult(call=self.call.id, content=(Text(text=text),), failed=True, reason=reason)
+
+
+class Decision(msgspec.Struct, omit_defaults=True):
+    """Something a person was asked, and what came of it."""
+
+    id: DecisionId
+    call: CallId | None = None
+    path: Path = ()
+    approval: ApprovalRequested | None = None
+    question: QuestionAsked | None = None
+    resolved: ApprovalResolved | None = None
+    answered: QuestionAnswered | None = None
+    expired: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        """True until someone has decided or the time is over."""
+        return self.resolved is None and self.answered is None and not self.expired
+
+    @property
+    def expires(self) -> str:
+        """When it is too late, ``""`` for never."""
+        asked = self.approval or self.question
+        return asked.expires if asked else ""
+
+
+class Lane(msgspec.Struct, omit_defaults=True):
+    """How far one agent has come in the running turn."""
+
+    agent: str = ""
+    step: int = 0
+    phase: Literal["idle", "asking", "answered"] = "idle"
+    calls: int = 0
+    """Calls the answer of this step made."""
+    made: int = 0
+    """Calls made so far; the root's are counted for the whole session, in ``State.calls``."""
+    tools: dict[str, int] = {}
+    usage: Usage = Usage()
+    last: Digest | None = None
+    streak: int = 0
+    """How many calls in a row were equal to the last one."""
+    done: SubagentCompleted | None = None
+
+
+class Running(msgspec.Struct, omit_defaults=True):
+    """The unfinished turn."""
+
+    id: TurnId
+    agent: str
+    interrupted: str | None = None
+    """Set once someone wants it to stop."""
+    resumed: int = 0
+    usage: Usage = Usage()
+
+
+class Queued(msgspec.Struct, omit_defaults=True):
+    """An input no turn has taken yet; its content is in the log at ``seq``."""
+
+    key: str
+    seq: int
+    policy: Conflict = "queue"
+
+
+class State(msgspec.Struct, omit_defaults=True):
+    """A session as of event ``seq``."""
+
+    seq: int = 0
+    epoch: int = 1
+    agent: str = ""
+    turn: Running | None = None
+    lanes: dict[str, Lane] = {}
+    open: dict[CallId, OpenCall] = {}
+    decisions: dict[DecisionId, Decision] = {}
+    inputs: dict[str, Queued] = {}
+    grants: dict[str, Digest] = {}
+    """What a person allowed for the rest of the session, with the digest of the tool as it was then."""
+    models: dict[str, int] = {}
+    """Model calls begun, for each agent."""
+    calls: int = 0
+    usage: Usage = Usage()
+    window: int = 1
+    """The first event the model still sees."""
+    checkpoints: dict[str, int] = {}
+    values: dict[str, Any] = {}
+    closed: bool = False
+
+    def lane(self, path: Path) -> Lane:
+        """Return how far the agent at ``path`` has come; an empty lane when it has not begun."""
+        return self.lanes.get(lane_key(path)) or Lane()
+
+    def made(self, path: Path) -> int:
+        """Return how many calls the agent at ``path`` has made."""
+        return self.lane(path).made if path else self.calls
+
+    def calls_at(self, path: Path) -> list[OpenCall]:
+        """Return the open calls of the agent at ``path``, in the order they were made."""
+        return [call for call in self.open.values() if call.path == path]
+
+    @property
+    def oldest(self) -> int:
+        """The first event that is still needed to go on: of the window, or of an input that waits."""
+        return min([self.window, *(queued.seq for queued in self.inputs.values())])
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(State)
+
+
+def dump(state: State) -> bytes:
+    """Return the state as JSON."""
+    return _encoder.encode(state)
+
+
+def load(data: bytes) -> State:
+    """Return the state ``dump`` made these bytes of. Raises ``Corrupt`` when it did not."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"snapshot cannot be read: {error}") from error
+
+
+def lane_key(path: Path) -> str:
+    """Return the name of a path in ``State.lanes``."""
+    return "/".join(path)
+
+
+def streaks(lane: Lane, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
+    """Yield what each call asks for, and how many in a row have asked for just that, going on from ``lane``."""
+    last, streak = lane.last, lane.streak
+    for call in calls:
+        asked = digest_of([call.name, call.raw or call.arguments])
+        last, streak = asked, streak + 1 if asked == last else 1
+        yield last, streak
+
+
+def child_name(number: int, ordinal: int = 1) -> str:
+    """Return the name of the child that call ``number`` started, or of its second, third … child."""
+    return f"agent-{number}" if ordinal == 1 else f"agent-{number}-{ordinal}"
+
+
+def call_id(path: Path, number: int) -> CallId:
+    """Return the id of the ``number``-th call of the agent at ``path``: ``call_2``, or ``call_2.1`` below it."""
+    return CallId("call_" + ".".join([*(name.removeprefix("agent-") for name in path), str(number)]))

@@ -1,0 +1,72 @@
+"""The events the model still sees, kept in order while a session is open."""
+
+from collections.abc import Iterable, Iterator
+
+from vaka.core.session.state import State
+from vaka.core.types import control, progress
+from vaka.core.types.content import text_of
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Path, TurnId
+
+_SEEN = frozenset(
+    {
+        control.InputAdded,
+        control.ContextCompacted,
+        progress.TurnStarted,
+        progress.TurnFailed,
+        progress.StepStarted,
+        progress.MessageCompleted,
+        progress.ToolCalled,
+        progress.ToolCompleted,
+        progress.ToolFailed,
+        progress.SubagentStarted,
+        progress.SubagentCompleted,
+    }
+)
+
+
+class Window:
+    """The part of the log prompts are made of, from the last compaction on."""
+
+    def __init__(self, events: Iterable[Event], state: State) -> None:
+        self.events: list[Event] = []
+        for event in events:
+            self.add(event)
+        self._trim(state)
+
+    def add(self, event: Event) -> None:
+        """Take the next event of the log."""
+        body = event.data
+        if type(body) in _SEEN:
+            if isinstance(body, progress.SubagentCompleted):
+                self._forget((*event.path, body.child))
+            elif not isinstance(body, progress.StepStarted) or body.inputs:
+                self.events.append(event)
+
+    def compact(self, state: State) -> None:
+        """Drop what a compaction has replaced."""
+        self._trim(state)
+
+    def at(self, path: Path) -> Iterator[Event]:
+        """Yield the events of one agent; an input, and the start of a child, stand at the path that gets them."""
+        for event in self.events:
+            if event.path == path or (isinstance(event.data, progress.SubagentStarted) and path[:-1] == event.path):
+                yield event
+
+    def text(self, turn: TurnId, path: Path) -> str:
+        """Return the words of the last answer in a turn, ``""`` when there is none."""
+        for event in reversed(self.events):
+            if event.turn == turn and event.path == path and isinstance(event.data, progress.MessageCompleted):
+                words = text_of(event.data.content)
+                if words:
+                    return words
+        return ""
+
+    def _forget(self, child: Path) -> None:
+        """What a finished child said is in the log, but no prompt will show it again."""
+        self.events = [kept for kept in self.events if kept.path[: len(child)] != child]
+
+    def _trim(self, state: State) -> None:
+        if self.events and self.events[0].seq < state.window:
+            waiting = {queued.seq for queued in state.inputs.values()}
+            self.events = [event for event in self.events if event.seq >= state.window or event.seq in waiting]
