@@ -1,0 +1,199 @@
+"""What a function takes and gives back."""
+
+import collections.abc
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.content import Part
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.message import ToolResult
+from vaka.tools import convert, docstring
+from vaka.tools.annotation import TypeReader
+from vaka.tools.record import member, resolve
+from vaka.tools.schema import SchemaWriter
+from vaka.tools.shape import MISSING, Member, Shape, Unsupported
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_STREAMS = (
+    collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator,
+    collections.abc.AsyncIterator, collections.abc.AsyncIterable, collections.abc.AsyncGenerator,
+)  # fmt: skip
+_CONTENT = (ToolResult, *typing.get_args(Part))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function's parameters as a model sees them, and how to hand values over."""
+
+    members: tuple[Member, ...]
+    contexts: tuple[str, ...]
+    positional: tuple[str, ...]
+    """Names that must be handed over by place, context included, in order."""
+    rest: Shape | None
+    """What ``**kwargs`` takes, if there is one."""
+    text: str
+    """The docstring without what it says of parameters."""
+
+    @property
+    def known(self) -> frozenset[str] | None:
+        """The names that may come, or None when any may."""
+        return None if self.rest is not None else frozenset(part.name for part in self.members)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        writer = SchemaWriter()
+        rest = False if self.rest is None else writer.write(self.rest) or True
+        return writer.whole(writer.object(self.members, rest))
+
+    def bind(self, context: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return what to call the function with."""
+        values = dict.fromkeys(self.contexts, context) | convert.members(self.members, arguments)
+        if self.rest is not None:
+            known = {part.name for part in self.members}
+            rest = {key: item for key, item in arguments.items() if key not in known}
+            values |= {key: convert.convert(self.rest, item) for key, item in rest.items()}
+        defaults = {part.attribute: part.default for part in self.members}
+        placed = [values.pop(name, defaults.get(name)) for name in self.positional]
+        return placed, values
+
+
+def origin(function: Any) -> Any:
+    """Return what is inside partials."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def target_of(function: Callable[..., Any]) -> Any:
+    """Return the function that carries the annotations of a callable."""
+    function = origin(function)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return inspect.unwrap(function)
+    return type(function).__call__
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what a callable is called: an object by its class."""
+    function = origin(function)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def doc_of(function: Callable[..., Any]) -> str | None:
+    """Return the docstring of a callable: an object's is that of its ``__call__`` or of its class."""
+    function = origin(function)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function.__doc__
+    return type(function).__call__.__doc__ or type(function).__doc__
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether calling a function gives something to await, and so does not block."""
+    function = origin(function)
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def read(function: Callable[..., Any], name: str, *, typed: bool = True) -> Signature:
+    """Return the signature of a function; raise ``InvalidInput`` naming the parameter that cannot be.
+
+    Without ``typed`` the annotations are left alone, and values are handed over as the plain data they are.
+    """
+    target = target_of(function)
+    docs = docstring.parse(doc_of(function))
+    hints = _hints(target, name)
+    reader = TypeReader()
+    fixed = _fixed_by_partial(function)
+    members, contexts, positional, rest = list[Member](), list[str](), list[str](), None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in fixed:
+            continue
+        hint = hints.get(parameter.name, parameter.annotation)
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(parameter.name)
+        if is_context(hint):
+            contexts.append(parameter.name)
+            continue
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        shape = _shape(reader, parameter, hint if typed else Any, where)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            rest = shape
+            continue
+        part = member(parameter.name, shape, attribute=parameter.name, **_default(parameter))
+        members.append(replace(part, description=docs.parameters.get(parameter.name, "")))
+    return Signature(tuple(members), tuple(contexts), tuple(positional), rest, docs.text)
+
+
+def _fixed_by_partial(function: Any) -> set[str]:
+    """Return what a partial has decided already; the model shall neither see nor change it."""
+    fixed: set[str] = set()
+    while isinstance(function, functools.partial):
+        fixed |= function.keywords.keys()
+        function = function.func
+    return fixed
+
+
+def _hints(target: Any, name: str) -> dict[str, Any]:
+    try:
+        return resolve(target.__init__ if inspect.isclass(target) else target)
+    except Unsupported as error:
+        raise InvalidInput(f"tool {name!r}: {error}") from error
+
+
+def _shape(reader: TypeReader, parameter: inspect.Parameter, hint: Any, where: str) -> Shape:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        raise InvalidInput(f"{where}: *{parameter.name} has no names a model could use; use a list")
+    if parameter.name in {"self", "cls"} and hint is inspect.Parameter.empty:
+        raise InvalidInput(f"{where}: this is a method without its object; use tool(Class().method)")
+    try:
+        field = _field(parameter)
+        return reader.read(hint if field is None else Annotated[hint, field])
+    except Unsupported as error:
+        raise InvalidInput(f"{where}: {error}") from error
+
+
+def _field(parameter: inspect.Parameter) -> Any:
+    """Return pydantic's ``Field(...)`` when it was given as the default."""
+    return parameter.default if hasattr(parameter.default, "is_required") else None
+
+
+def _default(parameter: inspect.Parameter) -> dict[str, Any]:
+    field = _field(parameter)
+    if field is not None:
+        required = field.is_required()
+        return {"required": required, "default": MISSING if required else field.get_default(call_default_factory=True)}
+    required = parameter.default is inspect.Parameter.empty
+    return {"required": required, "default": MISSING if required else parameter.default}
+
+
+def is_context(hint: Any) -> bool:
+    """Tell whether a parameter wants the tool context."""
+    if typing.get_origin(hint) is Annotated:
+        return is_context(typing.get_args(hint)[0])
+    if isinstance(hint, type):
+        return ToolContext in hint.__mro__
+    return any(is_context(part) for part in typing.get_args(hint)) if typing.get_origin(hint) is not None else False
+
+
+def output_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """Return the schema of what a function gives back, or None when its annotation does not say."""
+    try:
+        hints = resolve(target_of(function))
+        if "return" not in hints or _is_content(hints["return"]):
+            return None
+        hint = hints["return"]
+        if typing.get_origin(hint) in _STREAMS and typing.get_args(hint)[:1] == (str,):
+            return {"type": "string"}
+        writer = SchemaWriter(output=True)
+        return writer.whole(writer.write(TypeReader().read(hint))) or None
+    except Unsupported:
+        return None
+
+
+def _is_content(hint: Any) -> bool:
+    return hint in _CONTENT or any(_is_content(inner) for inner in typing.get_args(hint))

@@ -1,0 +1,101 @@
+"""Tools under their names."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.tool import Arguments, Problem, ToolSpec
+from vaka.tools.function import FunctionTool, as_tool
+from vaka.tools.names import sanitised
+from vaka.tools.output import Returned
+from vaka.tools.validate import near
+
+
+class Renamed:
+    """A tool under another name."""
+
+    def __init__(self, tool: Tool, name: str) -> None:
+        self.tool = tool
+        self.original_name = name
+        self.name = sanitised(name)
+        self._spec: ToolSpec | None = None
+
+    def __repr__(self) -> str:
+        return f"Renamed({self.name!r}, {self.tool!r})"
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool's spec with the new name."""
+        if self._spec is None:
+            self._spec = msgspec.structs.replace(self.tool.spec, name=self.name)
+        return self._spec
+
+    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+        """Return the arguments ``raw`` stands for, or what is wrong with them."""
+        return self.tool.parse(raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Returned:
+        """Call the tool."""
+        return await self.tool.call(context, arguments)
+
+
+class Toolset(Mapping[str, Tool]):
+    """Tools by name, in order; a name that two tools want raises ``InvalidInput``. Each change makes a new set."""
+
+    def __init__(self, tools: "Iterable[Tool | Callable[..., Any]]" = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self.originals: dict[str, str] = {}
+        """What each name was before it was made one that providers take."""
+        for thing in tools:
+            tool = as_tool(thing)
+            name, original = _names(tool)
+            if name in self._tools:
+                raise InvalidInput(f"two tools are named {name!r} ({self.originals[name]!r} and {original!r})")
+            self._tools[name] = tool
+            self.originals[name] = original
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"Toolset({', '.join(self._tools)})"
+
+    def __add__(self, other: "Toolset | Iterable[Tool | Callable[..., Any]]") -> "Toolset":
+        return Toolset([*self.values(), *(other.values() if isinstance(other, Toolset) else other)])
+
+    def filter(self, wanted: "Callable[[Tool], bool] | Iterable[str]") -> "Toolset":
+        """Return the tools that a function accepts, or those named; an unknown name raises ``InvalidInput``."""
+        if callable(wanted):
+            return Toolset(tool for tool in self.values() if wanted(tool))
+        names = set(wanted)
+        self._known(names)
+        return Toolset(tool for name, tool in self.items() if name in names)
+
+    def prefix(self, prefix: str) -> "Toolset":
+        """Return the tools with a prefix on every name."""
+        return Toolset(Renamed(tool, prefix + name) for name, tool in self.items())
+
+    def rename(self, names: Mapping[str, str]) -> "Toolset":
+        """Return the tools with some names changed; an unknown name raises ``InvalidInput``."""
+        self._known(names)
+        return Toolset(Renamed(tool, names[name]) if name in names else tool for name, tool in self.items())
+
+    def _known(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._tools:
+                raise InvalidInput(f"there is no tool {name!r}{near(name, self._tools)}")
+
+
+def _names(tool: Tool) -> tuple[str, str]:
+    if isinstance(tool, FunctionTool | Renamed):
+        return tool.name, tool.original_name
+    return tool.spec.name, tool.spec.name
