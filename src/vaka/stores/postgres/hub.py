@@ -1,0 +1,66 @@
+"""What the handles on one database share."""
+
+from uuid import UUID
+
+from vaka.core.types.errors import Closed, VakaError
+from vaka.stores.postgres.claims import Claim
+from vaka.stores.postgres.database import Database
+from vaka.stores.postgres.live import Sharing
+from vaka.stores.postgres.pulse import Pulse
+from vaka.stores.postgres.wakes import Elsewhere, Here, Talk
+from vaka.stores.postgres.writer import Write, Writer
+
+_RELEASE = "update vaka.sessions set owner = null, lease_until = null where namespace = $1 and id = $2 and owner = $3"
+
+
+class Hub:
+    """Connections, claims and those who wait: one of each for all namespaces."""
+
+    def __init__(self, database: Database, lease: float) -> None:
+        self.database, self.lease = database, lease
+        self.claims: dict[UUID, Claim] = {}
+        self.here, self.elsewhere = Here(), Elsewhere()
+        self.talk = Talk(self.here, self.elsewhere)
+        self.pulse = Pulse(database, self.talk, self.claims, lease, self._busy)
+        self.sharing = Sharing(database, self.talk)
+        self.writer = Writer(database, lease, self._committed)
+
+    async def release(self, claim: Claim) -> None:
+        """End a claim."""
+        if self.claims.pop(claim.owner, None) is not None and claim.tried:
+            await self.database.fetch(_RELEASE, claim.place.namespace, claim.place.session, claim.owner)
+
+    async def close(self) -> None:
+        """End every claim and let go of everything."""
+        self.here.close(Closed("this store was closed"))
+        await self.writer.close()
+        await self.sharing.close()
+        await self.pulse.close()
+        try:
+            for claim in list(self.claims.values()):
+                await self.release(claim)
+        except VakaError:  # the server is away: the leases run out by themselves
+            self.claims.clear()
+        await self.database.close()
+
+    def _busy(self) -> bool:
+        return bool(self.here or self.sharing or any(claim.tried for claim in self.claims.values()))
+
+    def _committed(self, write: Write) -> None:
+        claim, place = write.claim, write.place
+        if claim is not None and write.release:
+            self.claims.pop(claim.owner, None)
+        elif claim is not None:
+            claim.renewed = write.sent
+        for known in (claim,) if claim is not None else self._of(write):
+            if write.info.head > known.info.head:
+                known.info = write.info
+        self.here.grown(place.key, write.info.head)
+        self.sharing.committed(place.key)
+        if claim is not None:
+            self.pulse.wake()
+
+    def _of(self, write: Write) -> list[Claim]:
+        """Return our own claims of a session that got an offer, if they know its row before that."""
+        claims = (claim for claim in self.claims.values() if claim.place == write.place)
+        return [claim for claim in claims if claim.info.head == write.base]

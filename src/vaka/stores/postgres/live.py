@@ -1,0 +1,190 @@
+"""Open blocks, carried to followers in other handles through one row each."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+
+from vaka.core.types.errors import Unavailable, VakaError
+from vaka.core.types.event import Event, decode, encode
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import MessageSnapshot
+from vaka.stores.postgres.database import Database
+from vaka.stores.postgres.pulse import Pulse
+from vaka.stores.postgres.text import Place, place, short
+from vaka.stores.postgres.wakes import CHANNEL, FORGET, Talk
+
+EVERY = 0.1
+"""Seconds between two looks at the open blocks."""
+
+Blocks = Callable[[], Sequence[Event]]
+
+_READ = "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"
+_WRITE = (
+    "with open as (select * from unnest($3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[]) "
+    "as o (namespace, session, block, body)), "
+    "put as (insert into vaka.live_blocks (namespace, session, block, body, valid_until) "
+    "select namespace, session, block, body, now() + make_interval(secs => $7) from open "
+    "on conflict (namespace, session, block) do update set body = excluded.body, valid_until = excluded.valid_until), "
+    "gone as (delete from vaka.live_blocks l using unnest($1::bytea[], $2::bytea[]) as s (namespace, session) "
+    "where l.namespace = s.namespace and l.session = s.session and not exists (select from open o "
+    "where o.namespace = l.namespace and o.session = l.session and o.block = l.block)) "
+    "select pg_notify($8, word) from unnest($9::text[]) as word"
+)
+
+
+class _Shared:
+    """The open blocks of a session of ours."""
+
+    def __init__(self, place: Place, blocks: Blocks) -> None:
+        self.place, self.blocks = place, blocks
+        self.written = False
+        """Whether there may be rows of it."""
+
+    def rows(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
+        """Return a row for each open block."""
+        return [
+            (
+                self.place.namespace,
+                self.place.session,
+                short(repr((event.path, event.data.message_id, event.data.block, event.data.of))),
+                encode(event),
+            )
+            for event in self.blocks()
+            if isinstance(event.data, MessageSnapshot)
+        ]
+
+
+def _no_blocks() -> Sequence[Event]:
+    return ()
+
+
+class Sharing:
+    """As the writer: keeps rows of open blocks for those who watch elsewhere, and only while someone does."""
+
+    def __init__(self, database: Database, talk: Talk) -> None:
+        self._database, self._talk = database, talk
+        self._shared: dict[str, _Shared] = {}
+        self._due: dict[str, _Shared] = {}
+        self._task: asyncio.Task[None] | None = None
+        talk.on_watched = self.touch
+
+    def __bool__(self) -> bool:
+        return bool(self._shared)
+
+    def share(self, place: Place, blocks: Blocks | None) -> None:
+        """Take over what a session has open; ``None``: nothing any more."""
+        before = self._shared.pop(place.key, None)
+        if before is not None:
+            before.blocks = _no_blocks  # it may be about to be written
+        if blocks is not None:
+            shared = self._shared[place.key] = _Shared(place, blocks)
+            shared.written = before is not None and before.written
+            self.touch(place.key)
+        elif before is not None and before.written:
+            self._push(before)
+
+    def touch(self, key: str) -> None:
+        """Write the rows of a session anew, if someone watches it."""
+        shared = self._shared.get(key)
+        if shared is not None and self._talk.elsewhere.watches(key):
+            self._push(shared)
+
+    def committed(self, key: str) -> None:
+        """After an append, blocks may be open no longer: remove their rows, if there are any."""
+        shared = self._shared.get(key)
+        if shared is not None and shared.written:
+            self._push(shared)
+
+    async def close(self) -> None:
+        """Remove what was written."""
+        for key in list(self._shared):
+            self.share(self._shared[key].place, None)
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=1.0)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _push(self, shared: _Shared) -> None:
+        self._due[shared.place.key] = shared
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._due:
+            due, self._due = self._due, {}
+            try:
+                await self._write(list(due.values()))
+            except VakaError:  # the server is away: what is open then is written when someone watches again
+                pass
+            await asyncio.sleep(EVERY)
+
+    async def _write(self, due: list[_Shared]) -> None:
+        rows = [(shared, shared.rows()) for shared in due]
+        for shared, found in rows:
+            shared.written = shared.written or bool(found)
+        columns: list[list[bytes]] = [[], [], [], []]
+        for _, found in rows:
+            for row in found:
+                for column, value in zip(columns, row, strict=True):
+                    column.append(value)
+        await self._database.fetch(
+            _WRITE,
+            [shared.place.namespace for shared in due],
+            [shared.place.session for shared in due],
+            *columns,
+            FORGET,
+            CHANNEL,
+            [self._talk.live(shared.place.key) for shared in due],
+        )
+        for shared, found in rows:
+            shared.written = bool(found)
+
+
+class Live:
+    """What is not stored, carried to followers in other handles."""
+
+    def __init__(self, namespace: bytes, database: Database, talk: Talk, sharing: Sharing, pulse: Pulse) -> None:
+        self._namespace, self._database, self._talk = namespace, database, talk
+        self._sharing, self._pulse = sharing, pulse
+        self._keys: dict[SessionId, str] = {}
+
+    def share(self, session: SessionId, blocks: Blocks | None) -> None:
+        """As the writer: say where the ``message.snapshot`` of each open block can be had; ``None`` to stop."""
+        where = place(self._namespace, session)
+        self._sharing.share(where, blocks)
+        if blocks is None:
+            self._keys.pop(session, None)
+        else:
+            self._keys[session] = where.key
+            self._pulse.wake()
+
+    def touch(self, session: SessionId) -> None:
+        """As the writer: an open block has grown."""
+        key = self._keys.get(session)
+        if key is not None:
+            self._sharing.touch(key)
+
+    async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
+        """As a follower: yield the snapshots a writer in another handle shares, until closed."""
+        where, here = place(self._namespace, session), self._talk.here
+        changed = here.watch(where)
+        seen: dict[bytes, bytes] = {}
+        self._pulse.wake()
+        try:
+            while not here.closed:
+                changed.clear()
+                before, seen = seen, await self._read(where)
+                for block, body in seen.items():
+                    if before.get(block) != body:
+                        yield msgspec.structs.replace(decode(body), epoch=1)  # as live events are made
+                await changed.wait()
+        finally:
+            here.unwatch(where, changed)
+
+    async def _read(self, where: Place) -> dict[bytes, bytes]:
+        try:
+            rows = await self._database.fetch(_READ, where.namespace, where.session)
+        except Unavailable:
+            return {}
+        return dict(map(tuple, rows))

@@ -1,0 +1,162 @@
+"""Appends on their way to the server: those of one moment share a transaction."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import Closed, Unavailable, VakaError
+from vaka.core.types.event import Event
+from vaka.stores import failpoint
+from vaka.stores.postgres.claims import Claim, clock
+from vaka.stores.postgres.database import Connection, Database, Record
+from vaka.stores.postgres.rows import Extras, columns, columns_of
+from vaka.stores.postgres.text import Place
+
+FLIGHTS = 4
+"""Transactions under way at once, so that one that has to wait does not hold up the others."""
+SESSIONS, ROWS = 64, 512
+"""The most that shares one transaction."""
+
+_APPEND = (
+    "select * from vaka.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, "
+    "$20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)"
+)
+
+
+class Write:
+    """Events for one session, right after ``base``: under a claim, or offered under ``key``."""
+
+    __slots__ = ("answer", "base", "claim", "events", "info", "key", "notice", "place", "release", "sent")
+
+    def __init__(self, place: Place, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
+        self.place, self.events, self.base, self.info = place, events, base, info
+        self.claim: Claim | None = None
+        self.key: bytes | None = None
+        self.release = False
+        self.notice: str | None = None
+        self.sent = 0.0
+        self.answer: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+
+
+class Writer:
+    """Sends writes and hands each its answer: a status of ``vaka.append`` and a seq."""
+
+    def __init__(self, database: Database, lease: float, committed: Callable[[Write], None]) -> None:
+        self._database, self._lease, self._committed = database, lease, committed
+        self._queue: list[Write] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def write(self, write: Write) -> tuple[str, int]:
+        """Return what became of a write. ``Unavailable`` when that is not known."""
+        if self._closed:
+            raise Closed("this store was closed")
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._launch)
+        self._queue.append(write)
+        return await write.answer
+
+    async def close(self) -> None:
+        """Wait for what is under way; what has not been sent is refused."""
+        self._closed = True
+        self._fail(self._queue, Closed("this store was closed"))
+        self._queue.clear()
+        while self._flights:
+            await asyncio.wait(self._flights)
+
+    def _launch(self) -> None:
+        while self._queue and len(self._flights) < FLIGHTS:
+            flight = asyncio.create_task(self._fly(self._take()))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: "asyncio.Task[None]") -> None:
+        self._flights.discard(flight)
+        self._launch()
+
+    def _take(self) -> list[Write]:
+        """Return what goes next, in the order in which every transaction locks sessions."""
+        rows, count = 0, 0
+        for write in self._queue[:SESSIONS]:
+            rows += len(write.events)
+            if count and rows > ROWS:
+                break
+            count += 1
+        batch, self._queue = self._queue[:count], self._queue[count:]
+        return sorted(batch, key=lambda write: write.place)
+
+    async def _fly(self, batch: list[Write]) -> None:
+        arguments = _arguments(batch, self._lease)
+
+        async def send(connection: Connection) -> list[Record]:
+            return await self._send(connection, batch, arguments)
+
+        try:
+            answers = await self._database.run(send, again=False)
+        except VakaError as error:
+            if len(batch) == 1 or isinstance(error, Unavailable | Closed):
+                self._fail(batch, error)
+            else:  # nothing was written: find out whose fault it was
+                for write in batch:
+                    await self._fly([write])
+        else:
+            self._settle(batch, answers)
+        finally:
+            self._fail(batch, Unavailable("the write was given up half-way"))
+
+    @staticmethod
+    async def _send(connection: Connection, batch: list[Write], arguments: list[object]) -> list[Record]:
+        sent = clock()
+        for write in batch:
+            write.sent = sent
+            if write.claim is not None:
+                write.claim.tried = True
+        if failpoint.hit is None:
+            return await connection.fetch(_APPEND, *arguments)
+        failpoint.hit("append.before_begin")
+        async with connection.transaction():
+            answers = await connection.fetch(_APPEND, *arguments)
+            failpoint.hit("append.after_rows")
+        failpoint.hit("append.after_commit")
+        return answers
+
+    def _settle(self, batch: list[Write], answers: list[Record]) -> None:
+        if failpoint.hit is not None:
+            failpoint.hit("append.before_ack")
+        for write, (_, status, seq) in zip(batch, answers, strict=True):
+            if status == "ok":
+                self._committed(write)
+            if not write.answer.done():
+                write.answer.set_result((status, seq))
+
+    @staticmethod
+    def _fail(batch: list[Write], error: VakaError) -> None:
+        for write in batch:
+            if write.claim is not None and write.claim.renewed == math.inf and write.claim.tried:
+                write.claim.renewed = write.sent  # if the session was made, its lease began no earlier
+            if not write.answer.done():
+                write.answer.set_exception(error)
+
+
+def _arguments(batch: list[Write], lease: float) -> list[object]:
+    """Return the arguments of ``vaka.append`` for these writes."""
+    requests: list[tuple[object, ...]] = []
+    events: list[tuple[object, ...]] = []
+    keys: list[tuple[object, ...]] = []
+    settled: list[tuple[object, ...]] = []
+    asked: list[tuple[object, ...]] = []
+    blobs: list[tuple[object, ...]] = []
+    for number, write in enumerate(batch, 1):
+        claim, extras = write.claim, Extras(write.info.id, write.events)
+        owner, term = (claim.owner, claim.term) if claim else (None, 0)
+        place = write.place.namespace, write.place.session
+        guard = owner, term, write.base, write.key, write.release, write.notice
+        requests.append((*place, *guard, *columns_of(write.info)))
+        events += [(number, event.seq, event.stored) for event in write.events]
+        keys += [(number, *key) for key in extras.keys]
+        settled += [(number, decision) for decision in extras.settled]
+        asked += [(number, *decision) for decision in extras.asked.items()]
+        blobs += [(number, digest) for digest in extras.blobs]
+    tables = ((requests, 21), (events, 3), (keys, 3), (settled, 2), (asked, 3), (blobs, 2))
+    return [*(column for rows, width in tables for column in columns(rows, width)), lease]
