@@ -52,7 +52,14 @@ class Follower:
         self.live = 0
         self.behind = True
         """True when open blocks must be sent whole: at the start, and after too much was missed."""
+        self.ended = False
+        self.error: BaseException | None = None
         self.wake = asyncio.Event()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more comes, because of ``error`` if there is one: stop when everything so far was read."""
+        self.ended, self.error = True, error
+        self.wake.set()
 
     def reach(self, head: int) -> None:
         """The log now reaches ``head``."""

@@ -51,16 +51,21 @@ class Hub:
         else:
             del self._fanouts[session]
 
-    async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
-        """Yield the durable events after a cursor, the open blocks, and then everything as it happens."""
+    async def follow(
+        self, session: SessionId, after: Cursor, follower: Follower | None = None
+    ) -> AsyncGenerator[Event]:
+        """Yield the durable events after a cursor, the open blocks, and then everything as it happens.
+
+        It goes on until it is closed, or until the ``follower`` given here is told that it has ended.
+        """
         fanout = self.fanout(session)
-        follower = Follower()
+        follower = follower or Follower()
         fanout.followers.add(follower)
         if session not in self._writers:
             self._start_pump(fanout)
         try:
             seq = after.seq
-            info = await self.store.sessions.find(session)
+            info = None if session in self._writers else await self.store.sessions.find(session)
             if info is not None:
                 fanout.head = max(fanout.head, info.head)
                 if after.epoch not in (0, info.epoch) or seq > info.head:
@@ -106,6 +111,8 @@ class Hub:
                         async for event in events:
                             seq = event.seq
                             yield event
+            elif follower.ended:
+                return
             else:
                 follower.wake.clear()
                 await follower.wake.wait()

@@ -66,6 +66,16 @@ class Log:
         self.fanout.reach(self._head)
 
     @property
+    def released(self) -> bool:
+        """Whether the claim was given back."""
+        return self.term == 0
+
+    @property
+    def head(self) -> int:
+        """The seq of the last event."""
+        return self._head
+
+    @property
     def held(self) -> bool:
         """Whether this is surely still the writer, by the monotonic clock."""
         return self.store.events.held(self.session, self.term)
@@ -135,10 +145,11 @@ class Log:
             events = self._seal(groups)
             groups = [group for group in groups if group.error is None]
             if not events:
+                await self._release_only(groups)
                 break
             self._flying = (groups, events)
+            release = any(group.release for group in groups) and not self._waiting
             try:
-                release = any(group.release for group in groups) and not self._waiting
                 await self.store.events.append(self.session, events, head=self._head, term=self.term, release=release)
             except HeadMoved:
                 self._flying = None
@@ -151,11 +162,17 @@ class Log:
                 self._flying = None
                 raise
             else:
+                self.term = Term(0) if release else self.term
                 self._landed(groups, events)
                 break
         for group in groups:
             group.events = group.events or ()
         await self._snapshot()
+
+    async def _release_only(self, groups: list[_Group]) -> None:
+        if any(group.release for group in groups) and not self._waiting:
+            await self.store.events.release(self.session, self.term)
+            self.term = Term(0)
 
     def _seal(self, groups: list[_Group]) -> list[Event]:
         events: list[Event] = []

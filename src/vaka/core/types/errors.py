@@ -26,14 +26,14 @@
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any
 
 
 class VakaError(Exception):
     """Anything vaka raises on purpose. ``code`` is stable and meant for programs."""
 
-    code: ClassVar[str] = "error"
-    exit_code: ClassVar[int] = 1
+    code: str = "error"
+    exit_code: int = 1
 
 
 class InvalidInput(VakaError):
@@ -134,9 +134,15 @@ class ModelRefused(ModelError):
 
 
 class TurnError(VakaError):
-    """A turn ended without an answer."""
+    """A turn ended without an answer; ``result`` says how far it came, ``code`` why it went no further."""
 
     code = "turn"
+
+    def __init__(self, message: str, *, code: str = "", result: Any = None) -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.exit_code = EXIT_CODES.get(self.code, self.exit_code)
+        self.result = result
 
 
 class Interrupted(TurnError):

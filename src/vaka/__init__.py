@@ -1,0 +1,72 @@
+"""vaka: an agent runtime that never forgets or repeats what it did.
+
+Nothing happens on import; every name is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vaka.agents.react import Agent as Agent
+    from vaka.core.loop.limits import Limits as Limits
+    from vaka.core.loop.middleware import (
+        Answer as Answer,
+        Block as Block,
+        Middleware as Middleware,
+        from_functions as from_functions,
+    )
+    from vaka.core.ports.model import Prompt as Prompt
+    from vaka.core.ports.tool import ToolContext as ToolContext
+    from vaka.core.session.cursor import Cursor as Cursor
+    from vaka.core.types.errors import VakaError as VakaError
+    from vaka.core.types.event import Event as Event
+    from vaka.core.types.message import ToolCall as ToolCall, ToolResult as ToolResult
+    from vaka.core.types.tool import Allow as Allow, Ask as Ask, Deny as Deny
+    from vaka.runtime.once import run as run, run_sync as run_sync
+    from vaka.runtime.options import Options as Options, Request as Request, Response as Response
+    from vaka.runtime.runtime import Runtime as Runtime
+    from vaka.runtime.session import Session as Session
+    from vaka.tools.function import tool as tool
+
+_NAMES = {
+    "Agent": "vaka.agents.react",
+    "Allow": "vaka.core.types.tool",
+    "Answer": "vaka.core.loop.middleware",
+    "Ask": "vaka.core.types.tool",
+    "Block": "vaka.core.loop.middleware",
+    "Cursor": "vaka.core.session.cursor",
+    "Deny": "vaka.core.types.tool",
+    "Event": "vaka.core.types.event",
+    "Limits": "vaka.core.loop.limits",
+    "Middleware": "vaka.core.loop.middleware",
+    "Options": "vaka.runtime.options",
+    "Prompt": "vaka.core.ports.model",
+    "Request": "vaka.runtime.options",
+    "Response": "vaka.runtime.options",
+    "Runtime": "vaka.runtime.runtime",
+    "Session": "vaka.runtime.session",
+    "ToolCall": "vaka.core.types.message",
+    "ToolContext": "vaka.core.ports.tool",
+    "ToolResult": "vaka.core.types.message",
+    "VakaError": "vaka.core.types.errors",
+    "from_functions": "vaka.core.loop.middleware",
+    "run": "vaka.runtime.once",
+    "run_sync": "vaka.runtime.once",
+    "tool": "vaka.tools.function",
+}
+
+__version__ = "0.1.0"
+__all__ = ["__version__", *sorted(_NAMES)]
+
+
+def __getattr__(name: str) -> Any:
+    module = _NAMES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'vaka' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,5 @@
+"""Shapes of agents, made of the loop."""
+
+from vaka.agents.react import Agent, AgentTool
+
+__all__ = ["Agent", "AgentTool"]

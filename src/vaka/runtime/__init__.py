@@ -1,0 +1,1 @@
+"""The only place that knows every part: it puts them together and owns what runs."""

@@ -1,0 +1,84 @@
+"""Fork, rewind and other single writes to a session that is not at work."""
+
+from contextlib import aclosing
+
+from vaka.core.ports.store import Store
+from vaka.core.session.branch import chained, ended, forked, reverted
+from vaka.core.session.cursor import Cursor
+from vaka.core.session.place import Place
+from vaka.core.session.snapshot import Opened, reopen
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import SessionId
+
+
+async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made: SessionId, ts: str) -> None:
+    """Copy a session's events up to a place, byte for byte, and write where they came from."""
+    seq = await _locate(store, origin, at)
+    if await store.sessions.find(made) is not None:
+        raise InvalidInput(f"there is a session {made!r} already")
+    prefix = await reopen(store, origin, upto=seq)
+    async with aclosing(store.events.read(origin, upto=seq)) as events:
+        copied = [event async for event in events]
+    last = copied[-1] if copied else None
+    entries = forked(prefix.state, origin, last.id if last else "1.0")
+    term = await store.events.claim(made)
+    await store.events.append(made, [*copied, *chained(made, last, entries, ts)], head=0, term=term, release=True)
+
+
+async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str) -> Event:
+    """Write that a session goes on from an earlier place; an unfinished turn ends first."""
+    seq = await _locate(store, session, to)
+    term = await store.events.claim(session)
+    try:
+        now = await reopen(store, session)
+        prefix = await reopen(store, session, upto=seq)
+        entries = [*ended(now.state, "rewound"), *reverted(prefix.state, now.state.calls, f"back to {seq}")]
+        events = chained(session, now.last, entries, ts)
+        await store.events.append(session, events, head=_head(now), term=term, release=True)
+    except BaseException:
+        await store.events.release(session, term)
+        raise
+    return next(event for event in events if event.type == "session.reverted")
+
+
+async def write(store: Store, session: SessionId, body: Body, ts: str) -> Event:
+    """Append one event to a session nobody works on."""
+    if await store.sessions.find(session) is None:
+        raise NotFound(f"there is no session {session!r}")
+    term = await store.events.claim(session)
+    try:
+        now = await reopen(store, session)
+        events = chained(session, now.last, [(Place(), body)], ts)
+        await store.events.append(session, events, head=_head(now), term=term, release=True)
+    except BaseException:
+        await store.events.release(session, term)
+        raise
+    return events[0]
+
+
+async def _locate(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
+    info = await store.sessions.find(session)
+    if info is None:
+        raise NotFound(f"there is no session {session!r}")
+    if at is None:
+        return info.head
+    cursor = at if isinstance(at, Cursor) else await _label(store, session, at)
+    if cursor.epoch not in (0, info.epoch) or not 0 < cursor.seq <= info.head:
+        raise InvalidInput(f"session {session!r} has no event {cursor}; its last is {info.epoch}.{info.head}")
+    return cursor.seq
+
+
+async def _label(store: Store, session: SessionId, text: str) -> Cursor:
+    if text[:1].isdigit():
+        return Cursor.parse(text)
+    opened = await reopen(store, session)
+    seq = opened.state.checkpoints.get(text)
+    if seq is None:
+        known = ", ".join(sorted(opened.state.checkpoints)) or "none"
+        raise InvalidInput(f"session {session!r} has no checkpoint {text!r}; it has: {known}")
+    return Cursor(opened.state.epoch, seq)
+
+
+def _head(opened: Opened) -> int:
+    return opened.last.seq if opened.last else 0

@@ -1,0 +1,66 @@
+"""Agents become recipes: names looked up, functions made into tools, child agents put behind tools."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+
+from vaka.agents.react import Agent, AgentTool, ToolLike
+from vaka.core.loop.child import run_child
+from vaka.core.loop.scope import Recipe
+from vaka.core.ports.model import Model
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.content import as_content
+from vaka.core.types.errors import ConfigError, TurnError
+from vaka.runtime import registry
+from vaka.tools import tool
+
+
+class Builder:
+    """Makes recipes; what is costly is made once."""
+
+    def __init__(self, default: "Model | str | None" = None) -> None:
+        self._default = default
+        self._models: dict[str, Model] = {}
+        self._tools: dict[Callable[..., Any], Tool] = {}
+
+    def recipe(self, agent: Agent, parent: Recipe | None = None) -> Recipe:
+        """Return what the loop needs to run ``agent``; a child without a model uses its parent's."""
+        made = agent.model or self._default or (parent.model if parent else None)
+        if made is None:
+            raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
+        recipe = Recipe(
+            name=agent.name, model=self._model(made), instructions=agent.instructions, middleware=agent.middleware,
+            limits=agent.limits, tool_choice=agent.tool_choice, options=agent.options,
+        )  # fmt: skip
+        if not agent.tools:
+            return recipe
+        return msgspec.structs.replace(recipe, tools=tuple([self._tool(given, recipe) for given in agent.tools]))
+
+    def _model(self, given: "Model | str") -> Model:
+        if not isinstance(given, str):
+            return given
+        if given not in self._models:
+            self._models[given] = registry.model(given)
+        return self._models[given]
+
+    def _tool(self, given: ToolLike, parent: Recipe) -> Tool:
+        if isinstance(given, Agent):
+            given = given.as_tool()
+        if isinstance(given, AgentTool):
+            return self._agent_tool(given, parent)
+        if isinstance(given, Tool):
+            return given
+        if given not in self._tools:
+            self._tools[given] = tool(given)
+        return self._tools[given]
+
+    def _agent_tool(self, given: AgentTool, parent: Recipe) -> Tool:
+        async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:
+            ending = await run_child(context, self.recipe(given.agent, parent), as_content(prompt))
+            if ending.kind != "completed":
+                raise TurnError(ending.message or f"the agent {given.name} was {ending.kind}")
+            return ending.text
+
+        description = given.description or given.agent.description or f"Hand a task to the agent {given.name}."
+        return tool(run, name=given.name, description=description, effect="resume")

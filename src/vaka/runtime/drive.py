@@ -1,0 +1,173 @@
+"""One session at work in this process: claim it, finish what is unfinished, answer what was said, let it go.
+
+A driver lives only while there is something to do; an idle session has no writer, so any process may go on with it.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from vaka.core.loop.scope import Env, Recipe, Turn
+from vaka.core.loop.stop import Stop, Why
+from vaka.core.loop.turn import Opening, run
+from vaka.core.ports.store import Store
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import Hub
+from vaka.core.session.log import Log
+from vaka.core.session.place import Place
+from vaka.core.session.redact import Secrets
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.content import Content
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionOpened
+from vaka.core.types.errors import Suspended, TooNew
+from vaka.core.types.event import VERSION, Event
+from vaka.core.types.ids import SessionId, TurnId
+
+SHORT = 0.02
+"""Seconds a turn may take before this process starts to listen for what others offer to its session."""
+
+
+class Driver:
+    """Runs the turns of one session, one after the other."""
+
+    def __init__(self, session: SessionId, recipe: Callable[[], Recipe], env: Env, hub: Hub, secrets: Secrets) -> None:
+        self.session, self.recipe, self.env, self.hub = session, recipe, env, hub
+        self.store: Store = hub.store
+        self.log = Log(self.store, session, hub.attach(session), env.clock, secrets)
+        self.error: BaseException | None = None
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether the session could be claimed."""
+        self.ending = False
+        """True when it takes nothing more on."""
+        self.fresh: list[InputAdded] = []
+        self.metadata: dict[str, object] = {}
+        self._followers: set[Follower] = set()
+        self._stop = Stop()
+        self._watch: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._attached = True
+
+    async def claim(self) -> None:
+        """Become the writer and read what there is. ``Busy`` while another process is it."""
+        term = await self.store.events.claim(self.session)
+        try:
+            opened = await reopen(self.store, self.session)
+            if opened.too_new:
+                raise TooNew(
+                    f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
+                    "it can be read, but only a newer vaka may go on with it"
+                )
+        except BaseException:
+            await self.store.events.release(self.session, term)
+            raise
+        self.log.begin(term, opened)
+        self.log.listeners = [self._heard]
+        if not self.ready.done():
+            self.ready.set_result(True)
+
+    def start(self, done: "Callable[[Driver], None]") -> None:
+        """Work until nothing is left to do; then call ``done``."""
+        self._later = asyncio.get_running_loop().call_later(SHORT, self._listen)
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._over(done))
+
+    def stop(self, why: Why, note: str = "") -> None:
+        """Stop the running turn."""
+        self._stop.trigger(why, note)
+
+    def attend(self, follower: Follower) -> None:
+        """Tell a follower when this driver has nothing more to do."""
+        self._followers.add(follower)
+
+    def detach(self) -> None:
+        """Let go of the session's followers; they hear of it through the store from now on."""
+        if not self.ready.done():
+            self.ready.set_result(False)
+        if self._attached:
+            self._attached = False
+            self.hub.detach(self.session)
+
+    async def wait(self) -> None:
+        """Return when the driver has ended, however it ended."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def abort(self) -> None:
+        """End now, as if the process had died: the log says where to go on."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while self._work():
+                if self.log.released:
+                    await self.claim()
+                await self._turn(self._next())
+        except Suspended as suspended:
+            self.error = suspended
+        self.ending = True
+        if not self.log.released:
+            await self.log.append(Place(), release=True)
+
+    def _work(self) -> bool:
+        state = self.log.state
+        return bool(state.turn or state.inputs or self.fresh)
+
+    def _next(self) -> Opening | None:
+        """Return what the next turn answers; an unfinished turn comes before anything new."""
+        state = self.log.state
+        if state.turn is not None:
+            return None
+        queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
+        waiting = [queued[key] for key in state.inputs]
+        # An input that came to interrupt goes before what was queued; it was said to be heard now.
+        waiting.sort(key=lambda added: added.policy != "interrupt")
+        if waiting:
+            first = waiting[0]
+            return Opening(content=first.content, keys=(first.key,))
+        fresh = tuple(self.fresh[:1])
+        del self.fresh[:1]
+        content: Content = tuple(part for added in fresh for part in added.content)
+        return Opening(content=content, keys=tuple(added.key for added in fresh), fresh=fresh)
+
+    async def _turn(self, opening: Opening | None) -> None:
+        recipe = self.recipe()
+        state = self.log.state
+        self._stop = Stop()
+        if opening is None and state.turn is not None:
+            place = Place(state.turn.id)
+            if state.turn.interrupted is not None:
+                self._stop.trigger("interrupted", state.turn.interrupted)
+        else:
+            place = Place(TurnId(self.env.ids.new("trn")))
+            if self.log.head == 0:
+                self.log.later(Place(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
+        await run(Turn(self.log, recipe, self.env, place, self._stop), opening)
+
+    def _heard(self, event: Event) -> None:
+        """An event was folded: has someone asked to stop?"""
+        if isinstance(event.data, InterruptRequested | InputAdded):
+            turn = self.log.state.turn
+            if turn is not None and turn.interrupted is not None:
+                self._stop.trigger("interrupted", turn.interrupted)
+
+    def _listen(self) -> None:
+        self._watch = asyncio.create_task(self._sync())
+
+    async def _sync(self) -> None:
+        while True:
+            await self.store.events.wait(self.session, after=self.log.head)
+            await self.log.sync()
+
+    def _over(self, done: "Callable[[Driver], None]") -> None:
+        task, self.ending = self._task, True
+        if self._later is not None:
+            self._later.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        if task is not None and not task.cancelled() and task.exception() is not None:
+            self.error = task.exception()
+        self.detach()
+        done(self)
+        for follower in self._followers:
+            follower.end(self.error)

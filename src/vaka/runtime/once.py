@@ -1,0 +1,20 @@
+"""One question, one answer, nothing kept."""
+
+import asyncio
+from typing import Any
+
+from vaka.agents.react import Agent
+from vaka.runtime.options import Response, Says
+from vaka.runtime.runtime import Runtime
+
+
+async def run(agent: Agent, says: Says, **options: Any) -> Response:
+    """Run one turn in a runtime of its own, in memory unless ``options`` (those of ``Runtime``) say otherwise."""
+    async with Runtime(**options) as runtime:
+        session = await runtime.open(agent)
+        return await session.run(says)
+
+
+def run_sync(agent: Agent, says: Says, **options: Any) -> Response:
+    """Do what ``run`` does, for callers without an event loop."""
+    return asyncio.run(run(agent, says, **options))

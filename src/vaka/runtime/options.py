@@ -1,0 +1,82 @@
+"""What a runtime can be told, as one frozen value; and the one-call form of a turn."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.core.loop.scope import AskMode
+from vaka.core.ports.clock import Clock, Ids
+from vaka.core.ports.model import Model
+from vaka.core.ports.policy import Policy
+from vaka.core.ports.store import Store
+from vaka.core.types.content import Content, Part
+from vaka.core.types.usage import Usage
+from vaka.policy.modes import Mode
+from vaka.runtime.registry import Durability
+
+EntryPoint: TypeAlias = Literal["cli", "ci", "platform"]
+Says: TypeAlias = "str | Part | Content | list[Part]"
+"""What can be said to a session: words, or parts."""
+OnBusy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "enqueue", "rollback"]
+"""What an input does when the session is busy; ``enqueue`` is ``queue``, ``rollback`` is ``interrupt``."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a runtime works. Every field has a default that is safe."""
+
+    entry_point: EntryPoint = "cli"
+    """Who is asking: it sets what happens when a person is needed, and begins the ids of sessions."""
+    store: "Store | str" = "memory:"
+    durability: Durability = "power"
+    namespace: str = ""
+    model: "Model | str | None" = None
+    """For agents that name none."""
+    agent: Agent | None = None
+    """For requests that name none."""
+    ask: AskMode | None = None
+    """Default: ``wait`` on a platform, ``deny`` in ``ci`` and ``cli`` (the command line asks its terminal itself)."""
+    policy: Policy | None = None
+    permission_mode: Mode = "default"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    """Values that must never be written down."""
+    clock: Clock | None = None
+    ids: Ids | None = None
+
+    @property
+    def asks(self) -> AskMode:
+        """What happens when a person is needed."""
+        return self.ask or ("deny" if self.entry_point == "ci" else "wait")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, asked for in one call."""
+
+    prompt: "str | Content" = ""
+    agent: Agent | None = None
+    session_id: str = ""
+    request_id: str = ""
+    """Makes the request safe to send twice: the second gets the first one's turn."""
+    on_busy: OnBusy = "queue"
+    metadata: Mapping[str, Any] = {}
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn came to."""
+
+    text: str
+    session_id: str
+    turn_id: str
+    stop: Literal["end", "limit", "failed", "cancelled", "interrupted"] = "end"
+    limit: str = ""
+    usage: Usage = Usage()
+    steps: int = 0
+    tool_calls: tuple[str, ...] = ()
+    """Names of the tools that were called, in order."""
+    denied: tuple[str, ...] = ()
+    """Ids of the calls that were refused."""
+    code: str = ""
+    message: str = ""

@@ -1,0 +1,80 @@
+"""From the events of a turn to what it came to."""
+
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import Cancelled, Interrupted, TurnError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.runtime.options import Response
+
+_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
+_REFUSED = ("denied", "expired")
+
+
+class Watcher:
+    """Finds the turn that answers an input among the events of a session, and sums it up."""
+
+    def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
+        self.session, self.key, self.turn = session, key, turn
+        self.end: Event | None = None
+        self.steps = 0
+        self.calls: list[str] = []
+        self.denied: list[str] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the turn's last event was seen."""
+        return self.end is not None
+
+    def concerns(self, event: Event) -> bool:
+        """Whether an event belongs to the turn; the turn is known from the event that takes the input on."""
+        body = event.data
+        if not self.turn:
+            if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
+                self.turn = event.turn
+            elif event.type == "session.opened":
+                return True
+            else:
+                return isinstance(body, InputAdded | progress.TurnQueued) and self.key in (
+                    getattr(body, "key", ""), getattr(body, "input", "")
+                )  # fmt: skip
+        if event.turn != self.turn:
+            return False
+        self.see(event)
+        return True
+
+    def see(self, event: Event) -> None:
+        """Count an event of the turn."""
+        body = event.data
+        if isinstance(body, _ENDS) and not event.path:
+            self.end = event
+        elif isinstance(body, progress.StepStarted) and not event.path:
+            self.steps += 1
+        elif isinstance(body, progress.ToolCalled):
+            self.calls.append(body.call.name)
+        elif isinstance(body, progress.ToolFailed) and body.result.reason in _REFUSED:
+            self.denied.append(body.result.call)
+
+    def summary(self) -> Response:
+        """Return what the turn came to."""
+        if self.end is None:
+            raise TurnError("the turn has not ended")
+        body = self.end.data
+        assert isinstance(body, _ENDS)  # noqa: S101  # see() keeps nothing else
+        stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
+        return Response(
+            text=body.text, session_id=self.session, turn_id=self.end.turn,
+            stop=getattr(body, "stop", None) or stop[body.type],  # type: ignore[arg-type]  # one of the literals
+            limit=getattr(body, "limit", ""), usage=body.usage, steps=self.steps, tool_calls=tuple(self.calls),
+            denied=tuple(self.denied), code=getattr(body, "code", ""),
+            message=getattr(body, "message", "") or getattr(body, "note", ""),
+        )  # fmt: skip
+
+    def response(self) -> Response:
+        """Return what the turn came to; raise ``TurnError`` when that is no answer."""
+        summary = self.summary()
+        if summary.stop in ("end", "limit"):
+            return summary
+        kinds: dict[str, type[TurnError]] = {"cancelled": Cancelled, "interrupted": Interrupted}
+        kind = kinds.get(summary.stop, TurnError)
+        raise kind(summary.message or summary.stop, code=summary.code, result=summary)

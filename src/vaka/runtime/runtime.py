@@ -1,0 +1,294 @@
+"""The runtime: it opens sessions, owns every task, and hands parts to each other."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.core.loop.scope import Env
+from vaka.core.ports.store import Pending, Store
+from vaka.core.session.cursor import Cursor
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import Hub
+from vaka.core.session.log import stamp
+from vaka.core.session.redact import Secrets
+from vaka.core.types.control import ApprovalResolved, InputAdded, Offer, QuestionAnswered
+from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
+from vaka.policy.names import NamePolicy
+from vaka.runtime import registry
+from vaka.runtime.branch import fork, rewind, write
+from vaka.runtime.build import Builder
+from vaka.runtime.drive import Driver
+from vaka.runtime.options import Options, Request, Response
+from vaka.runtime.outcome import Watcher
+from vaka.runtime.session import Session
+from vaka.runtime.system import RandomIds, SystemClock
+
+
+class Runtime:
+    """Runs agents on one store. Use it with ``async with``; leaving waits for the turns that run."""
+
+    def __init__(self, options: Options | None = None, **changes: Any) -> None:
+        """Take options as one value, as keywords, or as a value with some of it changed."""
+        options = msgspec.structs.replace(options or Options(), **changes)
+        self.options = options
+        made = options.store
+        self.store: Store = (
+            registry.store(made, durability=options.durability, namespace=options.namespace)
+            if isinstance(made, str)
+            else made
+        )
+        self._owned = isinstance(made, str)
+        self.hub = Hub(self.store)
+        policy = options.policy or NamePolicy(mode=options.permission_mode, allow=options.allow, deny=options.deny)
+        self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
+        self.secrets = Secrets(options.secrets)
+        self._builder = Builder(options.model)
+        self._drivers: dict[SessionId, Driver] = {}
+        self._visits: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(cancel=error is not None)
+
+    async def open(
+        self, agent: Agent | None = None, *, id: str = "", metadata: dict[str, Any] | None = None
+    ) -> Session:
+        """Return a session, new or as it was left. Nothing is written until something is said."""
+        self._require_open()
+        agent = agent or self.options.agent
+        if agent is None:
+            raise InvalidInput("no agent: give one to open(), or to the runtime as Options(agent=…)")
+        id = id or self.env.ids.new(f"ses_{self.options.entry_point}")
+        return Session(self, agent, session_id(id), metadata or {})
+
+    async def run(self, request: Request) -> Response:
+        """Run one turn and return what it came to."""
+        session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
+        return await session.run(request.prompt, on_busy=request.on_busy, key=request.request_id)
+
+    async def run_stream(self, request: Request) -> AsyncGenerator[Event]:
+        """Run one turn and yield its events."""
+        session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
+        async with aclosing(session.stream(request.prompt, on_busy=request.on_busy, key=request.request_id)) as events:
+            async for event in events:
+                yield event
+
+    def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
+        """Yield a session's events after a cursor and go on as they happen, in whichever process. Never claims."""
+        cursor = after if isinstance(after, Cursor) else Cursor.parse(after)
+        return self.hub.follow(session_id(session), cursor)
+
+    async def decisions(self, session: str | None = None) -> Sequence[Pending]:
+        """Return what people still have to decide, oldest first."""
+        return await self.store.sessions.decisions(session_id(session) if session else None)
+
+    async def resolve(
+        self, approval: str, decision: Literal["approve", "reject"], *, message: str = "",
+        edit: dict[str, Any] | None = None, scope: Literal["once", "session"] = "once", by: str = "",
+    ) -> Event:  # fmt: skip
+        """Decide on an approval. The first decision counts; the event returned is that one."""
+        pending = await self._pending(approval)
+        body = ApprovalResolved(
+            approval=DecisionId(approval), decision=decision, message=message, edit=edit, scope=scope, by=by
+        )
+        return await self.offer(pending.session, body, approval)
+
+    async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
+        """Answer a question. The first answer counts; the event returned is that one."""
+        pending = await self._pending(question)
+        return await self.offer(
+            pending.session, QuestionAnswered(question=DecisionId(question), answer=answer, by=by), question
+        )
+
+    async def fork(self, origin: str, *, at: "Cursor | str | None" = None, id: str = "") -> SessionId:
+        """Copy a session up to a cursor or checkpoint under a new id, and return that."""
+        made = session_id(id or self.env.ids.new("ses_fork"))
+        await fork(self.store, session_id(origin), at, made, self._now())
+        return made
+
+    async def rewind(self, session: str, to: "Cursor | str", *, interrupt: bool = False) -> Event:
+        """Take a session back to a cursor or checkpoint. ``Busy`` while it works, unless told to interrupt first."""
+        id = session_id(session)
+        if interrupt:
+            await self._interrupt(id)
+        return await rewind(self.store, id, to, self._now())
+
+    async def write(self, session: SessionId, body: Body) -> Event:
+        """Append one event as the session's writer. ``Busy`` while it works."""
+        driver = self._drivers.get(session)
+        if driver is not None:
+            raise Busy(f"session {session!r} is at work; interrupt it first, or wait")
+        return await write(self.store, session, body, self._now())
+
+    async def offer(self, session: SessionId, body: Offer, key: str) -> Event:
+        """Petition a session, whoever writes it; return the event that has this key."""
+        event = Event(data=body, session=session, ts=self._now())
+        seq = await self.store.events.offer(session, event, key=key)
+        async with aclosing(self.store.events.read(session, after=seq - 1, upto=seq)) as events:
+            return await anext(events)
+
+    async def submit(
+        self, session: Session, added: InputAdded, follower: Follower, *, reject: bool, known: bool
+    ) -> int:
+        """Bring an input to a session; return the seq after which its events come.
+
+        ``known``: the key is the caller's, so the input may have been brought before.
+        """
+        after: int | None = None
+        while True:
+            self._require_open()
+            driver = self._drivers.get(session.id)
+            if driver is None:
+                return await self._begin(session, added, follower, after, reject=reject, known=known)
+            if not await driver.ready:
+                continue
+            if reject and after is None and not driver.ending:
+                raise Busy(f"session {session.id!r} is at work")
+            if not driver.ending:
+                after = await self._offer_input(session.id, added) if after is None else after
+                await driver.log.sync()
+            if not driver.ending:
+                driver.attend(follower)
+                return after or 0
+            await driver.wait()
+            await asyncio.sleep(0)
+
+    async def wake(self, session: Session, follower: Follower) -> tuple[int, str]:
+        """Go on with an unfinished turn; return the seq after which its events come, and the turn (``""``: none)."""
+        self._require_open()
+        if await self.store.sessions.find(session.id) is None:
+            raise NotFound(f"there is no session {session.id!r}")
+        driver = self._drivers.get(session.id)
+        if driver is None:
+            driver = await self._claim(session)
+            driver.start(self._done)
+        await driver.ready
+        driver.attend(follower)
+        turn = driver.log.state.turn
+        return driver.log.head, turn.id if turn else ""
+
+    def driver(self, session: SessionId) -> Driver | None:
+        """Return who works on a session in this process, if anyone does."""
+        return self._drivers.get(session)
+
+    async def close(self, *, cancel: bool = False) -> None:
+        """Take nothing new, wait for the turns that run (or end them where they are), and let go of the store."""
+        if self._closed:
+            return
+        self._closed = True
+        for visit in self._visits:
+            visit.cancel()
+        while self._drivers:
+            drivers = list(self._drivers.values())
+            if cancel:
+                for driver in drivers:
+                    driver.stop("cancelled", "the runtime was closed")
+            await asyncio.wait([asyncio.ensure_future(driver.wait()) for driver in drivers])
+            await asyncio.sleep(0)
+        for stray in self.env.strays:
+            stray.cancel()
+        await self.hub.close()
+        if self._owned:
+            await self.store.close()
+
+    async def _begin(
+        self, session: Session, added: InputAdded, follower: Follower, after: int | None, *, reject: bool, known: bool
+    ) -> int:
+        """Start to work on a session; ``after`` is set when the input was left with it already."""
+        try:
+            driver = await self._claim(session)
+        except Busy:
+            if reject:
+                raise
+            return await self._visit(session, added, follower)
+        if after is None and known and driver.log.head:
+            after = await self._offer_input(session.id, added)
+            await driver.log.sync()
+        if after is None:
+            after = driver.log.head
+            driver.fresh.append(added)
+        driver.attend(follower)
+        driver.start(self._done)
+        return after
+
+    async def _claim(self, session: Session) -> Driver:
+        driver = Driver(session.id, lambda: self._builder.recipe(session.agent), self.env, self.hub, self.secrets)
+        driver.metadata = session.metadata
+        self._drivers[session.id] = driver
+        try:
+            await driver.claim()
+        except BaseException:
+            self._drivers.pop(session.id, None)
+            driver.detach()
+            raise
+        return driver
+
+    def _done(self, driver: Driver) -> None:
+        self._drivers.pop(driver.session, None)
+
+    async def _offer_input(self, session: SessionId, added: InputAdded) -> int:
+        event = await self.offer(session, added, added.key)
+        return event.seq - 1
+
+    async def _visit(self, session: Session, added: InputAdded, follower: Follower) -> int:
+        """Another process is the writer: leave the input with it, and take over if it goes away."""
+        after = await self._offer_input(session.id, added)
+        task = asyncio.create_task(self._take_over(session, after, added.key, follower))
+        self._visits.add(task)
+        task.add_done_callback(self._visits.discard)
+        return after
+
+    async def _take_over(self, session: Session, after: int, key: str, follower: Follower) -> None:
+        watcher = Watcher(session.id, key=key)
+        seq = after
+        while not watcher.ended and session.id not in self._drivers:
+            try:
+                driver = await self._claim(session)
+            except Busy:
+                seq = await self._next_head(session.id, seq)
+            else:
+                driver.attend(follower)
+                driver.start(self._done)
+                return
+            async with aclosing(self.store.events.read(session.id, after=after)) as events:
+                async for event in events:
+                    watcher.concerns(event)
+
+    async def _next_head(self, session: SessionId, seq: int) -> int:
+        """Return the head once it has moved, or after a second: a writer that dies says nothing."""
+        try:
+            async with asyncio.timeout(1.0):
+                return await self.store.events.wait(session, after=seq)
+        except TimeoutError:
+            return seq
+
+    async def _interrupt(self, session: SessionId) -> None:
+        driver = self._drivers.get(session)
+        if driver is not None:
+            driver.stop("interrupted", "rewound")
+            await driver.wait()
+
+    async def _pending(self, decision: str) -> Pending:
+        for pending in await self.store.sessions.decisions():
+            if pending.id == decision:
+                return pending
+        raise NotFound(f"there is no open decision {decision!r}; it may have been taken, or have expired")
+
+    def _now(self) -> str:
+        return stamp(self.env.clock.time())
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the runtime is closed")

@@ -1,0 +1,150 @@
+"""A conversation as a program holds it: say something, watch, interrupt, fork, rewind."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from vaka.agents.react import Agent
+from vaka.core.loop.prompt import messages
+from vaka.core.session.cursor import Cursor
+from vaka.core.session.fanout import Follower
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.content import as_content
+from vaka.core.types.control import CheckpointSaved, Conflict, InputAdded, InterruptRequested, SessionClosed
+from vaka.core.types.errors import Closed, InvalidInput
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Message
+from vaka.runtime.options import OnBusy, Response, Says
+from vaka.runtime.outcome import Watcher
+
+if TYPE_CHECKING:
+    from vaka.runtime.runtime import Runtime
+
+_POLICIES: dict[str, Conflict] = {
+    "queue": "queue", "enqueue": "queue", "interrupt": "interrupt", "rollback": "interrupt", "steer": "steer",
+}  # fmt: skip
+
+
+class Session:
+    """One conversation with one agent. The log is the session; this is only a handle."""
+
+    def __init__(self, runtime: "Runtime", agent: Agent, id: SessionId, metadata: dict[str, Any]) -> None:
+        self.id, self.agent = id, agent
+        self._runtime, self._metadata = runtime, metadata
+
+    async def run(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> Response:
+        """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``."""
+        watcher = Watcher(self.id)
+        try:
+            async with aclosing(self.stream(says, on_busy=on_busy, key=key)) as events:
+                async for event in events:
+                    watcher.see(event)
+        except asyncio.CancelledError:
+            await self._withdraw()
+            raise
+        return watcher.response()
+
+    async def stream(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> AsyncGenerator[Event]:
+        """Say something and yield the events of the turn that answers it, its end included.
+
+        Whoever stops reading does not stop the turn. Raises ``Suspended`` after the last event when only a person can
+        go on.
+        """
+        content = as_content(says)
+        if not content or content == as_content(""):
+            raise InvalidInput("nothing was said: the input is empty")
+        if on_busy != "reject" and on_busy not in _POLICIES:
+            raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_POLICIES)}")
+        added = InputAdded(
+            key=key or self._runtime.env.ids.new("inp"), content=content, policy=_POLICIES.get(on_busy, "queue")
+        )
+        follower = Follower()
+        after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
+        async with aclosing(self._turn_of(added.key, after, follower)) as events:
+            async for event in events:
+                yield event
+
+    async def resume(self) -> AsyncGenerator[Event]:
+        """Finish the unfinished turn and yield its events; nothing when nothing is unfinished."""
+        follower = Follower()
+        after, turn = await self._runtime.wake(self, follower)
+        if not turn:
+            return
+        watcher = Watcher(self.id, turn=turn)
+        async with aclosing(self._until_end(watcher, after, follower)) as events:
+            async for event in events:
+                yield event
+
+    async def send(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> str:
+        """Say something and return at once, with the key of the input; the turn runs in the background."""
+        added = InputAdded(
+            key=key or self._runtime.env.ids.new("inp"),
+            content=as_content(says),
+            policy=_POLICIES.get(on_busy, "queue"),
+        )
+        await self._runtime.submit(self, added, Follower(), reject=on_busy == "reject", known=bool(key))
+        return added.key
+
+    async def steer(self, says: Says) -> None:
+        """Say something to the turn that is running: it joins with its next step."""
+        await self.send(says, on_busy="steer")
+
+    async def interrupt(self, note: str = "", *, by: str = "") -> None:
+        """Stop the running turn, in whichever process it runs; nothing when none is running."""
+        key = self._runtime.env.ids.new("int")
+        await self._runtime.offer(self.id, InterruptRequested(key=key, note=note, by=by), key)
+
+    def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
+        """Yield everything after a cursor, then everything as it happens."""
+        return self._runtime.follow(self.id, after=after)
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Return the conversation as the model sees it."""
+        opened = await reopen(self._runtime.store, self.id)
+        return messages(opened.window.at(()), ())
+
+    async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session":
+        """Return a new session that begins as this one was at a cursor (default: now)."""
+        made = await self._runtime.fork(self.id, at=at, id=id)
+        return Session(self._runtime, self.agent, made, {})
+
+    async def rewind(self, to: "Cursor | str", *, interrupt: bool = False) -> None:
+        """Go on from an earlier place: a cursor, or the label of a checkpoint. What came after stays readable."""
+        await self._runtime.rewind(self.id, to, interrupt=interrupt)
+
+    async def checkpoint(self, label: str) -> Cursor:
+        """Give this place a name and return it."""
+        event = await self._runtime.write(self.id, CheckpointSaved(label=label))
+        return Cursor(event.epoch, event.seq)
+
+    async def close(self, reason: str = "") -> None:
+        """Say that nothing more is expected here. ``Busy`` while a turn runs. Saying something opens it again."""
+        await self._runtime.write(self.id, SessionClosed(reason=reason))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the first event will say of the session."""
+        return self._metadata
+
+    async def _turn_of(self, key: str, after: int, follower: Follower) -> AsyncGenerator[Event]:
+        async with aclosing(self._until_end(Watcher(self.id, key=key), after, follower)) as events:
+            async for event in events:
+                yield event
+
+    async def _until_end(self, watcher: Watcher, after: int, follower: Follower) -> AsyncGenerator[Event]:
+        hub = self._runtime.hub
+        async with aclosing(hub.follow(self.id, Cursor(0, after), follower)) as events:
+            async for event in events:
+                if watcher.concerns(event):
+                    yield event
+                if watcher.ended:
+                    return
+        raise follower.error or Closed(f"session {self.id!r} stopped before its turn had ended; resume it")
+
+    async def _withdraw(self) -> None:
+        driver = self._runtime.driver(self.id)
+        if driver is not None:
+            driver.stop("cancelled", "the caller withdrew")
+            await driver.wait()
