@@ -1,0 +1,1 @@
+"""What answers prompts: one wire API per file, and wrappers around a model."""

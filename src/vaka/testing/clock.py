@@ -1,0 +1,106 @@
+"""Time, names and chance that a test owns."""
+
+import asyncio
+import random
+from collections import Counter
+
+
+class FakeClock:
+    """A clock that stands still until told otherwise.
+
+    ``time`` and ``monotonic`` go on together by ``advance``; ``jump`` moves only the time that people see.
+    With ``auto`` a sleep takes no time at all: it moves the clock itself.
+    """
+
+    def __init__(self, start: float = 1_700_000_000.0, *, auto: bool = False) -> None:
+        self._time, self._monotonic, self._auto = start, 0.0, auto
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+        self._changed: list[asyncio.Future[None]] = []
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self._time
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return self._monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the clock was moved on by ``seconds``."""
+        if self._auto:
+            self.advance(max(seconds, 0.0))
+        if self._auto or seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sleeper = (self._monotonic + seconds, woken)
+        self._sleepers.append(sleeper)
+        self._tell()
+        try:
+            await woken
+        finally:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass and wake who slept for that long."""
+        if seconds < 0:
+            raise ValueError(f"monotonic time never goes back, so not by {seconds!r}; jump() moves the other one")
+        self._time += seconds
+        self._monotonic += seconds
+        for sleeper in sorted(self._sleepers, key=lambda sleeper: sleeper[0]):
+            if sleeper[0] <= self._monotonic:
+                self._sleepers.remove(sleeper)
+                if not sleeper[1].done():
+                    sleeper[1].set_result(None)
+
+    def jump(self, seconds: float) -> None:
+        """Move the time that people see, forwards or back, as a corrected clock does; nobody wakes."""
+        self._time += seconds
+
+    def drift(self, seconds: float) -> None:
+        """Move only the monotonic time on, as when the other clock was set back meanwhile; sleepers wake."""
+        self.advance(seconds)
+        self._time -= seconds
+
+    @property
+    def sleeping(self) -> int:
+        """How many sleeps wait for this clock."""
+        return len(self._sleepers)
+
+    async def until_sleeping(self, count: int = 1) -> None:
+        """Return as soon as ``count`` sleeps wait for this clock."""
+        while self.sleeping < count:
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._changed.append(changed)
+            await changed
+
+    def _tell(self) -> None:
+        for changed in self._changed:
+            if not changed.done():
+                changed.set_result(None)
+        self._changed.clear()
+
+
+class FakeIds:
+    """Names that count, for each prefix: ``msg_1``, ``msg_2``, ``trn_1``."""
+
+    def __init__(self) -> None:
+        self._used: Counter[str] = Counter()
+
+    def new(self, prefix: str) -> str:
+        """Return the next name with this prefix."""
+        self._used[prefix] += 1
+        return f"{prefix}_{self._used[prefix]}"
+
+
+class FakeRandom(random.Random):
+    """Chance that is the same each time: first the given numbers in their order, then what the seed gives."""
+
+    def __init__(self, *numbers: float, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._numbers = list(numbers)
+
+    def random(self) -> float:
+        """Return the next number, at least 0 and less than 1."""
+        return self._numbers.pop(0) if self._numbers else super().random()

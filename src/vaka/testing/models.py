@@ -1,0 +1,400 @@
+"""Models for tests: exact, recording, made of a function, hostile; and what every model promises, as tests.
+
+::
+
+    model = ScriptedModel(call("fly"), say("I cannot."))
+
+Subclass ``ModelContract`` and give it a fixture ``answering``: a function that returns your model, about to answer
+every prompt with what the scripted line it is given says.
+"""
+# ruff: noqa: S101, S311  # asserts are what a contract is made of; chance here is for tests
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+import msgspec
+
+from vaka.core.ports.clock import Clock
+from vaka.core.ports.model import (
+    CallChunk,
+    Chunk,
+    Model,
+    Prompt,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+from vaka.core.types.content import Text
+from vaka.core.types.errors import ModelRefused, ModelUnavailable
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.tool import ToolSpec
+from vaka.core.types.usage import Usage
+from vaka.models.scripted import Scripted
+
+Answer: TypeAlias = dict[str, Any]
+"""A line of the scripted model; ``say("Hi.") | {"usage": {"input": 3}}`` adds to one."""
+
+FOR_EVER = 1e9
+
+
+def say(text: str, **more: Any) -> Answer:
+    """The model says ``text``; ``more`` are other keys of a line, such as ``reasoning`` or ``usage``."""
+    return {"text": text, **more}
+
+
+def call(name: str, /, **arguments: Any) -> Answer:
+    """The model calls one tool."""
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def calls(*answers: Answer, **more: Any) -> Answer:
+    """The model calls several tools at once."""
+    return {"tool_calls": [made for answer in answers for made in answer["tool_calls"]], **more}
+
+
+def fail(status: int = 500, message: str = "the model failed", *, retry_after: float | None = None) -> Answer:
+    """The model answers with an error."""
+    after = {} if retry_after is None else {"retry_after": retry_after}
+    return {"error": {"status": status, "message": message, **after}}
+
+
+def stall(seconds: float = FOR_EVER, **more: Any) -> Answer:
+    """The model says nothing for a time, then ends without an end marker unless ``more`` has an answer."""
+    return {"stall": seconds, **more}
+
+
+class ScriptedModel(Scripted):
+    """The n-th call of the root agent gets the n-th answer; ``agents`` has the answers of others, by name.
+
+    ``prompts`` are the prompts it has seen, in order.
+    """
+
+    def __init__(
+        self,
+        *answers: Answer,
+        agents: Mapping[str, Sequence[Answer]] | None = None,
+        name: str = "scripted",
+        clock: Clock | None = None,
+    ) -> None:
+        others = [line | {"agent": agent} for agent, lines in (agents or {}).items() for line in lines]
+        super().__init__([*answers, *others], name=name, clock=clock)
+        self.prompts: list[Prompt] = []
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as scripted."""
+        self.prompts.append(prompt)
+        async with aclosing(super().stream(prompt)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+class RecordingModel:
+    """Another model, and ``prompts``: what it was asked, in order."""
+
+    def __init__(self, inner: Model) -> None:
+        self._inner = inner
+        self.prompts: list[Prompt] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the other model."""
+        return self._inner.name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the other model does."""
+        self.prompts.append(prompt)
+        async with aclosing(self._inner.stream(prompt)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+class FunctionModel:
+    """A model made of a function: it returns a text, an answer such as ``call("fly")``, or the chunks themselves."""
+
+    def __init__(
+        self, answer: Callable[[Prompt], Awaitable[str | Answer | Sequence[Chunk]]], *, name: str = "function"
+    ) -> None:
+        self._answer, self._name = answer, name
+
+    @property
+    def name(self) -> str:
+        """What this model is called in logs."""
+        return self._name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the function does."""
+        answer = await self._answer(prompt)
+        if isinstance(answer, str):
+            answer = say(answer)
+        if not isinstance(answer, dict):
+            for chunk in answer:
+                yield chunk
+            return
+        line = Scripted([answer | {"repeat": True}], name=self._name)
+        async with aclosing(line.stream(msgspec.structs.replace(prompt, agent="", path=()))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+class ChaosModel:
+    """Another model on a bad line; the same seed and the same prompt give the same trouble.
+
+    Pieces are split anywhere, empty ones come between them, others run in the middle, usage is told twice. With
+    the chance ``cut`` the answer ends early, with the chance ``error`` it breaks off with ``ModelUnavailable``.
+    """
+
+    def __init__(self, inner: Model, *, seed: int = 0, cut: float = 0.1, error: float = 0.1) -> None:
+        self._inner, self._seed, self._cut, self._error = inner, seed, cut, error
+
+    @property
+    def name(self) -> str:
+        """The name of the other model."""
+        return self._inner.name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the other model does, if the line holds."""
+        chance = random.Random(f"{self._seed}/{prompt.agent}/{'/'.join(prompt.path)}/{prompt.number}")
+        fate = chance.random()
+        ends = chance.randint(0, 8) if fate < self._cut + self._error else -1
+        async with aclosing(self._inner.stream(prompt)) as chunks:
+            async for whole in chunks:
+                for chunk in _shaken(whole, chance):
+                    for _ in range(chance.randint(0, 2)):
+                        await asyncio.sleep(0)
+                    if ends == 0 or (ends > 0 and isinstance(chunk, StopChunk)):
+                        self._end(cut=fate < self._cut)
+                        return
+                    ends -= 1
+                    yield chunk
+
+    def _end(self, *, cut: bool) -> None:
+        if not cut:
+            raise ModelUnavailable("the line broke (chaos)", status=529)
+
+
+def _shaken(chunk: Chunk, chance: random.Random) -> Iterator[Chunk]:
+    if isinstance(chunk, TextChunk):
+        yield from (TextChunk(piece) for piece in _split(chunk.text, chance))
+    elif isinstance(chunk, CallChunk):
+        for at, piece in enumerate(_split(chunk.arguments, chance)):
+            yield msgspec.structs.replace(chunk, arguments=piece) if not at else CallChunk(chunk.index, "", piece)
+    elif isinstance(chunk, ReasoningChunk):
+        *pieces, last = _split(chunk.text, chance)
+        yield from (ReasoningChunk(piece) for piece in pieces)
+        yield msgspec.structs.replace(chunk, text=last)
+    elif isinstance(chunk, UsageChunk):
+        yield msgspec.structs.replace(chunk, usage=Usage(input=chunk.usage.input))
+        yield chunk
+    else:
+        yield chunk
+
+
+def _split(text: str, chance: random.Random) -> list[str]:
+    """Cut a text into one to four pieces, some of them perhaps empty."""
+    cuts = sorted(chance.randint(0, len(text)) for _ in range(chance.randint(0, 3)))
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+PROMPT = Prompt(
+    messages=(
+        UserMessage(content=(Text(text="Is it raining in Hilo? 🌧"),)),
+        AssistantMessage(
+            id=MessageId("msg_1"),
+            content=(Text(text="Let me look."),),
+            calls=(ToolCall(id=CallId("call_1"), name="weather", arguments={"city": "Hilo"}),),
+        ),
+        ToolMessage(results=(ToolResult(call=CallId("call_1"), content=(Text(text="rain"),)),)),
+        UserMessage(content=(Text(text="And tomorrow?"),)),
+    ),
+    system="Be brief.",
+    tools=(
+        ToolSpec(
+            name="weather",
+            description="Return today's weather.",
+            parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        ),
+    ),
+    options={"temperature": 0.5},
+    agent="assistant",
+)
+"""A conversation with everything in it that a model may have to send on."""
+
+Answering: TypeAlias = Callable[[Answer], Model]
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a stream came to."""
+
+    text: str
+    reasoning: str
+    calls: list[tuple[str, str]]
+    ids: list[str]
+    usage: Usage
+    stops: list[str]
+
+
+async def hear(model: Model, prompt: Prompt = PROMPT) -> Heard:
+    """Drain a stream and put its pieces together."""
+    return heard(await drain(model, prompt))
+
+
+async def drain(model: Model, prompt: Prompt = PROMPT) -> list[Chunk]:
+    """Return the chunks of a stream."""
+    async with aclosing(model.stream(prompt)) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+def heard(chunks: Sequence[Chunk]) -> Heard:
+    """Put the pieces of an answer together."""
+    made: dict[int, list[CallChunk]] = {}
+    for chunk in chunks:
+        if isinstance(chunk, CallChunk):
+            made.setdefault(chunk.index, []).append(chunk)
+    return Heard(
+        text="".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)),
+        reasoning="".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningChunk)),
+        calls=[("".join(p.name for p in parts), "".join(p.arguments for p in parts)) for parts in made.values()],
+        ids=[next((part.id for part in parts if part.id), "") for parts in made.values()],
+        usage=next((chunk.usage for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), Usage()),
+        stops=[chunk.reason for chunk in chunks if isinstance(chunk, StopChunk)],
+    )
+
+
+async def _failure(model: Model) -> Exception:
+    try:
+        chunks = await drain(model)
+    except (ModelUnavailable, ModelRefused) as error:
+        return error
+    raise AssertionError(f"expected an error, got {chunks!r}")
+
+
+class ModelContract:
+    """What every model promises. The fixture ``answering`` turns a scripted line into your model's answer."""
+
+    async def test_it_is_a_model_with_a_name_that_stays(self, answering: Answering) -> None:
+        """The name is the same before, during and after a call."""
+        model = answering(say("Hi."))
+        assert isinstance(model, Model)
+        name = model.name
+        async with aclosing(model.stream(PROMPT)) as chunks:
+            async for _ in chunks:
+                assert model.name == name
+        assert name
+        assert model.name == name
+
+    async def test_text_arrives_whole_and_ends_with_exactly_one_stop(self, answering: Answering) -> None:
+        """Pieces in order, nothing between or after, one end marker, last."""
+        pieces = ["It", " will", "", " rain", " 🌧️\n", "\u202e日本", "語. "]
+        chunks = await drain(answering({"chunks": pieces}))
+        assert isinstance(chunks[-1], StopChunk)
+        assert heard(chunks).text == "".join(pieces)
+        assert heard(chunks).stops == ["end"]
+        assert heard(chunks).calls == []
+
+    async def test_an_empty_answer_is_an_answer(self, answering: Answering) -> None:
+        """Nothing said is not the same as cut."""
+        said = await hear(answering(say("")))
+        assert (said.text, said.calls, said.stops) == ("", [], ["end"])
+
+    async def test_calls_arrive_with_names_arguments_and_ids_of_their_own(self, answering: Answering) -> None:
+        """Arguments are JSON text; two calls of one tool differ by id and index."""
+        made = calls(call("weather", city="Hilo 🌺"), call("weather", city='say "x"\n'), call("weather"))
+        said = await hear(answering(made))
+        decoded = [(name, msgspec.json.decode(arguments or "{}")) for name, arguments in said.calls]
+        assert decoded == [("weather", {"city": "Hilo 🌺"}), ("weather", {"city": 'say "x"\n'}), ("weather", {})]
+        assert len({*said.ids}) == 3
+        assert "" not in said.ids
+        assert said.stops == ["calls"]
+
+    async def test_what_a_model_wrote_for_arguments_is_handed_on_as_it_is(self, answering: Answering) -> None:
+        """Mending is somebody else's business."""
+        broken = '{"city": "Hilo"'
+        said = await hear(answering({"tool_calls": [{"name": "weather", "arguments": broken}]}))
+        assert said.calls == [("weather", broken)]
+
+    async def test_text_and_calls_come_together(self, answering: Answering) -> None:
+        """Words before a call are kept."""
+        said = await hear(answering(call("weather", city="Hilo") | {"text": "Let me look."}))
+        assert said.text == "Let me look."
+        assert [name for name, _ in said.calls] == ["weather"]
+
+    async def test_reasoning_is_kept_apart_from_text(self, answering: Answering) -> None:
+        """What was thought is not said."""
+        said = await hear(answering(say("Yes.", reasoning="It is the wet side.")))
+        assert (said.text, said.reasoning) == ("Yes.", "It is the wet side.")
+
+    async def test_the_last_usage_is_what_the_call_cost(self, answering: Answering) -> None:
+        """Tokens in and out."""
+        said = await hear(answering(say("Yes.", usage={"input": 12, "output": 3})))
+        assert (said.usage.input, said.usage.output) == (12, 3)
+
+    async def test_an_answer_at_its_length_limit_says_so(self, answering: Answering) -> None:
+        """The reason is ``length``, whatever the provider calls it."""
+        assert (await hear(answering(say("Once upon a", stop="length")))).stops == ["length"]
+
+    async def test_trouble_that_passes_is_unavailable(self, answering: Answering) -> None:
+        """Overload, limits, timeouts and server errors may be tried again."""
+        for status in (408, 409, 429, 500, 502, 503, 529):
+            error = await _failure(answering(fail(status, "busy", retry_after=7)))
+            assert isinstance(error, ModelUnavailable), status
+            assert error.status == status
+            assert error.retry_after == 7
+
+    async def test_trouble_that_stays_is_refused(self, answering: Answering) -> None:
+        """A bad request does not get better; a bad key is called one."""
+        for status in (400, 401, 403, 404, 413, 422):
+            error = await _failure(answering(fail(status, "no such thing")))
+            assert isinstance(error, ModelRefused), status
+            assert "no such thing" in str(error)
+            assert status not in {401, 403} or "authentication" in str(error)
+
+    async def test_a_stream_that_was_cut_has_no_end_marker(self, answering: Answering) -> None:
+        """It ends without a stop, or raises ``ModelUnavailable``; it never looks whole."""
+        chunks: list[Chunk] = []
+        try:
+            async with aclosing(answering({"chunks": ["He", "llo"], "cut_after": 1}).stream(PROMPT)) as stream:
+                async for chunk in stream:
+                    chunks.append(chunk)  # noqa: PERF401  # what came before an error counts
+        except ModelUnavailable:
+            pass
+        assert heard(chunks).stops == []
+        assert "llo" not in heard(chunks).text
+
+    async def test_closing_stops_the_work(self, answering: Answering) -> None:
+        """No task is left behind, and the model answers again."""
+        model = answering({"chunks": ["a", "b", "c", "d"]})
+        before = asyncio.all_tasks()
+        chunks = model.stream(PROMPT)
+        await anext(chunks)
+        await chunks.aclose()
+        assert asyncio.all_tasks() == before
+        assert [chunk async for chunk in chunks] == []
+        assert (await hear(model)).text == "abcd"
+
+    async def test_cancelling_gets_through(self, answering: Answering) -> None:
+        """A call that hangs can be given up, and its end is a cancellation, not an error of the model."""
+        task = asyncio.create_task(hear(answering(stall())))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    async def test_streams_at_the_same_time_do_not_mix(self, answering: Answering) -> None:
+        """Each of many gets its own answer whole."""
+        model = answering({"chunks": ["a", "b", "c", "d"], "usage": {"input": 1, "output": 2}})
+        alone = await hear(model)
+        many = await asyncio.gather(*(hear(model) for _ in range(20)))
+        assert [(one.text, one.stops, one.usage) for one in many] == [(alone.text, alone.stops, alone.usage)] * 20
+
+    async def test_prompts_are_not_changed(self, answering: Answering) -> None:
+        """What was handed over is as it was."""
+        before = msgspec.json.encode(PROMPT)
+        await hear(answering(call("weather", city="Hilo")))
+        assert msgspec.json.encode(PROMPT) == before
