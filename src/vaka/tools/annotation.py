@@ -3,16 +3,18 @@
 import collections
 import collections.abc
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+import msgspec
+
 from vaka.tools import notes
-from vaka.tools.record import fill, kind_of, named_tuple
+from vaka.tools.record import fill, kind_of, named_tuple, resolve
 from vaka.tools.shape import (
-    PATHS,
     SCALARS,
     Alias,
     Anything,
@@ -94,7 +96,7 @@ class TypeReader:
         if hasattr(hint, "__supertype__"):
             return self.read(hint.__supertype__, names)
         if type(hint).__name__ == "TypeAliasType":
-            return self._alias(hint, hint.__name__, lambda: self.read(hint.__value__, names))
+            return self._alias(hint, hint.__name__, lambda: self.read(_value(hint), names))
         if isinstance(hint, type):
             return self._class(hint, names)
         raise Unsupported(f"{describe(hint)} cannot be read from JSON; {ADVICE}")
@@ -112,7 +114,7 @@ class TypeReader:
     def _annotated(self, hint: Any, names: Names) -> Shape:
         base, *metadata = typing.get_args(hint)
         found = notes.read(metadata)
-        if any(_by_pydantic(item) for item in metadata) or isinstance(bare(self.read(base, names)), Foreign):
+        if any(_needs_pydantic(item) for item in metadata) or isinstance(bare(self.read(base, names)), Foreign):
             shape: Shape = self._foreign(hint, describe(base))
             found.bounds, found.extra = {}, {}
         else:
@@ -120,7 +122,7 @@ class TypeReader:
         return notes.annotate(shape, found)
 
     def _union(self, hint: Any, names: Names) -> Shape:
-        arguments = typing.get_args(hint)
+        arguments = tuple(argument for argument in typing.get_args(hint) if argument is not msgspec.UnsetType)
         some = [argument for argument in arguments if argument is not types.NoneType]
         if len(some) > 1 and all(is_foreign(argument) for argument in some):
             inner: Shape = self._foreign(typing.Union[tuple(some)], "_".join(describe(argument) for argument in some))  # noqa: UP007 - made at run time
@@ -138,9 +140,9 @@ class TypeReader:
         if type(origin).__name__ == "TypeAliasType":
             inner = {**names, **dict(zip(origin.__type_params__, arguments, strict=False))}
             name = _called(origin.__name__, arguments)
-            return self._alias(hint, name, lambda: self.read(origin.__value__, inner))
+            return self._alias(hint, name, lambda: self.read(_value(origin), inner))
         if isinstance(origin, type):
-            given = tuple(names.get(argument, argument) for argument in arguments)
+            given = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
             return self._class(origin, dict(zip(_parameters(origin), given, strict=False)), given)
         raise Unsupported(f"{describe(hint)} cannot be read from JSON; {ADVICE}")
 
@@ -221,11 +223,12 @@ def _enum(kind: type[Enum]) -> Choice:
 def is_foreign(hint: Any) -> bool:
     """Tell whether pydantic describes this type itself."""
     kind = typing.get_origin(hint) or hint
-    return isinstance(kind, type) and kind not in PATHS and _by_pydantic(kind)
+    return isinstance(kind, type) and hasattr(kind, "__get_pydantic_core_schema__")
 
 
-def _by_pydantic(thing: Any) -> bool:
-    return hasattr(thing, "__get_pydantic_core_schema__") or getattr(thing, "discriminator", None) is not None
+def _needs_pydantic(item: Any) -> bool:
+    """Tell whether metadata does more than we understand: a validator, a discriminator."""
+    return hasattr(item, "__get_pydantic_core_schema__") or getattr(item, "discriminator", None) is not None
 
 
 def foreign(hint: Any, name: str) -> Foreign:
@@ -242,6 +245,12 @@ def describe(hint: Any) -> str:
 
 def _called(name: str, arguments: tuple[Any, ...]) -> str:
     return "_".join((name, *(describe(argument) for argument in arguments)))
+
+
+def _value(alias: Any) -> Any:
+    """Return what a type alias stands for, with the names in quotes looked up."""
+    holder = types.SimpleNamespace(__annotations__={"value": alias.__value__}, __qualname__=alias.__name__)
+    return resolve(holder, vars(sys.modules[alias.__module__]))["value"]
 
 
 def _parameters(kind: type) -> tuple[Any, ...]:

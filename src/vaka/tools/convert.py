@@ -23,6 +23,7 @@ from vaka.tools.shape import (
     Scalar,
     Shape,
     Table,
+    bare,
 )
 from vaka.tools.values import is_array, is_object
 
@@ -94,8 +95,7 @@ def _table(shape: Table, value: Any) -> Any:
 
 
 def _key(shape: Shape, key: str) -> Any:
-    while isinstance(shape, Noted | Alias):
-        shape = shape.shape if isinstance(shape, Noted) else shape.target
+    shape = bare(shape)
     if isinstance(shape, Choice):
         for plain, found in shape.values:
             if str(plain) == key:
@@ -120,7 +120,8 @@ def _record(shape: Record, value: Any) -> Any:
 def _either(shape: Either, value: Any) -> Any:
     """Convert to the option whose plain type is the value's own, or to the first that takes it."""
     for option in shape.options:
-        if isinstance(option, Scalar) and option.kind is type(value) and not isinstance(value, str):
+        inner = bare(option)
+        if isinstance(inner, Scalar) and inner.kind is type(value) and not isinstance(value, str):
             return convert(option, value)
     for option in shape.options:
         try:

@@ -1,13 +1,15 @@
 """Tools from Python functions."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeGuard, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeGuard, TypeVar, get_args, overload
 
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.content import clean
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import Arguments, Effect, Problem, ToolSpec
 from vaka.tools.names import sanitised
@@ -21,6 +23,7 @@ from vaka.tools.validate import Validator
 P = ParamSpec("P")
 R = TypeVar("R")
 _UNSET: Any = object()
+_EFFECTS: tuple[str, ...] = get_args(Effect)
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
@@ -35,6 +38,12 @@ class Options:
     poll: bool = False
     parameters: dict[str, Any] | None = None
     validate_output: bool = False
+
+    def __post_init__(self) -> None:
+        if self.effect not in _EFFECTS:
+            raise InvalidInput(f"effect {self.effect!r} must be one of {', '.join(_EFFECTS)}")
+        if isinstance(self.timeout, int | float) and not self.timeout > 0:
+            raise InvalidInput(f"timeout {self.timeout!r} must be above zero, or None for no bound")
 
 
 _DEFAULTS = Options()
@@ -52,7 +61,7 @@ class _Plan:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
         self.spec = ToolSpec(
             name=name,
-            description=options.description if options.description is not None else self.signature.text,
+            description=clean(options.description or self.signature.text),
             parameters=parameters,
             output=output,
             effect=options.effect,
@@ -162,8 +171,9 @@ def _drained(context: ToolContext, value: Any) -> Any:
 def _shown(context: ToolContext, piece: Any) -> str:
     if not isinstance(piece, str):
         raise NotPlain(f"it yielded {type(piece).__name__}; a tool that yields must yield text")
-    context.emit(piece)
-    return piece
+    text = clean(piece)
+    context.emit(text)
+    return text
 
 
 def _timeout(options: Options) -> float | None:
@@ -176,7 +186,7 @@ def _given(parameters: dict[str, Any], name: str) -> dict[str, Any]:
     """A schema somebody wrote: it must be one of an object."""
     if parameters.get("type", "object") != "object":
         raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
-    return {"type": "object", "properties": {}, **parameters}
+    return {"type": "object", "properties": {}, **copy.deepcopy(parameters)}
 
 
 @overload
@@ -214,7 +224,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     chosen = Options(**options) if options else _DEFAULTS
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
-        return FunctionTool(function, chosen)
+        return FunctionTool(function.function if isinstance(function, FunctionTool) else function, chosen)
 
     return make if fn is None else make(fn)
 

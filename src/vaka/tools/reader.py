@@ -41,8 +41,9 @@ class Reader:
 
     def _unknown(self, value: dict[str, Any]) -> Iterator[str]:
         if self._known is not None:
-            for name in value.keys() - self._known:
-                yield f"arguments: unknown {name!r}{near(name, self._known)}"
+            for name in value:
+                if name not in self._known:
+                    yield f"arguments: unknown {name!r}{near(name, self._known)}"
 
 
 def _kind(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NotRequired, Required, TypeAlias
 
 import msgspec
 
+from vaka.core.ports.tool import ToolContext
 from vaka.tools import docstring
 from vaka.tools.shape import MISSING, Fixed, Member, Record, Shape, Unsupported, is_optional
 
@@ -50,15 +51,19 @@ def named_tuple(kind: Any, read: Read) -> Fixed:
     return Fixed(shapes, least, lambda values: kind(*values), kind._fields)
 
 
-def resolve(thing: Any) -> dict[str, Any]:
+def resolve(thing: Any, names: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the annotations of a class or function with names looked up; say which name is unknown."""
     try:
-        return typing.get_type_hints(thing, include_extras=True)
+        return typing.get_type_hints(thing, localns=names, include_extras=True)
     except NameError as error:
+        if error.name == ToolContext.__name__ and names is None:  # often imported for type checkers only
+            return resolve(thing, {ToolContext.__name__: ToolContext})
         raise Unsupported(
             f"the name {error.name!r} in an annotation of {thing.__qualname__} is unknown at run time; "
             "define or import it at the top of the module, outside `if TYPE_CHECKING`"
         ) from error
+    except (AttributeError, SyntaxError, TypeError) as error:
+        raise Unsupported(f"an annotation of {thing.__qualname__} cannot be read: {error}") from error
 
 
 def member(name: str, shape: Shape, *, attribute: str, default: Any = MISSING, required: bool = True) -> Member:
@@ -81,7 +86,8 @@ def _factory_default(factory: Any) -> Any:
 def _dataclass(kind: Any, hints: dict[str, Any], read: Read) -> Iterator[Member]:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name, parameter in inspect.signature(kind).parameters.items():
-        hint = getattr(hints[name], "type", Any) if isinstance(hints[name], dataclasses.InitVar) else hints[name]
+        hint: Any = hints.get(name, Any)
+        hint = getattr(hint, "type", hint) if type(hint).__name__ == "InitVar" else hint
         default = parameter.default
         if name in fields and fields[name].default_factory is not dataclasses.MISSING:
             default = _factory_default(fields[name].default_factory)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from vaka.tools.arguments import check_plain
 from vaka.tools.notes import NUMERIC
 from vaka.tools.shape import (
     MISSING,
@@ -233,10 +234,9 @@ def plain_default(member: Member) -> Any:
         return MISSING
     try:
         plain = msgspec.to_builtins(member.default, enc_hook=encode)
-        msgspec.json.encode(plain)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+    except (TypeError, ValueError, RecursionError, NotImplementedError):
         return MISSING
-    return plain
+    return plain if check_plain(plain) is None else MISSING
 
 
 def encode(value: Any) -> Any:

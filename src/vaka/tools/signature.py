@@ -3,8 +3,9 @@
 import collections.abc
 import functools
 import inspect
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -110,7 +111,7 @@ def read(function: Callable[..., Any], name: str, *, typed: bool = True) -> Sign
     reader = TypeReader()
     fixed = _fixed_by_partial(function)
     members, contexts, positional, rest = list[Member](), list[str](), list[str](), None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function, name):
         if parameter.name in fixed:
             continue
         hint = hints.get(parameter.name, parameter.annotation)
@@ -125,8 +126,17 @@ def read(function: Callable[..., Any], name: str, *, typed: bool = True) -> Sign
             rest = shape
             continue
         part = member(parameter.name, shape, attribute=parameter.name, **_default(parameter))
+        if _field(parameter) is not None and not part.required:
+            part = replace(part, absent=part.default)  # the function's own default is the field, not its value
         members.append(replace(part, description=docs.parameters.get(parameter.name, "")))
     return Signature(tuple(members), tuple(contexts), tuple(positional), rest, docs.text)
+
+
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"tool {name!r}: Python does not know its signature; wrap it in a function") from error
 
 
 def _fixed_by_partial(function: Any) -> set[str]:
@@ -177,7 +187,8 @@ def is_context(hint: Any) -> bool:
         return is_context(typing.get_args(hint)[0])
     if isinstance(hint, type):
         return ToolContext in hint.__mro__
-    return any(is_context(part) for part in typing.get_args(hint)) if typing.get_origin(hint) is not None else False
+    union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    return union and any(is_context(part) for part in typing.get_args(hint))
 
 
 def output_schema(function: Callable[..., Any]) -> dict[str, Any] | None:

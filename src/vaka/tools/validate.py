@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.tools.values import is_object
 
 MAX_ERRORS = 5
 _LONG = 120
@@ -19,6 +20,7 @@ class _Error(Protocol):
     """What is needed of a validation error of jsonschema-rs."""
 
     message: str
+    schema_path: list[str | int]
     instance_path: list[str | int]
     instance: Any
     kind: Any
@@ -44,9 +46,10 @@ class Validator:
         """Return what is wrong with a value, at most ``MAX_ERRORS`` sentences, each with its place."""
         faults: list[str] = []
         for error in self.compile()(value):
-            if len(faults) == MAX_ERRORS:
-                return [*faults, "and more"]
-            faults.append(f"{place(error.instance_path)}: {_say(error, self.schema)}")
+            for fault in _relevant(error):
+                if len(faults) == MAX_ERRORS:
+                    return [*faults, "and more"]
+                faults.append(f"{place(fault.instance_path)}: {_say(fault, self.schema)}")
         return faults
 
 
@@ -54,9 +57,7 @@ def _compiled(schema: dict[str, Any]) -> Check:
     import jsonschema_rs  # noqa: PLC0415 - heavy; a program that never calls a tool does not need it
 
     try:
-        return jsonschema_rs.Draft202012Validator(
-            schema, validate_formats=True, offline=True, formats=_FORMATS
-        ).iter_errors
+        return jsonschema_rs.validator_for(schema, validate_formats=True, offline=True, formats=_FORMATS).iter_errors
     except ValueError as error:
         raise InvalidInput(f"not a usable JSON Schema: {str(error).partition(chr(10))[0]}") from error
 
@@ -103,10 +104,40 @@ def _say(error: _Error, schema: dict[str, Any]) -> str:
     if name == "required":
         return f"{error.kind.property!r} is missing"
     if name in {"additionalProperties", "unevaluatedProperties"}:
-        known = schema.get("properties", {}) if not error.instance_path else ()
+        known = _at(schema, error.schema_path[:-1]).get("properties", ())
         return "; ".join(f"unknown {extra!r}{near(extra, known)}" for extra in error.kind.unexpected)
     expected = _expected(error)
     return f"{expected}, got {_shown(error.instance)}" if expected else _cut(error.message)
+
+
+def _at(schema: Any, path: Iterable[str | int]) -> dict[str, Any]:
+    """Return the schema that a path leads to, or an empty one."""
+    for step in path:
+        try:
+            schema = schema[step]
+        except (LookupError, TypeError):
+            return {}
+    return schema if is_object(schema) else {}
+
+
+def _relevant(error: _Error) -> Iterator[_Error]:
+    """Yield an error, or the errors of the one option of a union that the value is meant for."""
+    branches: list[list[_Error]] = getattr(error.kind, "context", [])
+    meant = [branch for branch in branches if branch and not any(_elsewhere(fault, error) for fault in branch)]
+    if len(meant) != 1:
+        yield error
+        return
+    for fault in meant[0]:
+        yield from _relevant(fault)
+
+
+def _elsewhere(fault: _Error, union: _Error) -> bool:
+    """Tell whether a fault shows that an option of a union was not meant: another type, another tag."""
+    deeper = len(fault.instance_path) - len(union.instance_path)
+    if fault.kind.name == "type":
+        return deeper == 0
+    single = fault.kind.name == "enum" and len(fault.kind.options) == 1
+    return (deeper == 0 and fault.kind.name == "enum") or (deeper <= 1 and (single or fault.kind.name == "const"))
 
 
 def _expected(error: _Error) -> str:
