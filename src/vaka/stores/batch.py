@@ -4,10 +4,27 @@ from collections.abc import Sequence
 
 from vaka.core.ports.store import Pending
 from vaka.core.session.index import asked, settled
-from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, QuestionAnswered, key_of
+from vaka.core.types.control import (
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    InputAdded,
+    InterruptRequested,
+    QuestionAnswered,
+    QuestionAsked,
+    SessionReverted,
+    key_of,
+)
 from vaka.core.types.errors import InvalidInput, LogError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, SessionId
+from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted
+
+_DECIDING = frozenset[type]({
+    ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered, QuestionAsked, SessionReverted,
+    TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted,
+})  # fmt: skip
+"""What opens or settles a decision; almost all events do neither."""
 
 
 def check_batch(session: SessionId, events: Sequence[Event], *, head: int, hash: str) -> None:
@@ -32,6 +49,8 @@ def check_offer(event: Event, key: str) -> None:
 
 def decisions(session: SessionId, events: Sequence[Event]) -> "tuple[list[Pending], list[DecisionId], bool]":
     """Return the decisions open after these events that they ask for, those they settle, and whether all older ones."""
+    if not any(type(event.data) in _DECIDING for event in events):
+        return [], [], False
     done, everything = settled(events)
     opened = {row.id: row for row in asked(session, events)}
     if opened and (done or everything):

@@ -1,0 +1,110 @@
+"""Who writes: a name that is alive as long as its process holds the lock on a file of that name.
+
+One file per store handle, in a folder beside the database. A lock dies with its process, so a claim does too.
+"""
+
+import contextlib
+import os
+import sys
+import uuid
+from pathlib import Path
+
+from vaka.core.types.errors import StoreError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int, *, shared: bool) -> bool:
+        """Take the lock if nobody holds it."""
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _lock(descriptor: int, *, shared: bool) -> bool:
+        """Take the lock if nobody holds it; those who only look share it, so that they do not see each other."""
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+
+
+class Owner:
+    """This handle's name, and whether other names are alive."""
+
+    def __init__(self, database: Path) -> None:
+        self.folder = database.with_name(f"{database.name}-live")
+        self.name = ""
+        """Empty until ``take``."""
+        self._descriptor = -1
+
+    def take(self) -> None:
+        """Get a name and the lock on it."""
+        try:
+            while not self.name:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._try(uuid.uuid4().hex)
+        except OSError as error:
+            raise StoreError(
+                f"no session can be claimed: {str(self.folder)!r} cannot be used: {error.strerror}"
+            ) from error
+        self.sweep()
+
+    def alive(self, name: str) -> bool:
+        """Whether the handle of that name still lives, here or in another process."""
+        if not _plausible(name):
+            return False
+        if name == self.name:
+            return True
+        try:
+            descriptor = os.open(self._file(name), os.O_RDWR | _CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            return not _lock(descriptor, shared=True)
+        finally:
+            os.close(descriptor)
+
+    def sweep(self) -> None:
+        """Remove what dead handles have left."""
+        names = {file.stem for file in self.folder.iterdir() if file.suffix in {".lock", ".sock"}}
+        for name in names:
+            if _plausible(name) and not self.alive(name):
+                self._remove(name)
+
+    def release(self) -> None:
+        """Give the name back; all it owned is nobody's."""
+        if self.name:
+            self._remove(self.name)
+            os.close(self._descriptor)
+            self.name, self._descriptor = "", -1
+
+    def _try(self, name: str) -> None:
+        file = self._file(name)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
+        # Someone who sweeps may have come between the two calls: then the file is gone, or held for a moment.
+        if _lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
+            self.name, self._descriptor = name, descriptor
+        else:
+            os.close(descriptor)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.lock"
+
+    def _remove(self, name: str) -> None:
+        for suffix in (".lock", ".sock"):
+            with contextlib.suppress(OSError):
+                (self.folder / f"{name}{suffix}").unlink()
+
+
+def _plausible(name: str) -> bool:
+    return len(name) == 32 and name.isalnum() and name.isascii()

@@ -1,0 +1,110 @@
+"""The index of one namespace."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+from vaka.core.ports.store import Page, Pending, Query, SessionInfo, Status
+from vaka.core.session.chain import hash_of
+from vaka.core.session.index import asked, replace
+from vaka.core.types.errors import Busy, Corrupt, NotFound
+from vaka.core.types.event import decode
+from vaka.core.types.ids import DecisionId, SessionId
+from vaka.stores.page import cursor_of, place
+from vaka.stores.sqlite import logs, rows
+from vaka.stores.sqlite.part import Part
+from vaka.stores.sqlite.rows import Key, Row
+
+_STATUS: dict[Status, str] = {
+    "closed": "closed = 1",
+    "idle": "closed = 0 and turn = '' and inputs = 0",
+    "queued": "closed = 0 and turn = '' and inputs > 0",
+    "running": "closed = 0 and turn <> '' and pending = 0",
+    "waiting": "closed = 0 and turn <> '' and pending > 0",
+}
+_LIST = f"select session, {rows.COLUMNS} from sessions where "  # noqa: S608  # made of constants
+_PENDING = (
+    "select d.session, d.decision, d.seq, d.hash, e.body from decisions d "
+    "left join events e on e.namespace = d.namespace and e.session = d.session and e.seq = d.seq where d.namespace = ?"
+)
+
+
+class Sessions(Part):
+    """Find, list, delete, and what waits for a person."""
+
+    async def find(self, session: SessionId) -> SessionInfo | None:
+        """Return the session's row."""
+        row = await self._database.ask(partial(rows.load, key=self._key(session)))
+        return _shown(row, self._hub.owner.alive) if row is not None else None
+
+    async def list(self, query: Query) -> Page:
+        """Return one page of sessions."""
+        found = await self._database.ask(partial(_list, namespace=self._namespace, query=query, after=place(query)))
+        alive = cache(self._hub.owner.alive)
+        page = found[: query.limit]
+        return Page(
+            sessions=tuple(_shown(row, alive) for row in page),
+            next=cursor_of(page[-1].info) if len(found) > len(page) else "",
+        )
+
+    async def delete(self, session: SessionId) -> None:
+        """Forget a session."""
+        await self._database.write(partial(self._delete, self._key(session)), rows=1)
+
+    async def decisions(self, session: SessionId | None = None) -> Sequence[Pending]:
+        """Return what people still have to decide."""
+        found = await self._database.ask(partial(_decisions, namespace=self._namespace, session=session))
+        return sorted(found, key=lambda row: (row.event.ts, row.session, row.seq))
+
+    def _delete(self, key: Key, connection: sqlite3.Connection) -> None:
+        query = "select owner from sessions where namespace = ? and session = ?"  # a damaged row can go as well
+        found = connection.execute(query, key).fetchone()
+        if found is None:
+            query = "select 1 from events where namespace = ? and session = ? limit 1"
+            if connection.execute(query, key).fetchone() is None:
+                raise NotFound(f"there is no session {key[1]!r}")
+        elif self._hub.owner.alive(str(found[0])):
+            raise Busy(f"session {key[1]!r} has a writer")
+        logs.remove(connection, key)
+
+
+def _shown(row: Row, alive: Callable[[str], bool]) -> SessionInfo:
+    return replace(row.info, live=True) if row.owner and alive(row.owner) else row.info
+
+
+def _list(connection: sqlite3.Connection, namespace: str, query: Query, after: tuple[str, str] | None) -> "list[Row]":
+    conditions: list[tuple[str, tuple[Any, ...]]] = [("namespace = ?", (namespace,))]
+    if query.status is not None:
+        conditions.append((_STATUS[query.status], ()))
+    if query.prefix:
+        conditions.append(("session >= ? and session < ?", (query.prefix, f"{query.prefix}\U0010ffff")))
+    texts = {
+        "agent = ?": query.agent, "origin = ?": query.origin, "updated > ?": query.updated_after,
+        "updated < ?": query.updated_before, "has(title, ?)": query.text,
+    }  # fmt: skip
+    conditions += [(condition, (value,)) for condition, value in texts.items() if value]
+    if after is not None:
+        conditions.append(("(updated, session) < (?, ?)", after))
+    where = " and ".join(condition for condition, _ in conditions)
+    values = [value for _, some in conditions for value in some]
+    statement = f"{_LIST}{where} order by updated desc, session desc limit ?"
+    found = connection.execute(statement, (*values, query.limit + 1))
+    return [rows.row_of((namespace, session), tuple(record)) for session, *record in found]
+
+
+def _decisions(connection: sqlite3.Connection, namespace: str, session: SessionId | None) -> "list[Pending]":
+    if session is None:
+        found = connection.execute(_PENDING, (namespace,))
+    else:
+        found = connection.execute(f"{_PENDING} and d.session = ?", (namespace, session))
+    return [_pending((namespace, SessionId(name)), *record) for name, *record in found]
+
+
+def _pending(key: Key, decision: str, seq: int, hash: str, body: bytes | None) -> Pending:
+    stored = logs.bytes_of(key, seq, body)
+    if hash_of(stored) == hash:
+        for row in asked(key[1], [decode(stored)]):
+            if row.id == DecisionId(decision) and row.seq == seq:
+                return row
+    raise Corrupt(f"session {key[1]!r}: decision {decision!r} is not what was asked; see `vaka doctor --reindex`")

@@ -1,0 +1,39 @@
+"""The SQLite store keeps every promise of a store."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.store import Store
+from vaka.stores.sqlite import SqliteStore
+from vaka.testing.stores import ChainContract, StoreContract
+
+
+class TestSqlite(StoreContract, ChainContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = SqliteStore(tmp_path / "vaka.db", durability="process")
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    async def other(self, tmp_path: Path) -> AsyncIterator[Store]:
+        other = SqliteStore(tmp_path / "vaka.db", durability="process")
+        yield other
+        await other.close()
+
+    @pytest.fixture
+    def tamper(self, tmp_path: Path) -> Callable[[str, int, bytes | None], Awaitable[None]]:
+        async def tamper(session: str, seq: int, stored: bytes | None) -> None:
+            with closing(sqlite3.connect(tmp_path / "vaka.db", isolation_level=None)) as connection:
+                if stored is None:
+                    connection.execute("delete from events where session = ? and seq = ?", (session, seq))
+                else:
+                    connection.execute(
+                        "update events set body = ? where session = ? and seq = ?", (stored, session, seq)
+                    )
+
+        return tamper
