@@ -25,7 +25,7 @@ class Chain:
             raise Corrupt(f"session {self.session!r}: expected event {self.seq + 1}, found {event.seq} at {seq}")
         if event.prev != self.prev:
             raise Corrupt(f"session {self.session!r}: event {seq} does not follow from event {self.seq}: bytes changed")
-        self.seq, self.prev = seq, hash_of(stored)
+        self.seq, self.prev = seq, event.hash
         return event
 
     def end(self, head: int, hash: str) -> None:

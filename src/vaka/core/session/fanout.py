@@ -148,6 +148,8 @@ class Fanout:
 
     def _close(self, event: Event) -> None:
         body = event.data
+        if not self.blocks:
+            return
         if isinstance(body, progress.MessageCompleted | progress.MessageDiscarded):
             self._drop(body.message_id)
         elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):

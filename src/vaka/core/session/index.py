@@ -1,6 +1,7 @@
 """What the index rows of a store say, as a pure function of the events."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from vaka.core.types.control import (
     SessionOpened,
     SessionReverted,
 )
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import (
@@ -38,7 +39,9 @@ def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
     """Return the row of a session after ``events`` (sealed, at least one) were appended to its log."""
     row = _Row(info)
     for event in events:
-        row.take(event)
+        change = _CHANGES.get(type(event.data))
+        if change is not None:
+            change(row, event, event.data)
     last = events[-1]
     return SessionInfo(
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
@@ -54,42 +57,64 @@ class _Row:
         self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
         self.inputs, self.pending, self.closed = info.inputs, info.pending, info.closed
 
-    def take(self, event: Event) -> None:
-        match event.data:
-            case InputAdded(content=content):
-                self.inputs += 1
-                self.closed = False
-                self.title = self.title or " ".join(text_of(content).split())[:TITLE]
-            case TurnStarted(agent=agent, inputs=inputs):
-                self.turn, self.agent, self.inputs = event.turn, agent, self.inputs - len(inputs)
-            case StepStarted(inputs=inputs):
-                self.inputs -= len(inputs)
-            case TurnCompleted() | TurnFailed() | TurnCancelled() | TurnInterrupted():
-                self.turn, self.pending = "", 0
-            case ApprovalRequested() | QuestionAsked():
-                self.pending += 1
-            case ApprovalResolved() | ApprovalExpired() | QuestionAnswered():
-                self.pending -= 1
-            case _:
-                self._lifecycle(event)
+    def said(self, event: Event, body: InputAdded) -> None:
+        self.inputs += 1
+        self.closed = False
+        self.title = self.title or " ".join(text_of(body.content).split())[:TITLE]
 
-    def _lifecycle(self, event: Event) -> None:
-        match event.data:
-            case SessionOpened(agent=agent):
-                self.agent = agent
-            case SessionForked(origin=origin):
-                self.origin = origin
-            case SessionReverted():
-                self.turn, self.inputs, self.pending = "", 0, 0
-            case SessionClosed():
-                self.closed = True
-            case _:
-                return
+    def begun(self, event: Event, body: TurnStarted) -> None:
+        self.turn, self.agent, self.inputs = event.turn, body.agent, self.inputs - len(body.inputs)
+
+    def stepped(self, event: Event, body: StepStarted) -> None:
+        self.inputs -= len(body.inputs)
+
+    def ended(self, event: Event, body: Body) -> None:
+        self.turn, self.pending = "", 0
+
+    def asked(self, event: Event, body: Body) -> None:
+        self.pending += 1
+
+    def settled(self, event: Event, body: Body) -> None:
+        self.pending -= 1
+
+    def opened(self, event: Event, body: SessionOpened) -> None:
+        self.agent = body.agent
+
+    def forked(self, event: Event, body: SessionForked) -> None:
+        self.origin = body.origin
+
+    def reverted(self, event: Event, body: SessionReverted) -> None:
+        self.turn, self.inputs, self.pending = "", 0, 0
+
+    def closes(self, event: Event, body: SessionClosed) -> None:
+        self.closed = True
+
+
+_CHANGES: dict[type[Body], Callable[[_Row, Event, Any], None]] = {
+    InputAdded: _Row.said,
+    TurnStarted: _Row.begun,
+    StepStarted: _Row.stepped,
+    TurnCompleted: _Row.ended,
+    TurnFailed: _Row.ended,
+    TurnCancelled: _Row.ended,
+    TurnInterrupted: _Row.ended,
+    ApprovalRequested: _Row.asked,
+    QuestionAsked: _Row.asked,
+    ApprovalResolved: _Row.settled,
+    ApprovalExpired: _Row.settled,
+    QuestionAnswered: _Row.settled,
+    SessionOpened: _Row.opened,
+    SessionForked: _Row.forked,
+    SessionReverted: _Row.reverted,
+    SessionClosed: _Row.closes,
+}
 
 
 def asked(session: SessionId, events: Iterable[Event]) -> Iterator[Pending]:
     """Yield a row for each decision these events ask for."""
     for event in events:
+        if event.data.channel != "control":
+            continue
         if isinstance(event.data, ApprovalRequested):
             yield Pending(id=event.data.approval, session=session, seq=event.seq, event=event)
         elif isinstance(event.data, QuestionAsked):

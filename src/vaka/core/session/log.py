@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import Store
@@ -16,7 +17,7 @@ from vaka.core.session.fold import apply
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
 from vaka.core.session.rules import check
-from vaka.core.session.snapshot import Opened, keep
+from vaka.core.session.snapshot import EVERY, Opened, keep
 from vaka.core.types.control import ContextCompacted
 from vaka.core.types.errors import ConflictError, HeadMoved, LogError, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, decode, seal
@@ -26,9 +27,14 @@ PATIENCE = 60.0
 """Seconds to go on trying when the store cannot be reached."""
 
 
+@lru_cache(maxsize=16)
+def _stamp(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def stamp(seconds: float) -> str:
     """Return a time as RFC 3339 in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _stamp(int(seconds * 1000))
 
 
 class _Group:
@@ -179,7 +185,7 @@ class Log:
         entries: list[tuple[Place, Body]] = []
         for group in groups:
             try:
-                check(self.state, [(place.path, body) for place, body in (*entries, *group.entries)])
+                check(self.state, (*entries, *group.entries) if entries else group.entries)
             except LogError as error:
                 group.error = error
             else:
@@ -252,6 +258,8 @@ class Log:
         return waited + pause
 
     async def _snapshot(self) -> None:
+        if self._tail_events <= EVERY:
+            return
         with suppress(StoreError):  # losing a snapshot loses nothing
             size = await keep(self.store, self.session, self.state, events=self._tail_events, size=self._tail_bytes)
             if size is not None:

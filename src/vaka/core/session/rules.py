@@ -1,23 +1,25 @@
 """What an append may not do: the pairing of calls and results, and the order of turns."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from vaka.core.session.place import Place
 from vaka.core.session.state import State, call_id
 from vaka.core.types import control, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, Path
 
-_TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 
-
-def check(state: State, entries: Iterable[tuple[Path, Body]]) -> None:
+def check(state: State, entries: Iterable[tuple[Place, Body]]) -> None:
     """Raise ``LogError`` if appending these bodies would break a rule; look only, change nothing."""
     view = _View(state)
-    for path, body in entries:
+    for place, body in entries:
         if not body.durable:
             raise LogError(f"{body.type} is live and cannot be appended")
-        view.take(path, body)
+        rule = _RULES.get(type(body))
+        if rule is not None:
+            rule(view, place.path, body)
 
 
 class _View:
@@ -28,34 +30,39 @@ class _View:
         self.state, self.turn = state, state.turn is not None
         self.made: dict[Path, int] = {}
 
-    def take(self, path: Path, body: Body) -> None:
-        match body:
-            case progress.ToolCalled(call=call):
-                self._call(path, call.id)
-            case progress.ToolStarted(call=call):
-                self._need(call.id, body)
-            case progress.ToolReturned(result=result):
-                self._need(result.call, body)
-            case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
-                self._need(result.call, body)
-                del self.open[result.call]
-            case progress.StepStarted():
-                self._none_open(path, body)
-            case progress.TurnStarted():
-                self._start()
-            case control.ContextCompacted() | control.SessionReverted():
-                self._none_open(None, body)
-            case _ if isinstance(body, _TURN_ENDS):
-                self._end(body)
-            case _:
-                return
-
-    def _call(self, path: Path, id: CallId) -> None:
-        number = self.made.get(path, self.state.made(path)) + 1
+    def called(self, path: Path, body: progress.ToolCalled) -> None:
+        id, number = body.call.id, self.made.get(path, self.state.made(path)) + 1
         if id != call_id(path, number):
             raise LogError(f"call id {id!r} is known or out of order, expected {call_id(path, number)!r}")
         self.made[path] = number
         self.open[id] = path
+
+    def started(self, path: Path, body: progress.ToolStarted) -> None:
+        self._need(body.call.id, body)
+
+    def returned(self, path: Path, body: progress.ToolReturned) -> None:
+        self._need(body.result.call, body)
+
+    def answered(self, path: Path, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+        self._need(body.result.call, body)
+        del self.open[body.result.call]
+
+    def step(self, path: Path, body: progress.StepStarted) -> None:
+        self._none_open(path, body)
+
+    def between(self, path: Path, body: Body) -> None:
+        self._none_open(None, body)
+
+    def begun(self, path: Path, body: progress.TurnStarted) -> None:
+        if self.turn:
+            raise LogError("turn.started while a turn is running")
+        self.turn = True
+
+    def ended(self, path: Path, body: Body) -> None:
+        self._none_open(None, body)
+        if not self.turn:
+            raise LogError(f"{body.type} without a turn")
+        self.turn = False
 
     def _need(self, call: CallId, body: Body) -> None:
         if call not in self.open:
@@ -66,13 +73,19 @@ class _View:
         if still:
             raise LogError(f"{body.type} while {', '.join(still)} has no result")
 
-    def _start(self) -> None:
-        if self.turn:
-            raise LogError("turn.started while a turn is running")
-        self.turn = True
 
-    def _end(self, body: Body) -> None:
-        self._none_open(None, body)
-        if not self.turn:
-            raise LogError(f"{body.type} without a turn")
-        self.turn = False
+_RULES: dict[type[Body], Callable[[_View, Path, Any], None]] = {
+    progress.ToolCalled: _View.called,
+    progress.ToolStarted: _View.started,
+    progress.ToolReturned: _View.returned,
+    progress.ToolCompleted: _View.answered,
+    progress.ToolFailed: _View.answered,
+    progress.StepStarted: _View.step,
+    progress.TurnStarted: _View.begun,
+    progress.TurnCompleted: _View.ended,
+    progress.TurnFailed: _View.ended,
+    progress.TurnCancelled: _View.ended,
+    progress.TurnInterrupted: _View.ended,
+    control.ContextCompacted: _View.between,
+    control.SessionReverted: _View.between,
+}

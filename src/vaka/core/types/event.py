@@ -91,6 +91,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     prev: str = ""
     v: int = VERSION
     stored: bytes = b""
+    hash: str = ""
+    """SHA-256 of the stored bytes: the ``prev`` of the event after this one."""
 
     @property
     def id(self) -> str:
@@ -106,11 +108,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def channel(self) -> Channel:
         """Who this event is for."""
         return _names(self.data)[1]
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the stored bytes: the ``prev`` of the event after this one."""
-        return hashlib.sha256(self.stored).hexdigest()
 
 
 class _Durable(msgspec.Struct, frozen=True):
@@ -197,7 +194,7 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     )  # fmt: skip
     return Event(
         data=event.data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
-        seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored,
+        seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored, hash=hashlib.sha256(stored).hexdigest(),
     )  # fmt: skip
 
 
@@ -221,5 +218,5 @@ def decode(stored: bytes) -> Event:
         raise Corrupt(f"stored event cannot be read: {error}; it begins with {stored[:60]!r}") from error
     return Event(
         data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path,
-        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"",
+        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"", hash=hashlib.sha256(stored).hexdigest() if wire.seq else "",
     )  # fmt: skip
