@@ -186,7 +186,7 @@ def _read_data(lines: Iterable[Answer], name: str) -> Iterator[_Placed]:
 def _decode(written: bytes, place: str) -> Any:
     try:
         return msgspec.json.decode(written)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{place}: not JSON: {error}") from error
 
 
@@ -197,7 +197,8 @@ def _placed(raw: Any, place: str) -> _Placed:
     _known(fields, place)
     try:
         line = msgspec.convert(fields, _Line)
-    except msgspec.ValidationError as error:
+        msgspec.json.encode(line)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigError(f"{place}: {error}") from error
     wrong = _wrong(line)
     if wrong:

@@ -1,0 +1,184 @@
+"""The models of ``vaka.testing``, beyond what every model promises."""
+
+import asyncio
+
+import pytest
+
+from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
+from vaka.core.types.usage import Usage
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import (
+    PROMPT,
+    ChaosModel,
+    FunctionModel,
+    Heard,
+    ModelContract,
+    RecordingModel,
+    ScriptedModel,
+    call,
+    calls,
+    drain,
+    fail,
+    hear,
+    heard,
+    say,
+    stall,
+)
+
+
+def at(number: int, agent: str = "root", *path: str) -> Prompt:
+    return Prompt(messages=(), number=number, agent=agent, path=path)
+
+
+def test_helpers_make_lines_of_the_scripted_model() -> None:
+    assert say("Hi.", reasoning="h", stop="end") == {"text": "Hi.", "reasoning": "h", "stop": "end"}
+    assert call("fly", to="Hilo") == {"tool_calls": [{"name": "fly", "arguments": {"to": "Hilo"}}]}
+    assert call("fly", name="x") == {"tool_calls": [{"name": "fly", "arguments": {"name": "x"}}]}
+    assert calls(call("a"), call("b"), text="Both.") == {
+        "tool_calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}],
+        "text": "Both.",
+    }
+    assert fail(429, "slow", retry_after=2) == {"error": {"status": 429, "message": "slow", "retry_after": 2}}
+    assert fail() == {"error": {"status": 500, "message": "the model failed"}}
+    assert stall(3, text="Sorry.") == {"stall": 3, "text": "Sorry."}
+
+
+async def test_answers_come_in_order_and_prompts_are_kept() -> None:
+    model = ScriptedModel(call("fly"), say("I cannot."))
+    first, second = at(1), at(2)
+    assert (await hear(model, first)).calls == [("fly", "{}")]
+    assert (await hear(model, second)).text == "I cannot."
+    assert model.prompts == [first, second]
+
+
+async def test_other_agents_have_answers_of_their_own() -> None:
+    model = ScriptedModel(say("root"), agents={"child": [say("one"), say("two")]})
+    assert (await hear(model, at(1))).text == "root"
+    assert (await hear(model, at(2, "child", "agent-1"))).text == "two"
+
+
+async def test_a_model_without_answers_refuses() -> None:
+    with pytest.raises(ModelRefused, match="has 0 lines"):
+        await drain(ScriptedModel(), at(1))
+
+
+def test_an_answer_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'txt'"):
+        ScriptedModel({"txt": "Hi."})
+
+
+async def test_a_stall_waits_for_the_clock_it_was_given() -> None:
+    clock = FakeClock()
+    task = asyncio.create_task(hear(ScriptedModel(stall(60, text="Sorry."), clock=clock), at(1)))
+    await clock.until_sleeping()
+    clock.advance(60)
+    assert (await task).text == "Sorry."
+
+
+async def test_a_recording_keeps_the_prompts_and_the_name() -> None:
+    model = RecordingModel(ScriptedModel(say("Hi."), name="inner"))
+    assert (await hear(model, at(1))).text == "Hi."
+    assert (model.name, model.prompts) == ("inner", [at(1)])
+
+
+async def test_a_function_can_answer_with_text_an_answer_or_chunks() -> None:
+    async def echo(prompt: Prompt) -> "str | dict[str, object] | list[Chunk]":
+        answers: list[str | dict[str, object] | list[Chunk]] = ["one", call("two"), [TextChunk("three"), StopChunk()]]
+        return answers[prompt.number - 1]
+
+    model = FunctionModel(echo, name="echo")
+    assert (await hear(model, at(1, "child", "agent-1"))).text == "one"
+    assert (await hear(model, at(2))).calls == [("two", "{}")]
+    assert await drain(model, at(3)) == [TextChunk("three"), StopChunk()]
+    assert model.name == "echo"
+
+
+async def test_what_a_function_raises_gets_through() -> None:
+    async def broken(prompt: Prompt) -> str:
+        raise ModelUnavailable("down", status=503)
+
+    with pytest.raises(ModelUnavailable, match="down"):
+        await drain(FunctionModel(broken))
+
+
+# -------------------------------------------------------------------------------- chaos
+
+FULL = calls(call("weather", city="Hilo"), call("weather", city="Kona"), text="Let me look.", reasoning="Wet side.")
+
+
+async def outcome(model: Model, prompt: Prompt) -> "list[Chunk] | str":
+    try:
+        return await drain(model, prompt)
+    except ModelError as error:
+        return f"{error.code}: {error}"
+
+
+async def test_the_same_seed_gives_the_same_trouble_and_another_seed_other() -> None:
+    async def run(seed: int) -> "list[list[Chunk] | str]":
+        model = ChaosModel(ScriptedModel(FULL | {"repeat": True}), seed=seed)
+        return [await outcome(model, at(n)) for n in range(1, 30)]
+
+    assert await run(1) == await run(1)
+    assert await run(1) != await run(2)
+
+
+async def test_chaos_on_a_good_line_changes_the_pieces_and_nothing_else() -> None:
+    whole = await hear(ScriptedModel(FULL), PROMPT)
+    sizes: set[int] = set()
+    for seed in range(50):
+        chunks = await drain(ChaosModel(ScriptedModel(FULL), seed=seed, cut=0, error=0), PROMPT)
+        assert heard(chunks) == whole
+        sizes.add(len(chunks))
+    assert len(sizes) > 5
+
+
+async def test_chaos_cuts_and_breaks_as_often_as_it_is_told() -> None:
+    inner = ScriptedModel(FULL | {"repeat": True})
+    cut = [await outcome(ChaosModel(inner, cut=1, error=0), at(n)) for n in range(1, 40)]
+    assert all(isinstance(one, list) and not heard(one).stops for one in cut)
+    assert len({len(one) for one in cut}) > 3
+    broken = [await outcome(ChaosModel(inner, cut=0, error=1), at(n)) for n in range(1, 40)]
+    assert set(map(str, broken)) == {"model_unavailable: the line broke (chaos)"}
+
+
+async def test_chaos_ends_even_a_short_answer_before_its_end_marker() -> None:
+    for number in range(1, 40):
+        chunks = await outcome(ChaosModel(ScriptedModel(say("", repeat=True)), cut=1, error=0), at(number))
+        assert isinstance(chunks, list)
+        assert heard(chunks).stops == []
+
+
+# -------------------------------------------------------------------------------- the contract finds faults
+
+
+def test_pieces_are_put_together_by_their_index() -> None:
+    assert heard([]) == Heard("", "", [], [], Usage(), [])
+    assert heard([UsageChunk(Usage(input=1)), UsageChunk(Usage(input=2))]).usage == Usage(input=2)
+
+
+async def test_the_contract_fails_a_model_that_says_stop_twice() -> None:
+    async def twice(prompt: Prompt) -> list[Chunk]:
+        return [*await drain(ScriptedModel({"chunks": ["a"]})), StopChunk()]
+
+    with pytest.raises(AssertionError):
+        await ModelContract().test_text_arrives_whole_and_ends_with_exactly_one_stop(lambda _: FunctionModel(twice))
+
+
+async def test_the_contract_fails_a_model_that_hides_errors() -> None:
+    async def fine(prompt: Prompt) -> str:
+        return "All is well."
+
+    for promise in (
+        ModelContract().test_trouble_that_passes_is_unavailable,
+        ModelContract().test_trouble_that_stays_is_refused,
+    ):
+        with pytest.raises(AssertionError, match="expected an error"):
+            await promise(lambda _: FunctionModel(fine))
+
+
+async def test_the_contract_takes_an_error_for_a_cut() -> None:
+    async def cut(prompt: Prompt) -> str:
+        raise ModelUnavailable("connection lost")
+
+    await ModelContract().test_a_stream_that_was_cut_has_no_end_marker(lambda _: FunctionModel(cut))
