@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import msgspec
-
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.child import run_child
-from vaka.core.loop.scope import Recipe
+from vaka.core.loop.scope import Recipe, Settings
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import as_content
@@ -16,26 +14,41 @@ from vaka.runtime import registry
 from vaka.tools import tool
 
 
+RECIPES = 512
+"""Recipes kept at hand."""
+
+
 class Builder:
     """Makes recipes; what is costly is made once."""
 
     def __init__(self, default: "Model | str | None" = None) -> None:
         self._default = default
         self._models: dict[str, Model] = {}
+        self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
         self._tools: dict[Callable[..., Any], Tool] = {}
 
-    def recipe(self, agent: Agent, parent: Recipe | None = None) -> Recipe:
-        """Return what the loop needs to run ``agent``; a child without a model uses its parent's."""
-        made = agent.model or self._default or (parent.model if parent else None)
+    def recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
+        """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
+        now = (agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits)
+        cached = self._recipes.get(agent)
+        if cached is not None and cached[0] == now:
+            return cached[1]
+        recipe = self._make(agent, model)
+        if len(self._recipes) >= RECIPES:
+            self._recipes.clear()
+        self._recipes[agent] = (now, recipe)
+        return recipe
+
+    def _make(self, agent: Agent, parent: Model | None) -> Recipe:
+        made = agent.model or self._default or parent
         if made is None:
             raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
-        recipe = Recipe(
-            name=agent.name, model=self._model(made), instructions=agent.instructions, middleware=agent.middleware,
-            limits=agent.limits, tool_choice=agent.tool_choice, options=agent.options,
+        model = self._model(made)
+        return Recipe(
+            agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
+            tools=[self._tool(given, model) for given in agent.tools],
+            settings=Settings(tool_choice=agent.tool_choice, options=agent.options),
         )  # fmt: skip
-        if not agent.tools:
-            return recipe
-        return msgspec.structs.replace(recipe, tools=tuple([self._tool(given, recipe) for given in agent.tools]))
 
     def _model(self, given: "Model | str") -> Model:
         if not isinstance(given, str):
@@ -44,20 +57,20 @@ class Builder:
             self._models[given] = registry.model(given)
         return self._models[given]
 
-    def _tool(self, given: ToolLike, parent: Recipe) -> Tool:
+    def _tool(self, given: ToolLike, model: Model) -> Tool:
         if isinstance(given, Agent):
             given = given.as_tool()
         if isinstance(given, AgentTool):
-            return self._agent_tool(given, parent)
+            return self._agent_tool(given, model)
         if isinstance(given, Tool):
             return given
         if given not in self._tools:
             self._tools[given] = tool(given)
         return self._tools[given]
 
-    def _agent_tool(self, given: AgentTool, parent: Recipe) -> Tool:
+    def _agent_tool(self, given: AgentTool, model: Model) -> Tool:
         async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:
-            ending = await run_child(context, self.recipe(given.agent, parent), as_content(prompt))
+            ending = await run_child(context, self.recipe(given.agent, model), as_content(prompt))
             if ending.kind != "completed":
                 raise TurnError(ending.message or f"the agent {given.name} was {ending.kind}")
             return ending.text

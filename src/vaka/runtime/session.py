@@ -38,9 +38,9 @@ class Session:
         """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``."""
         watcher = Watcher(self.id)
         try:
-            async with aclosing(self.stream(says, on_busy=on_busy, key=key)) as events:
-                async for event in events:
-                    watcher.see(event)
+            async with aclosing(self._say(says, watcher, on_busy, key)) as events:
+                async for _ in events:
+                    pass
         except asyncio.CancelledError:
             await self._withdraw()
             raise
@@ -52,17 +52,7 @@ class Session:
         Whoever stops reading does not stop the turn. Raises ``Suspended`` after the last event when only a person can
         go on.
         """
-        content = as_content(says)
-        if not content or content == as_content(""):
-            raise InvalidInput("nothing was said: the input is empty")
-        if on_busy != "reject" and on_busy not in _POLICIES:
-            raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_POLICIES)}")
-        added = InputAdded(
-            key=key or self._runtime.env.ids.new("inp"), content=content, policy=_POLICIES.get(on_busy, "queue")
-        )
-        follower = Follower()
-        after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
-        async with aclosing(self._turn_of(added.key, after, follower)) as events:
+        async with aclosing(self._say(says, Watcher(self.id), on_busy, key)) as events:
             async for event in events:
                 yield event
 
@@ -79,11 +69,7 @@ class Session:
 
     async def send(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> str:
         """Say something and return at once, with the key of the input; the turn runs in the background."""
-        added = InputAdded(
-            key=key or self._runtime.env.ids.new("inp"),
-            content=as_content(says),
-            policy=_POLICIES.get(on_busy, "queue"),
-        )
+        added = self._input(says, on_busy, key)
         await self._runtime.submit(self, added, Follower(), reject=on_busy == "reject", known=bool(key))
         return added.key
 
@@ -128,8 +114,21 @@ class Session:
         """What the first event will say of the session."""
         return self._metadata
 
-    async def _turn_of(self, key: str, after: int, follower: Follower) -> AsyncGenerator[Event]:
-        async with aclosing(self._until_end(Watcher(self.id, key=key), after, follower)) as events:
+    def _input(self, says: Says, on_busy: OnBusy, key: str) -> InputAdded:
+        content = as_content(says)
+        if not content or content == as_content(""):
+            raise InvalidInput("nothing was said: the input is empty")
+        if on_busy != "reject" and on_busy not in _POLICIES:
+            raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_POLICIES)}")
+        policy = _POLICIES.get(on_busy, "queue")
+        return InputAdded(key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy)
+
+    async def _say(self, says: Says, watcher: Watcher, on_busy: OnBusy, key: str) -> AsyncGenerator[Event]:
+        added = self._input(says, on_busy, key)
+        watcher.key = added.key
+        follower = Follower()
+        after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
+        async with aclosing(self._until_end(watcher, after, follower)) as events:
             async for event in events:
                 yield event
 

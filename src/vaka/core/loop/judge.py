@@ -43,9 +43,11 @@ async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
     tool = turn.tools.get(open.call.name)
     if tool is None or not turn.env.policy.visible(tool.spec):
         return failure(open.call.id, "unknown_tool", _unknown(turn, open.call.name))
-    parsed = tool.parse(open.call.raw if open.call.raw and not open.call.repaired else open.call.arguments)
-    if isinstance(parsed, Problem):
-        return failure(open.call.id, "invalid_arguments", parsed.message)
+    unread = open.call.raw and not open.call.repaired
+    if unread or open.call.id in turn.state.open:  # a call read in this very step is known to be valid
+        parsed = tool.parse(open.call.raw if unread else open.call.arguments)
+        if isinstance(parsed, Problem):
+            return failure(open.call.id, "invalid_arguments", parsed.message)
     call, end, asked = await turn.chain.before_tool(turn, open.call)
     if isinstance(end, Deny):
         return failure(call.id, "denied", end.reason or "a middleware refused this call")
@@ -53,6 +55,8 @@ async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
         return msgspec.structs.replace(end, call=call.id)
     if call.name != open.call.name:
         raise VakaError(f"before_tool may not turn {open.call.name!r} into {call.name!r}")
+    if call.arguments == open.call.arguments:
+        return Candidate(tool, call, asked)
     return _validated(tool, call, asked)
 
 

@@ -1,6 +1,7 @@
 """What a turn knows, shared by the steps, the tools and the middleware of one agent in one turn."""
 
 import asyncio
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -21,24 +22,56 @@ from vaka.core.types.content import text_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest, Path, SessionId, TurnId
 from vaka.core.types.progress import MessageCompleted
-from vaka.core.types.tool import ToolChoice
+from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.usage import Usage
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What to do when a person is needed: wait here, leave the question in the log and stop, or take it as a no."""
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes an agent: everything a turn needs that is not in the log."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is to be asked."""
 
-    name: str
-    model: Model
-    instructions: str = ""
-    tools: tuple[Tool, ...] = ()
-    middleware: tuple[Middleware, ...] = ()
-    limits: Limits = Limits()
     tool_choice: ToolChoice = "auto"
     options: Mapping[str, Any] = {}
+
+
+class Kept:
+    """A text models see again and again, with its digest."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = Digest(hashlib.sha256(text.encode()).hexdigest()) if text else None
+
+
+class Menu:
+    """The tools a model is told of, and the text of that list."""
+
+    def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
+        self.specs = specs
+        self.text = Kept(msgspec.json.encode(specs).decode())
+
+
+class Recipe:
+    """What makes an agent: everything a turn needs that is not in the log. Made once, used by many turns."""
+
+    def __init__(
+        self, name: str, model: Model, *, instructions: str = "", tools: Sequence[Tool] = (),
+        middleware: Sequence[Middleware] = (), limits: Limits | None = None, settings: Settings | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.model, self.instructions = name, model, instructions
+        self.limits, self.settings = limits or Limits(), settings or Settings()
+        self.chain = Chain(middleware, self.limits.middleware_timeout)
+        self.system = Kept(instructions)
+        self.tools = _by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
+        self._menu: tuple[Policy, Menu] | None = None
+
+    def menu(self, policy: Policy) -> Menu:
+        """Return the tools a model may be told of under ``policy``."""
+        if self._menu is None or self._menu[0] is not policy:
+            specs = tuple(tool.spec for tool in self.tools.values() if policy.visible(tool.spec))
+            self._menu = (policy, Menu(specs))
+        return self._menu[1]
 
 
 class Env:
@@ -59,8 +92,7 @@ class Turn:
         self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
         self.at = place
         self.values: dict[str, Any] = {}
-        self.chain = Chain(recipe.middleware, recipe.limits.middleware_timeout)
-        self.tools = _by_name(recipe)
+        self.chain, self.tools = recipe.chain, recipe.tools
         self.timer = Timer(stop, recipe.limits.timeout)
 
     @property
@@ -147,11 +179,10 @@ class Timer:
             self.start()
 
 
-def _by_name(recipe: Recipe) -> dict[str, Tool]:
-    brought: Sequence[Tool] = [tool for middleware in recipe.middleware for tool in middleware.tools()]
+def _by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
-    for tool in (*recipe.tools, *brought):
+    for tool in given:
         if tool.spec.name in tools:
-            raise InvalidInput(f"agent {recipe.name!r} has two tools named {tool.spec.name!r}")
+            raise InvalidInput(f"agent {agent!r} has two tools named {tool.spec.name!r}")
         tools[tool.spec.name] = tool
     return tools

@@ -6,7 +6,7 @@ import msgspec
 
 from vaka.core.loop.assemble import Assembly, WrittenCall
 from vaka.core.loop.prompt import messages
-from vaka.core.loop.scope import Turn
+from vaka.core.loop.scope import Kept, Menu, Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import keep, offload, restore
 from vaka.core.ports.model import Prompt, RetryChunk
@@ -16,10 +16,8 @@ from vaka.core.types.content import CallRef, Content, Part, Reasoning
 from vaka.core.types.errors import ModelError, ModelUnavailable
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall
-from vaka.core.types.tool import Arguments, ToolSpec
+from vaka.core.types.tool import Arguments
 from vaka.core.types.usage import Usage
-
-_encode = msgspec.json.Encoder().encode
 
 
 async def begin(turn: Turn) -> None:
@@ -29,7 +27,7 @@ async def begin(turn: Turn) -> None:
     steered = tuple(q.key for q in turn.state.inputs.values() if q.policy == "steer") if not turn.path else ()
     started = progress.StepStarted(
         agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=steered,
-        system=await keep(turn, turn.recipe.instructions), tools=await keep(turn, _encode(_specs(turn)).decode()),
+        system=await keep(turn, turn.recipe.system), tools=await keep(turn, turn.recipe.menu(turn.env.policy).text),
     )  # fmt: skip
     await turn.log.append(turn.at, started)
 
@@ -49,14 +47,10 @@ async def ask(turn: Turn) -> list[OpenCall]:
 async def _prompt(turn: Turn) -> Prompt:
     said = messages(turn.log.window.at(turn.path), turn.path)
     return Prompt(
-        messages=await restore(turn, said), system=turn.recipe.instructions, tools=_specs(turn),
-        tool_choice=turn.recipe.tool_choice, options=dict(turn.recipe.options), agent=turn.agent, path=turn.path,
+        messages=await restore(turn, said), system=turn.recipe.instructions, tools=turn.recipe.menu(turn.env.policy).specs,
+        tool_choice=turn.recipe.settings.tool_choice, options=dict(turn.recipe.settings.options), agent=turn.agent, path=turn.path,
         number=turn.state.models.get(turn.agent, 1),
     )  # fmt: skip
-
-
-def _specs(turn: Turn) -> tuple[ToolSpec, ...]:
-    return tuple(tool.spec for tool in turn.tools.values() if turn.env.policy.visible(tool.spec))
 
 
 async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
@@ -167,8 +161,8 @@ async def _finish(turn: Turn, planned: Prompt, sent: Prompt, said: AssistantMess
     body = progress.MessageCompleted(
         message_id=said.id, content=await offload(turn, _with_calls(said.content, calls)), model=said.model,
         stop=said.stop,
-        system=await keep(turn, sent.system) if sent.system != planned.system else None,
-        tools=await keep(turn, _encode(sent.tools).decode()) if sent.tools != planned.tools else None,
+        system=await keep(turn, Kept(sent.system)) if sent.system != planned.system else None,
+        tools=await keep(turn, Menu(sent.tools).text) if sent.tools != planned.tools else None,
     )  # fmt: skip
     turn.log.later(turn.at, body, _usage(turn, usage, said.model))
     turn.log.later(turn.at, *(progress.ToolCalled(call=call, message_id=said.id) for call in calls))

@@ -1,10 +1,8 @@
 """Large and repeated texts live as blobs; events name them by digest."""
 
-import hashlib
-
 import msgspec
 
-from vaka.core.loop.scope import Turn
+from vaka.core.loop.scope import Kept, Turn
 from vaka.core.types.content import Content, Stored, Text
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage
@@ -14,16 +12,12 @@ LARGE = 32 * 1024
 PREVIEW = 1000
 
 
-async def keep(turn: Turn, text: str) -> Digest | None:
+async def keep(turn: Turn, kept: Kept) -> Digest | None:
     """Keep a text the model sees, once; return its digest."""
-    if not text:
-        return None
-    data = text.encode()
-    digest = Digest(hashlib.sha256(data).hexdigest())
-    if digest not in turn.env.known:
-        await turn.log.store.blobs.put(data)
-        turn.env.known.add(digest)
-    return digest
+    if kept.digest is not None and kept.digest not in turn.env.known:
+        await turn.log.store.blobs.put(kept.text.encode())
+        turn.env.known.add(kept.digest)
+    return kept.digest
 
 
 async def offload(turn: Turn, content: Content) -> Content:

@@ -65,7 +65,8 @@ class Hub:
             self._start_pump(fanout)
         try:
             seq = after.seq
-            info = None if session in self._writers else await self.store.sessions.find(session)
+            at_hand = session in self._writers and not after.epoch
+            info = None if at_hand else await self.store.sessions.find(session)
             if info is not None:
                 fanout.head = max(fanout.head, info.head)
                 if after.epoch not in (0, info.epoch) or seq > info.head:

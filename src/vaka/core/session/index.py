@@ -23,7 +23,12 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import (
+    MessageCompleted,
     StepStarted,
+    SubagentStarted,
+    ToolCompleted,
+    ToolFailed,
+    ToolReturned,
     TurnCancelled,
     TurnCompleted,
     TurnFailed,
@@ -32,7 +37,10 @@ from vaka.core.types.progress import (
 )
 
 TITLE = 80
-_ENDS = (TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted)
+_ENDS = frozenset({TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted, SessionReverted})
+_CONTENT = frozenset(
+    {InputAdded, TurnStarted, MessageCompleted, SubagentStarted, ToolReturned, ToolCompleted, ToolFailed}
+)
 
 
 def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
@@ -127,20 +135,21 @@ def settled(events: Iterable[Event]) -> "tuple[list[DecisionId], bool]":
     everything = False
     for event in events:
         data = event.data
-        if isinstance(data, ApprovalResolved | ApprovalExpired):
+        if type(data) in _ENDS:
+            everything = True
+        elif isinstance(data, ApprovalResolved | ApprovalExpired):
             done.append(data.approval)
         elif isinstance(data, QuestionAnswered):
             done.append(data.question)
-        elif isinstance(data, (*_ENDS, SessionReverted)):
-            everything = True
     return done, everything
 
 
 def blobs_of(event: Event) -> Iterator[Digest]:
     """Yield the blobs an event names."""
     data = event.data
-    if isinstance(data, StepStarted):
+    if isinstance(data, StepStarted | MessageCompleted):
         yield from (digest for digest in (data.system, data.tools) if digest)
+    if type(data) not in _CONTENT:
         return
     result: ToolResult | None = getattr(data, "result", None)
     content: Content = (result.content if result else getattr(data, "content", None)) or ()
