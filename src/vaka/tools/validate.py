@@ -160,9 +160,9 @@ def _expected(error: _Error) -> str:
 
 
 def _alternatives(kind: Any) -> str:
-    """What each branch wanted, shortest first, said once."""
+    """What each option wanted, said once; nothing when several options fit where one should."""
     wanted = dict[str, None]()
-    for branch in getattr(kind, "context", ()):
+    for branch in filter(None, kind.context):
         faults = [_expected(error).removeprefix("expected ") or _cut(error.message) for error in branch]
         wanted[" and ".join(faults[:2])] = None
     return f"expected {' or '.join(wanted)}" if wanted else ""
