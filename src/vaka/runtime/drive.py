@@ -17,9 +17,9 @@ from vaka.core.session.place import Place
 from vaka.core.session.redact import Secrets
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import Content
-from vaka.core.types.control import InputAdded, InterruptRequested, SessionOpened
+from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew
-from vaka.core.types.event import VERSION, Event
+from vaka.core.types.event import VERSION
 from vaka.core.types.ids import SessionId, TurnId
 
 SHORT = 0.02
@@ -144,12 +144,11 @@ class Driver:
                 self.log.later(Place(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
         await run(Turn(self.log, recipe, self.env, place, self._stop), opening)
 
-    def _heard(self, event: Event) -> None:
-        """An event was folded: has someone asked to stop?"""
-        if isinstance(event.data, InterruptRequested | InputAdded):
-            turn = self.log.state.turn
-            if turn is not None and turn.interrupted is not None:
-                self._stop.trigger("interrupted", turn.interrupted)
+    def _heard(self) -> None:
+        """Events were folded: has someone asked to stop?"""
+        turn = self.log.state.turn
+        if turn is not None and turn.interrupted is not None:
+            self._stop.trigger("interrupted", turn.interrupted)
 
     def _listen(self) -> None:
         self._watch = asyncio.create_task(self._sync())

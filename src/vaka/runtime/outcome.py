@@ -8,6 +8,7 @@ from vaka.core.types.ids import SessionId
 from vaka.runtime.options import Response
 
 _ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
+_COUNTED = frozenset[type]({*_ENDS, progress.StepStarted, progress.ToolCalled, progress.ToolFailed})
 _REFUSED = ("denied", "expired")
 
 
@@ -46,6 +47,8 @@ class Watcher:
     def see(self, event: Event) -> None:
         """Count an event of the turn."""
         body = event.data
+        if type(body) not in _COUNTED:
+            return
         if isinstance(body, _ENDS) and not event.path:
             self.end = event
         elif isinstance(body, progress.StepStarted) and not event.path:

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from vaka.agents.react import Agent
 from vaka.core.loop.prompt import messages
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import Following, Hub
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import as_content
 from vaka.core.types.control import CheckpointSaved, Conflict, InputAdded, InterruptRequested, SessionClosed
@@ -38,9 +38,9 @@ class Session:
         """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``."""
         watcher = Watcher(self.id)
         try:
-            async with aclosing(self._say(says, watcher, on_busy, key)) as events:
-                async for _ in events:
-                    pass
+            async with await self._say(says, watcher, on_busy, key) as reading:
+                while not watcher.ended:
+                    await reading.batch()
         except asyncio.CancelledError:
             await self._withdraw()
             raise
@@ -52,9 +52,11 @@ class Session:
         Whoever stops reading does not stop the turn. Raises ``Suspended`` after the last event when only a person can
         go on.
         """
-        async with aclosing(self._say(says, Watcher(self.id), on_busy, key)) as events:
-            async for event in events:
-                yield event
+        watcher = Watcher(self.id)
+        async with await self._say(says, watcher, on_busy, key) as reading:
+            while not watcher.ended:
+                for event in await reading.batch():
+                    yield event
 
     async def resume(self) -> AsyncGenerator[Event]:
         """Finish the unfinished turn and yield its events; nothing when nothing is unfinished."""
@@ -63,9 +65,10 @@ class Session:
         if not turn:
             return
         watcher = Watcher(self.id, turn=turn)
-        async with aclosing(self._until_end(watcher, after, follower)) as events:
-            async for event in events:
-                yield event
+        async with _Reading(self._runtime.hub, watcher, after, follower) as reading:
+            while not watcher.ended:
+                for event in await reading.batch():
+                    yield event
 
     async def send(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> str:
         """Say something and return at once, with the key of the input; the turn runs in the background."""
@@ -123,27 +126,39 @@ class Session:
         policy = _POLICIES.get(on_busy, "queue")
         return InputAdded(key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy)
 
-    async def _say(self, says: Says, watcher: Watcher, on_busy: OnBusy, key: str) -> AsyncGenerator[Event]:
+    async def _say(self, says: Says, watcher: Watcher, on_busy: OnBusy, key: str) -> "_Reading":
         added = self._input(says, on_busy, key)
         watcher.key = added.key
         follower = Follower()
         after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
-        async with aclosing(self._until_end(watcher, after, follower)) as events:
-            async for event in events:
-                yield event
-
-    async def _until_end(self, watcher: Watcher, after: int, follower: Follower) -> AsyncGenerator[Event]:
-        hub = self._runtime.hub
-        async with aclosing(hub.follow(self.id, Cursor(0, after), follower)) as events:
-            async for event in events:
-                if watcher.concerns(event):
-                    yield event
-                if watcher.ended:
-                    return
-        raise follower.error or Closed(f"session {self.id!r} stopped before its turn had ended; resume it")
+        return _Reading(self._runtime.hub, watcher, after, follower)
 
     async def _withdraw(self) -> None:
         driver = self._runtime.driver(self.id)
         if driver is not None:
             driver.stop("cancelled", "the caller withdrew")
             await driver.wait()
+
+
+class _Reading:
+    """The events of one turn, batch by batch, until its end."""
+
+    def __init__(self, hub: Hub, watcher: Watcher, after: int, follower: Follower) -> None:
+        self._watcher, self._follower = watcher, follower
+        self._following = Following(hub, watcher.session, Cursor(0, after), follower)
+
+    async def __aenter__(self) -> "_Reading":
+        await self._following.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._following.__aexit__()
+
+    async def batch(self) -> list[Event]:
+        """Return the next events of the turn; raise what kept it from its end."""
+        events = await self._following.batch()
+        if not events:
+            session = self._watcher.session
+            raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")
+        concerns = self._watcher.concerns
+        return [event for event in events if concerns(event)]

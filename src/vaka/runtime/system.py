@@ -1,7 +1,7 @@
 """The real clock and real names."""
 
 import asyncio
-import secrets
+import os
 import time
 
 
@@ -26,4 +26,4 @@ class RandomIds:
 
     def new(self, prefix: str) -> str:
         """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
-        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{secrets.token_hex(5)}"
+        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{os.urandom(5).hex()}"

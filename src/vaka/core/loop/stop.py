@@ -5,8 +5,6 @@ the next. One ``Stop`` serves a turn and everything below it; a child has its ow
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 Why: TypeAlias = Literal["interrupted", "cancelled", "limit"]
@@ -46,24 +44,29 @@ class Stop:
             self._parent._children.remove(self)
             self._parent = None
 
-    def _told(self) -> Stopped | None:
-        return self.reason
-
-    @contextmanager
-    def region(self) -> Iterator[None]:
+    def region(self) -> "Region":
         """Allow the work inside to be cut; raises ``Stopped`` when it was, or should have been already."""
-        told = self._told()
-        if told is not None:
-            raise told
+        return Region(self, self._inside)
+
+
+class Region:
+    """A stretch of work a stop may cut."""
+
+    __slots__ = ("_inside", "_stop", "_task")
+
+    def __init__(self, stop: Stop, inside: "list[asyncio.Task[object]]") -> None:
+        self._stop, self._inside = stop, inside
+
+    def __enter__(self) -> None:
+        if self._stop.reason is not None:
+            raise self._stop.reason
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in one
+        self._task = task
         self._inside.append(task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            told = self._told()
-            if told is None or task.uncancel() > 0:
-                raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._inside.remove(self._task)
+        told = self._stop.reason
+        if isinstance(error, asyncio.CancelledError) and told is not None and self._task.uncancel() == 0:
             raise told from None
-        finally:
-            self._inside.remove(task)

@@ -13,6 +13,10 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 
 
+BATCH = 256
+"""Events read from the store at a time."""
+
+
 class Hub:
     """The followers of every session of one store in this process."""
 
@@ -51,35 +55,12 @@ class Hub:
         else:
             del self._fanouts[session]
 
-    async def follow(
-        self, session: SessionId, after: Cursor, follower: Follower | None = None
-    ) -> AsyncGenerator[Event]:
-        """Yield the durable events after a cursor, the open blocks, and then everything as it happens.
-
-        It goes on until it is closed, or until the ``follower`` given here is told that it has ended.
-        """
-        fanout = self.fanout(session)
-        follower = follower or Follower()
-        fanout.followers.add(follower)
-        if session not in self._writers:
-            self._start_pump(fanout)
-        try:
-            seq = after.seq
-            at_hand = session in self._writers and not after.epoch
-            info = None if at_hand else await self.store.sessions.find(session)
-            if info is not None:
-                fanout.head = max(fanout.head, info.head)
-                if after.epoch not in (0, info.epoch) or seq > info.head:
-                    seq = 0
-                    yield Event(data=StreamReset(reason=f"no event {after} here"), session=session, ts=info.updated)
-            async with aclosing(self._pull(fanout, follower, seq)) as events:
-                async for event in events:
+    async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
+        """Yield the durable events after a cursor, the open blocks, and then everything as it happens."""
+        async with Following(self, session, after) as following:
+            while True:
+                for event in await following.batch():
                     yield event
-        finally:
-            fanout.followers.discard(follower)
-            if not fanout.followers and session not in self._writers:
-                self._stop_pump(session)
-                self._fanouts.pop(session, None)
 
     async def close(self) -> None:
         """Stop listening for what other processes write."""
@@ -88,46 +69,25 @@ class Hub:
             self._stop_pump(session)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pull(self, fanout: Fanout, follower: Follower, seq: int) -> AsyncGenerator[Event]:
-        while True:
-            if follower.behind:
-                while seq < fanout.head:
-                    async with aclosing(self._durable(fanout, seq, fanout.head)) as events:
-                        async for event in events:
-                            seq = event.seq
-                            yield event
-                # No await from here to the snapshots: they and the queue must mean the same moment.
-                follower.queue.clear()
-                follower.live, follower.behind = 0, False
-                for event in fanout.snapshots():
-                    yield event
-            elif follower.queue:
-                item = follower.queue.popleft()
-                if isinstance(item, Event):
-                    follower.live -= 1
-                    yield item
-                    continue
-                if item > seq:
-                    async with aclosing(self._durable(fanout, seq, item)) as events:
-                        async for event in events:
-                            seq = event.seq
-                            yield event
-            elif follower.ended:
-                return
-            else:
-                follower.wake.clear()
-                await follower.wake.wait()
+    def join(self, session: SessionId, follower: Follower) -> Fanout:
+        """Let a follower hear of a session."""
+        fanout = self.fanout(session)
+        fanout.followers.add(follower)
+        if session not in self._writers:
+            self._start_pump(fanout)
+        return fanout
 
-    async def _durable(self, fanout: Fanout, after: int, upto: int) -> AsyncGenerator[Event]:
-        recent = fanout.recent(after)
-        if recent is not None:
-            for event in recent:
-                if event.seq <= upto:
-                    yield event
-            return
-        async with aclosing(self.store.events.read(fanout.session, after=after, upto=upto)) as events:
-            async for event in events:
-                yield event
+    def leave(self, session: SessionId, follower: Follower) -> None:
+        """A follower has heard enough."""
+        fanout = self.fanout(session)
+        fanout.followers.discard(follower)
+        if not fanout.followers and session not in self._writers:
+            self._stop_pump(session)
+            self._fanouts.pop(session, None)
+
+    def writes(self, session: SessionId) -> bool:
+        """Whether the session's writer is in this process."""
+        return session in self._writers
 
     def _start_pump(self, fanout: Fanout) -> None:
         if fanout.session not in self._pumps:
@@ -152,3 +112,94 @@ class Hub:
                 if isinstance(event.data, MessageSnapshot):
                     for follower in fanout.followers:
                         follower.push(event)
+
+
+class Following:
+    """One follower at its place in a session. Events come in batches: as many as there are, at least one."""
+
+    def __init__(self, hub: Hub, session: SessionId, after: Cursor, follower: Follower | None = None) -> None:
+        self._hub, self._session, self._after = hub, session, after
+        self._follower = follower or Follower()
+        self._seq = after.seq
+        self._first = True
+
+    async def __aenter__(self) -> "Following":
+        self._fanout = self._hub.join(self._session, self._follower)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._hub.leave(self._session, self._follower)
+
+    async def batch(self) -> list[Event]:
+        """Return the next events; none when the follower was told that it has ended and everything was read."""
+        follower = self._follower
+        if self._first:
+            self._first = False
+            reset = await self._check()
+            if reset:
+                return reset
+        while True:
+            events = await self._behind() if follower.behind else await self._queued()
+            if events or (follower.ended and not follower.queue and not follower.behind):
+                return events
+            if not follower.queue and not follower.behind:
+                follower.wake.clear()
+                await follower.wake.wait()
+
+    async def _check(self) -> list[Event]:
+        """Look whether the cursor is one of this log; if not, everything follows from the start."""
+        after = self._after
+        if self._hub.writes(self._session) and not after.epoch:
+            return []
+        info = await self._hub.store.sessions.find(self._session)
+        if info is None:
+            return []
+        self._fanout.head = max(self._fanout.head, info.head)
+        if after.epoch in (0, info.epoch) and after.seq <= info.head:
+            return []
+        self._seq = 0
+        return [Event(data=StreamReset(reason=f"no event {after} here"), session=self._session, ts=info.updated)]
+
+    async def _behind(self) -> list[Event]:
+        """Catch up with the log, then take every open block whole."""
+        fanout, follower = self._fanout, self._follower
+        if self._seq < fanout.head:
+            return await self._durable(fanout.head)
+        # No await here: the snapshots and the emptied queue must mean the same moment.
+        follower.queue.clear()
+        follower.live, follower.behind = 0, False
+        return fanout.snapshots()
+
+    async def _queued(self) -> list[Event]:
+        """Take what is queued, up to the next stretch of the log that must be read first."""
+        events: list[Event] = []
+        queue, follower = self._follower.queue, self._follower
+        while queue:
+            item = queue[0]
+            if isinstance(item, int):
+                if item > self._seq:
+                    if events:
+                        break
+                    events = await self._durable(item)
+                    if self._seq < item:
+                        break
+                if queue and queue[0] is item:
+                    queue.popleft()
+                continue
+            queue.popleft()
+            follower.live -= 1
+            events.append(item)
+        return events
+
+    async def _durable(self, upto: int) -> list[Event]:
+        """Return the next durable events, from what is at hand or from the store."""
+        recent = self._fanout.recent(self._seq)
+        if recent is not None:
+            events = [event for event in recent if event.seq <= upto]
+        else:
+            upto = min(upto, self._seq + BATCH)
+            async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
+                events = [event async for event in found]
+        if events:
+            self._seq = events[-1].seq
+        return events

@@ -53,7 +53,8 @@ class Log:
         self, store: Store, session: SessionId, fanout: Fanout, clock: Clock, secrets: Secrets | None = None
     ) -> None:
         self.store, self.session, self.fanout, self.clock = store, session, fanout, clock
-        self.listeners: list[Callable[[Event], None]] = []
+        self.listeners: list[Callable[[], None]] = []
+        """Called after events were folded."""
         self.term = Term(0)
         self._secrets = secrets
         self._lock = asyncio.Lock()
@@ -225,9 +226,8 @@ class Log:
         self._head, self._hash = events[-1].seq, events[-1].hash
         self._tail_events += len(events)
         self.fanout.durable(events)
-        for event in events:
-            for listener in self.listeners:
-                listener(event)
+        for listener in self.listeners:
+            listener()
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -27,6 +27,8 @@ class Opened:
 
 async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -> Opened:
     """Read a session (up to an event) from its last good snapshot on."""
+    if await store.sessions.find(session) is None:
+        return Opened(State(), Window((), State()), None, 0, 0)
     limit = upto
     while True:
         state, size = await _snapshot(store, session, limit)
