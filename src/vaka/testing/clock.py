@@ -97,7 +97,7 @@ class FakeIds:
 class FakeRandom(random.Random):
     """Chance that is the same each time: first the given numbers in their order, then what the seed gives."""
 
-    def __init__(self, *numbers: float, seed: int = 0) -> None:
+    def __init__(self, *numbers: float, seed: int | str = 0) -> None:
         super().__init__(seed)
         self._numbers = list(numbers)
 

@@ -7,10 +7,9 @@
 Subclass ``ModelContract`` and give it a fixture ``answering``: a function that returns your model, about to answer
 every prompt with what the scripted line it is given says.
 """
-# ruff: noqa: S101, S311  # asserts are what a contract is made of; chance here is for tests
+# ruff: noqa: S101  # asserts are what a contract is made of
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -35,6 +34,7 @@ from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, Too
 from vaka.core.types.tool import ToolSpec
 from vaka.core.types.usage import Usage
 from vaka.models.scripted import Scripted
+from vaka.testing.clock import FakeRandom
 
 Answer: TypeAlias = dict[str, Any]
 """A line of the scripted model; ``say("Hi.") | {"usage": {"input": 3}}`` adds to one."""
@@ -158,7 +158,7 @@ class ChaosModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer as the other model does, if the line holds."""
-        chance = random.Random(f"{self._seed}/{prompt.agent}/{'/'.join(prompt.path)}/{prompt.number}")
+        chance = FakeRandom(seed=f"{self._seed}/{prompt.agent}/{'/'.join(prompt.path)}/{prompt.number}")
         fate = chance.random()
         ends = chance.randint(0, 8) if fate < self._cut + self._error else -1
         async with aclosing(self._inner.stream(prompt)) as chunks:
@@ -177,7 +177,7 @@ class ChaosModel:
             raise ModelUnavailable("the line broke (chaos)", status=529)
 
 
-def _shaken(chunk: Chunk, chance: random.Random) -> Iterator[Chunk]:
+def _shaken(chunk: Chunk, chance: FakeRandom) -> Iterator[Chunk]:
     if isinstance(chunk, TextChunk):
         yield from (TextChunk(piece) for piece in _split(chunk.text, chance))
     elif isinstance(chunk, CallChunk):
@@ -194,7 +194,7 @@ def _shaken(chunk: Chunk, chance: random.Random) -> Iterator[Chunk]:
         yield chunk
 
 
-def _split(text: str, chance: random.Random) -> list[str]:
+def _split(text: str, chance: FakeRandom) -> list[str]:
     """Cut a text into one to four pieces, some of them perhaps empty."""
     cuts = sorted(chance.randint(0, len(text)) for _ in range(chance.randint(0, 3)))
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
