@@ -1,7 +1,7 @@
 """Where the database is, and how to say so without its password."""
 
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from vaka.core.types.errors import ConfigError
 
@@ -27,4 +27,4 @@ def public(dsn: str) -> str:
     if parts.fragment or "@" in parts.path or not named or not _HOSTS.fullmatch(hosts):
         raise ConfigError(f"the address of the PostgreSQL store has a part that cannot be read: {_WRITE}")
     shown = urlencode([option for option in options if option[0] not in _SECRETS], safe="/:,")
-    return urlunsplit((parts.scheme, user.partition(":")[0] + at + hosts, parts.path, shown, ""))
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{'?' if shown else ''}{shown}"

@@ -17,9 +17,6 @@ Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 Durability: TypeAlias = Literal["process", "power"]
 T = TypeVar("T")
 
-PATIENCE = 10.0
-"""How long to go on trying to reach the server, where trying again does no harm."""
-
 UNREACHABLE = (
     OSError,
     TimeoutError,
@@ -53,12 +50,14 @@ async def _as_it_is(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
 class Database:
     """A pool of connections to one database, with our tables in it."""
 
-    def __init__(self, dsn: str, durability: Durability) -> None:
+    def __init__(self, dsn: str, durability: Durability, patience: float) -> None:
         if durability not in {"process", "power"}:
             raise ConfigError(f"durability {durability!r} must be 'process' or 'power'")
         self.url = public(dsn)
+        self.patience = patience
+        """Seconds to go on trying to reach the server, where trying again does no harm."""
         self._dsn, self._durability = dsn, durability
-        self._settings = {"application_name": "vaka"}
+        self._settings = {"application_name": "vaka", "default_transaction_isolation": "read committed", "jit": "off"}
         if durability == "process":
             self._settings["synchronous_commit"] = "off"
         self._pool: Pool[asyncpg.Record] | None = None
@@ -71,7 +70,7 @@ class Database:
         Raises ``Unavailable`` when the server cannot be reached, and, without ``again``, when the outcome is unknown.
         """
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + PATIENCE, 0.02
+        deadline, pause = loop.time() + self.patience, 0.02
         while True:
             begun = False
             try:
@@ -120,7 +119,7 @@ class Database:
         if pool is None:
             return
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 await pool.close()
         except UNREACHABLE:
             pool.terminate()
@@ -139,7 +138,7 @@ class Database:
         return StoreError(f"PostgreSQL at {self.url} could not do it: {error} (SQLSTATE {error.sqlstate})")
 
     def _options(self) -> dict[str, Any]:
-        return {"server_settings": self._settings, "timeout": PATIENCE, "command_timeout": 60.0}
+        return {"server_settings": self._settings, "timeout": self.patience, "command_timeout": 60.0}
 
     async def _open(self) -> "Pool[asyncpg.Record]":
         if self._pool is not None:

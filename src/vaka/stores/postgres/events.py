@@ -11,7 +11,6 @@ from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.batch import check_batch, check_offer
 from vaka.stores.postgres.claims import Claim, clock, new_owner
-from vaka.stores.postgres.database import PATIENCE
 from vaka.stores.postgres.hub import Hub
 from vaka.stores.postgres.rows import info_of
 from vaka.stores.postgres.text import place, short
@@ -68,10 +67,13 @@ class Events:
             raise Busy(f"session {session!r} has a writer")
         else:
             claim = Claim(where, SessionInfo(id=session, term=1), Term(1), owner)
+            if self._claims.get(session) is not ours:
+                raise Busy(f"session {session!r} has a writer, in this process")
         if ours is not None:
             hub.claims.pop(ours.owner, None)
         self._claims[session] = hub.claims[owner] = claim
-        hub.pulse.wake()
+        if claim.tried:
+            hub.pulse.wake()
         return claim.term
 
     async def append(
@@ -106,7 +108,7 @@ class Events:
         """Petition: seal and append one event without being the writer; return its seq."""
         check_offer(event, key)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE
+        deadline = loop.time() + self._hub.database.patience
         lock = self._offering.setdefault(session, asyncio.Lock())
         try:
             async with lock:  # offers of this process take turns: each would move the head under the next

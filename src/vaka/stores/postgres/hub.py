@@ -52,15 +52,7 @@ class Hub:
             self.claims.pop(claim.owner, None)
         elif claim is not None:
             claim.renewed = write.sent
-        for known in (claim,) if claim is not None else self._of(write):
-            if write.info.head > known.info.head:
-                known.info = write.info
+            claim.info = write.info
+            self.pulse.wake()
         self.here.grown(place.key, write.info.head)
         self.sharing.committed(place.key)
-        if claim is not None:
-            self.pulse.wake()
-
-    def _of(self, write: Write) -> list[Claim]:
-        """Return our own claims of a session that got an offer, if they know its row before that."""
-        claims = (claim for claim in self.claims.values() if claim.place == write.place)
-        return [claim for claim in claims if claim.info.head == write.base]

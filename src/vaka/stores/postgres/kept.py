@@ -90,7 +90,10 @@ class Values:
     async def get(self, key: str) -> JSON:
         """Return the value, ``None`` when there is none."""
         row = await self._database.row(_GET, self._namespace, short(key))
-        return None if row is None else _read(row["body"])
+        try:
+            return None if row is None else _read(row["body"])
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"the value of {key[:60]!r} is not what was put: {error}") from error
 
     async def put(self, key: str, value: JSON) -> None:
         """Keep the value, durable on return; ``None`` removes it."""

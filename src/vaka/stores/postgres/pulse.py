@@ -92,7 +92,7 @@ class Pulse:
             self._announce_at = self._check_at = 0.0
             self._here.changed()
             until = clock() + LINGER
-            while clock() < until:
+            while clock() < until and not connection.is_closed():
                 if self._needed():
                     until = clock() + LINGER
                 await self._step(connection)

@@ -48,13 +48,22 @@ class PostgresStore(Handle):
     """Logs in PostgreSQL, for many processes on many machines.
 
     A claim is a lease of ``lease`` seconds on the server's clock, renewed while the process lives. ``durability``:
-    ``"power"`` waits until an append is on the server's disk, ``"process"`` does not.
+    ``"power"`` waits until an append is on the server's disk, ``"process"`` does not. A server out of reach is
+    tried again for ``patience`` seconds.
     """
 
-    def __init__(self, dsn: str, *, namespace: str = "", lease: float = 15.0, durability: Durability = "power") -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        namespace: str = "",
+        lease: float = 15.0,
+        durability: Durability = "power",
+        patience: float = 10.0,
+    ) -> None:
         if not 0.1 <= lease <= 3600:
             raise ConfigError(f"lease {lease!r} must be between 0.1 and 3600 seconds")
-        super().__init__(Hub(Database(dsn, durability), lease), namespace)
+        super().__init__(Hub(Database(dsn, durability, patience), lease), namespace)
 
     async def close(self) -> None:
         """End all claims, also of the handles made by ``scoped``, and let go of the connections."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from vaka.core.ports.store import Removed, Retention, SessionInfo
 from vaka.core.session.chain import Chain
 from vaka.core.session.index import advance, replace
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import Corrupt, InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres.database import Connection, Database
@@ -62,15 +62,20 @@ async def collect(database: Database, namespace: bytes, retention: Retention) ->
 
 
 async def reindex(database: Database, namespace: bytes) -> int:
-    """Rebuild every index row from the logs; return how many sessions there are."""
-    count = 0
+    """Rebuild every index row from the logs; return how many there are. ``Corrupt`` once the others are done."""
+    count, broken = 0, None
     for (session,) in await database.fetch(_LOGS, namespace, timeout=LONG):
 
         async def work(connection: Connection, session: bytes = session) -> bool:
             async with connection.transaction():
                 return await _rebuild(connection, namespace, session)
 
-        count += await database.run(work)
+        try:
+            count += await database.run(work)
+        except Corrupt as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
     return count
 
 

@@ -46,15 +46,14 @@ class Writer:
         self._database, self._lease, self._committed = database, lease, committed
         self._queue: list[Write] = []
         self._flights: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._boarding = self._closed = False
 
     async def write(self, write: Write) -> tuple[str, int]:
         """Return what became of a write. ``Unavailable`` when that is not known."""
         if self._closed:
             raise Closed("this store was closed")
-        if not self._queue:
-            asyncio.get_running_loop().call_soon(self._launch)
         self._queue.append(write)
+        self._launch()
         return await write.answer
 
     async def close(self) -> None:
@@ -66,14 +65,23 @@ class Writer:
             await asyncio.wait(self._flights)
 
     def _launch(self) -> None:
-        while self._queue and len(self._flights) < FLIGHTS:
-            flight = asyncio.create_task(self._fly(self._take()))
+        """See that what is queued is taken along, once those who write at this moment have all queued up."""
+        if self._queue and not self._boarding and len(self._flights) < FLIGHTS:
+            self._boarding = True
+            flight = asyncio.create_task(self._board())
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
 
     def _landed(self, flight: "asyncio.Task[None]") -> None:
         self._flights.discard(flight)
         self._launch()
+
+    async def _board(self) -> None:
+        self._boarding = False
+        batch = self._take()
+        self._launch()
+        if batch:
+            await self._fly(batch)
 
     def _take(self) -> list[Write]:
         """Return what goes next, in the order in which every transaction locks sessions."""

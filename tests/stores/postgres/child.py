@@ -1,0 +1,83 @@
+"""A process with a store of its own, told what to do line by line: ``{"do": "claim", "session": "s"}``."""
+
+import asyncio
+import sys
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from vaka.core.types.errors import VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import MessageId, SessionId, Term
+from vaka.core.types.progress import MessageSnapshot
+from vaka.stores.postgres import PostgresStore
+from vaka.testing import failpoints
+from vaka.testing.stores.pen import Pen, said, unsealed
+
+
+class Hands:
+    """What it can be told to do."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.store = store
+        self.pens: dict[str, tuple[Pen, Term]] = {}
+
+    async def claim(self, session: str) -> int:
+        term = await self.store.events.claim(SessionId(session))
+        pen = Pen(session)
+        async for event in self.store.events.read(pen.session):
+            pen.take(event)
+        self.pens[session] = pen, term
+        return term
+
+    async def append(self, session: str, key: str, release: bool = False) -> int:
+        pen, term = self.pens[session]
+        return await pen.write(self.store, term, said(key, key), release=release)
+
+    async def held(self, session: str) -> bool:
+        pen, term = self.pens[session]
+        return self.store.events.held(pen.session, term)
+
+    async def offer(self, session: str, key: str) -> int:
+        return await self.store.events.offer(SessionId(session), unsealed(session, said(key, key)), key=key)
+
+    async def wait(self, session: str, after: int) -> int:
+        return await self.store.events.wait(SessionId(session), after=after)
+
+    async def share(self, session: str, text: str) -> None:
+        body = MessageSnapshot(message_id=MessageId("m"), block=0, of="text.delta", text=text)
+        self.store.live.share(SessionId(session), lambda: [unsealed(session, body)])
+
+    async def watch(self, session: str, text: str) -> str:
+        async with aclosing(self.store.live.watch(SessionId(session))) as events:
+            async for event in events:
+                if _text(event) == text:
+                    return text
+        return ""
+
+
+def _text(event: Event) -> str:
+    assert isinstance(event.data, MessageSnapshot)
+    return event.data.text
+
+
+async def main(dsn: str, lease: str) -> None:
+    failpoints.arm()
+    store = PostgresStore(dsn, lease=float(lease))
+    hands = Hands(store)
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        command: dict[str, Any] = msgspec.json.decode(line)
+        try:
+            answer = await getattr(hands, command.pop("do"))(**command)
+        except VakaError as error:
+            answer = type(error).__name__
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""Stores over one database, and processes with stores of their own."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vaka.core.ports.store import Store
+from vaka.core.types.errors import Busy
+from vaka.core.types.ids import SessionId, Term
+from vaka.stores.postgres import PostgresStore
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60
+
+
+class Child:
+    """A process that does what it is asked, one thing after the other."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._in, self._out = process.stdin, process.stdout
+
+    def tell(self, do: str, **arguments: object) -> None:
+        self._in.write(msgspec.json.encode({"do": do, **arguments}) + b"\n")
+
+    async def answer(self) -> Any:
+        """Return the answer to the oldest thing told; ``None`` also when it has died."""
+        async with asyncio.timeout(PATIENCE):
+            line = await self._out.readline()
+        return msgspec.json.decode(line) if line else None
+
+    async def ask(self, do: str, **arguments: object) -> Any:
+        self.tell(do, **arguments)
+        return await self.answer()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def end(self) -> int:
+        """Let it finish, and return its exit code."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+        self._in.close()
+        return await self.died()
+
+    async def died(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self._process.wait()
+
+
+Spawn = Callable[..., Awaitable[Child]]
+
+
+@pytest.fixture
+async def spawn(postgres_dsn: str) -> AsyncIterator[Spawn]:
+    children: list[Child] = []
+
+    async def spawn(*, lease: float = 15, failpoint: str = "") -> Child:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.stores.postgres.child", postgres_dsn, str(lease),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+            env={**os.environ, "VAKA_FAILPOINT": failpoint},
+        )  # fmt: skip
+        children.append(Child(process))
+        return children[-1]
+
+    yield spawn
+    for child in children:
+        await child.end()
+
+
+@pytest.fixture
+async def store(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_dsn)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
+    other = PostgresStore(postgres_dsn)
+    yield other
+    await other.close()
+
+
+async def claimed(store: Store, session: SessionId) -> Term:
+    """Claim a session as soon as that is possible."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await store.events.claim(session)
+            except Busy:
+                continue
