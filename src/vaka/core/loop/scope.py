@@ -21,6 +21,7 @@ from vaka.core.session.state import Lane, State
 from vaka.core.types.content import text_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest, Path, SessionId, TurnId
+from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.usage import Usage
@@ -129,6 +130,15 @@ class Turn:
     def usage(self) -> Usage:
         """What this agent has used in this turn."""
         return self.lane.usage
+
+    @property
+    def total(self) -> Usage:
+        """What the whole turn has used, children included, written already or about to be."""
+        total = self.state.turn.usage if self.state.turn else Usage()
+        for _, body in self.log.deferred:
+            if isinstance(body, UsageRecorded):
+                total = total + body.usage
+        return total
 
     @property
     def text(self) -> str:

@@ -49,7 +49,7 @@ async def _prompt(turn: Turn) -> Prompt:
     return Prompt(
         messages=await restore(turn, said), system=turn.recipe.instructions, tools=turn.recipe.menu(turn.env.policy).specs,
         tool_choice=turn.recipe.settings.tool_choice, options=dict(turn.recipe.settings.options), agent=turn.agent, path=turn.path,
-        number=turn.state.models.get(turn.agent, 1),
+        number=turn.lane.number,
     )  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def _last(turn: Turn, ending: Ending) -> list[Body]:
     reason: Reason = {"cancelled": "cancelled", "interrupted": "interrupted"}.get(ending.kind, "sealed")  # type: ignore[assignment]  # the values are reasons
     for path, step, result in seals(turn.state, reason, "The turn ended before this call did."):
         turn.log.later(Place(turn.id, step, path), progress.ToolFailed(result=result))
-    usage = turn.state.turn.usage if turn.state.turn else turn.usage
+    usage = turn.total
     if ending.kind == "failed":
         return [
             progress.TurnFailed(

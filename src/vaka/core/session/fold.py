@@ -51,7 +51,7 @@ def _turn_ended(state: State, event: Event, body: object) -> None:
 def _step_started(state: State, event: Event, body: progress.StepStarted) -> None:
     lane = _lane(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
-    state.models[body.agent] = state.models.get(body.agent, 0) + 1
+    lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     for key in body.inputs:
         state.inputs.pop(key, None)
 
@@ -66,7 +66,8 @@ def _message_completed(state: State, event: Event, body: progress.MessageComplet
 
 def _model_failed(state: State, event: Event, body: monitor.ModelFailed) -> None:
     if body.retried:
-        state.models[body.agent] = state.models.get(body.agent, 0) + 1
+        number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
+        _lane(state, event.path, body.agent).number = number
 
 
 def _usage(state: State, event: Event, body: monitor.UsageRecorded) -> None:

@@ -81,6 +81,8 @@ class Lane(msgspec.Struct, omit_defaults=True):
     phase: Literal["idle", "asking", "answered"] = "idle"
     calls: int = 0
     """Calls the answer of this step made."""
+    number: int = 1
+    """Which model call of its agent the last one is, on the live branch."""
     made: int = 0
     """Calls made so far; the root's are counted for the whole session, in ``State.calls``."""
     tools: dict[str, int] = {}
