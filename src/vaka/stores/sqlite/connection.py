@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from vaka.core.types.errors import ConfigError, StoreError
-from vaka.stores.sqlite.faults import is_locked, translate
+from vaka.stores.sqlite.faults import ERRORS, is_locked, translate
 
 Durability: TypeAlias = Literal["power", "process"]
 
@@ -41,7 +41,7 @@ def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connec
     while True:
         try:
             return _connect(path, durability, patience)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             if not is_locked(error):
                 raise translate(error) from error
             if time.monotonic() >= until:
@@ -80,7 +80,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("pragma cell_size_check = on")
     if _version(connection, path) == 0:
         connection.execute("pragma auto_vacuum = incremental")
-    connection.execute("pragma journal_mode = wal")
+    if connection.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
+        raise ConfigError(f"{str(path)!r} is where SQLite cannot keep a write-ahead log; choose a local disk")
     connection.execute("pragma journal_size_limit = 16777216")
     if _version(connection, path) < len(migrations()):
         connection.execute("begin immediate")

@@ -65,9 +65,14 @@ class Database:
         self._handed: asyncio.Future[list[Outcome]] | None = None
         self._closed = False
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a transaction is in the writer thread's hands."""
+        return self._handed is not None
+
     async def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` reads."""
-        connection = self._connection or await self._open()
+        connection = await self._open()
         try:
             return work(connection)
         except ERRORS as error:
@@ -77,8 +82,7 @@ class Database:
 
     async def aside(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` does in the writer thread, with patience for other processes."""
-        if self._closed:
-            raise Closed("the store was closed")
+        self._check_open()
         try:
             return await self._thread.run(work)
         except ERRORS as error:
@@ -92,8 +96,7 @@ class Database:
 
         It must check before it writes: what raises after that is undone, together with its transaction.
         """
-        if self._connection is None:
-            await self._open()
+        await self._open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._pending.append(Job(work, future, rows, size, appends=appends, done=done))
@@ -127,8 +130,7 @@ class Database:
 
     async def _open(self) -> sqlite3.Connection:
         for _ in range(5):
-            if self._closed:
-                raise Closed("the store was closed")
+            self._check_open()
             if self._connection is not None:
                 return self._connection
             try:
@@ -136,6 +138,10 @@ class Database:
             except sqlite3.Error:  # locked: the thread can wait, and opens it too
                 await self.aside(_nothing)
         raise Busy(f"the database {str(self.path)!r} is locked by another process; try again")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the store was closed")
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and self._handed is None and self._pending:

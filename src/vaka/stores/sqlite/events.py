@@ -27,9 +27,10 @@ class Events(Part):
             raise Busy(f"session {session!r} has a writer in this process")
         self._hub.claiming.add(key)
         try:
+            row = await database.ask(partial(rows.load, key=key))
             await self._hub.ready()
             info = None
-            if await database.ask(partial(rows.load, key=key)) is not None:
+            if row is not None:
                 info = await database.write(partial(self._take, key))
             info = info or SessionInfo(id=session, term=1)  # nothing is written for a session nobody has begun
             self._hub.claims[key] = Claim(Term(info.term), info, self._store)
@@ -110,7 +111,7 @@ class Events(Part):
         if row is None:
             return None
         me = self._hub.owner.name
-        if row.owner != me and self._hub.owner.alive(row.owner):
+        if self._hub.writes(key, row.owner):
             raise Busy(f"session {key[1]!r} has a writer in another process")
         info = replace(row.info, term=row.info.term + 1)
         rows.update(connection, key, info, me, row)

@@ -38,7 +38,11 @@ def translate(error: BaseException) -> VakaError:
     if code in _DISK:
         return StoreError(f"{_DISK[code]} ({text}); nothing was written")
     # A missing table or column, and text that is no text, can only come from changed bytes: the schema is ours.
-    if code in _CORRUPT or text.startswith(("no such", "malformed", "Could not decode")):
+    if (
+        code in _CORRUPT
+        or isinstance(error, UnicodeDecodeError)
+        or text.startswith(("no such", "malformed", "Could not decode"))
+    ):
         return Corrupt(f"the database is damaged: {text}")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH} or not isinstance(error, sqlite3.Error):
         return InvalidInput(f"this cannot be stored: {text}")

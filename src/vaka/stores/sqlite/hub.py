@@ -81,9 +81,13 @@ class Hub:
         if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look_at_all)
 
+    def writes(self, key: Key, owner: str) -> bool:
+        """Whether ``owner``, whom a session's row names, is alive and writes it."""
+        return key in self.claims if owner == self.owner.name else self.owner.alive(owner)
+
     async def release(self, claims: Sequence[Key]) -> None:
         """End claims, all in one transaction."""
-        written = [key for key in claims if self.claims[key].info.head]
+        written = [(key, self.claims[key].term) for key in claims if self.claims[key].info.head]
         if written:
             await self.database.write(partial(self._release, written), rows=len(written))
         for key in claims:
@@ -111,10 +115,10 @@ class Hub:
         await self.database.close()
         self.owner.release()
 
-    def _release(self, keys: Sequence[Key], connection: sqlite3.Connection) -> None:
-        for key in keys:
+    def _release(self, claims: Sequence[tuple[Key, Term]], connection: sqlite3.Connection) -> None:
+        for key, term in claims:
             row = rows.load(connection, key)
-            if row is not None and row.owner == self.owner.name and row.info.term == self.claims[key].term:
+            if row is not None and row.owner == self.owner.name and row.info.term == term:
                 rows.update(connection, key, row.info, "", row)
 
     async def _listen(self) -> None:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from vaka.core.session.chain import Chain, hash_of
@@ -103,6 +104,15 @@ class Reading(NamedTuple):
 
 def begin(connection: sqlite3.Connection, key: Key, after: int, upto: int | None) -> Reading | None:
     """Read the first events after ``after``, as of now; ``None`` when there is nothing to read."""
+    connection.execute("begin")  # one moment for all statements
+    try:
+        return _begin(connection, key, after, upto)
+    finally:
+        if connection.in_transaction:
+            connection.execute("commit")
+
+
+def _begin(connection: sqlite3.Connection, key: Key, after: int, upto: int | None) -> Reading | None:
     row = rows.load(connection, key)
     end = min(row.info.head, row.info.head if upto is None else upto) if row is not None else 0
     after = max(after, 0)
@@ -126,7 +136,7 @@ def go_on(connection: sqlite3.Connection, key: Key, reading: Reading) -> Reading
         if reading.upto == reading.head:
             chain.end(reading.head, reading.hash)
         else:
-            Chain(key[1], chain.seq, chain.prev).take(chain.seq + 1, body_of(connection, key, chain.seq + 1))
+            Chain(key[1], chain.seq, events[-1].hash).take(chain.seq + 1, body_of(connection, key, chain.seq + 1))
     elif not found:
         chain.end(reading.head, reading.hash)
     return reading
@@ -136,9 +146,11 @@ def more(connection: sqlite3.Connection, key: Key, chain: Chain, upto: int) -> l
     """Return the next events, up to a chunk of them, checked by the chain."""
     events: list[Event] = []
     size = 0
-    for seq, body in connection.execute(_SOME, (*key, chain.seq, upto, CHUNK_ROWS)):
-        events.append(chain.take(seq, bytes_of(key, seq, body)))
-        size += len(body)
-        if size > CHUNK_BYTES:
-            break
+    # A cursor that an error keeps alive would keep the connection in the past.
+    with closing(connection.execute(_SOME, (*key, chain.seq, upto, CHUNK_ROWS))) as found:
+        for seq, body in found:
+            events.append(chain.take(seq, bytes_of(key, seq, body)))
+            size += len(body)
+            if size > CHUNK_BYTES:
+                break
     return events

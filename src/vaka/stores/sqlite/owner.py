@@ -61,8 +61,6 @@ class Owner:
         """Whether the handle of that name still lives, here or in another process."""
         if not _plausible(name):
             return False
-        if name == self.name:
-            return True
         try:
             descriptor = os.open(self._file(name), os.O_RDWR | _CLOEXEC)
         except FileNotFoundError:
@@ -78,7 +76,7 @@ class Owner:
         """Remove what dead handles have left."""
         names = {file.stem for file in self.folder.iterdir() if file.suffix in {".lock", ".sock"}}
         for name in names:
-            if _plausible(name) and not self.alive(name):
+            if _plausible(name) and name != self.name and not self.alive(name):
                 self._remove(name)
 
     def release(self) -> None:

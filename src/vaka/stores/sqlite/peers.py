@@ -50,6 +50,8 @@ class Peer(asyncio.Protocol):
         transport.set_write_buffer_limits(high=ROOM)
         self.transport = transport
         self._peers.all.add(self)
+        if self._peers.closed:
+            self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -116,7 +118,7 @@ class Peers:
     """Everyone connected to this handle. ``look`` is called when somebody says that a log has grown."""
 
     def __init__(self, look: Callable[[Key], None]) -> None:
-        self._look = look
+        self._look, self.closed = look, False
         self.all: set[Peer] = set()
         self._followers: dict[Key, set[Peer]] = {}
         self._shares: dict[Key, _Share] = {}
@@ -165,7 +167,8 @@ class Peers:
                 share.pulse.touch()
 
     async def close(self) -> None:
-        """Cut everyone off."""
+        """Cut everyone off, whoever may still come included."""
+        self.closed = True
         for share in self._shares.values():
             share.pulse.stop()
         self._shares.clear()

@@ -72,11 +72,16 @@ def load(connection: sqlite3.Connection, key: Key) -> Row | None:
     Raises ``Corrupt`` when the row was changed, or is gone while its events are there.
     """
     record = connection.execute(_SELECT, key).fetchone()
-    if record is not None:
-        return row_of(key, record)
-    if connection.execute("select 1 from events where namespace = ? and session = ? limit 1", key).fetchone():
-        raise Corrupt(f"session {key[1]!r}: its index row is gone; `vaka doctor --reindex` makes it anew from the log")
-    return None
+    if (
+        record is None
+        and connection.execute("select 1 from events where namespace = ? and session = ? limit 1", key).fetchone()
+    ):
+        record = connection.execute(_SELECT, key).fetchone()  # it may have been written between the two looks
+        if record is None:
+            raise Corrupt(
+                f"session {key[1]!r}: its index row is gone; `vaka doctor --reindex` makes it anew from the log"
+            )
+    return row_of(key, record) if record is not None else None
 
 
 def insert(connection: sqlite3.Connection, key: Key, info: SessionInfo, owner: str) -> bool:

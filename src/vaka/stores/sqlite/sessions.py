@@ -1,8 +1,8 @@
 """The index of one namespace."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from vaka.core.ports.store import Page, Pending, Query, SessionInfo, Status
@@ -36,15 +36,14 @@ class Sessions(Part):
     async def find(self, session: SessionId) -> SessionInfo | None:
         """Return the session's row."""
         row = await self._database.ask(partial(rows.load, key=self._key(session)))
-        return _shown(row, self._hub.owner.alive) if row is not None else None
+        return self._shown(row) if row is not None else None
 
     async def list(self, query: Query) -> Page:
         """Return one page of sessions."""
         found = await self._database.ask(partial(_list, namespace=self._namespace, query=query, after=place(query)))
-        alive = cache(self._hub.owner.alive)
         page = found[: query.limit]
         return Page(
-            sessions=tuple(_shown(row, alive) for row in page),
+            sessions=tuple(self._shown(row) for row in page),
             next=cursor_of(page[-1].info) if len(found) > len(page) else "",
         )
 
@@ -57,6 +56,10 @@ class Sessions(Part):
         found = await self._database.ask(partial(_decisions, namespace=self._namespace, session=session))
         return sorted(found, key=lambda row: (row.event.ts, row.session, row.seq))
 
+    def _shown(self, row: Row) -> SessionInfo:
+        live = bool(row.owner) and self._hub.writes(self._key(row.info.id), row.owner)
+        return replace(row.info, live=True) if live else row.info
+
     def _delete(self, key: Key, connection: sqlite3.Connection) -> None:
         query = "select owner from sessions where namespace = ? and session = ?"  # a damaged row can go as well
         found = connection.execute(query, key).fetchone()
@@ -64,13 +67,9 @@ class Sessions(Part):
             query = "select 1 from events where namespace = ? and session = ? limit 1"
             if connection.execute(query, key).fetchone() is None:
                 raise NotFound(f"there is no session {key[1]!r}")
-        elif self._hub.owner.alive(str(found[0])):
+        elif self._hub.writes(key, str(found[0])):
             raise Busy(f"session {key[1]!r} has a writer")
         logs.remove(connection, key)
-
-
-def _shown(row: Row, alive: Callable[[str], bool]) -> SessionInfo:
-    return replace(row.info, live=True) if row.owner and alive(row.owner) else row.info
 
 
 def _list(connection: sqlite3.Connection, namespace: str, query: Query, after: tuple[str, str] | None) -> "list[Row]":
@@ -89,15 +88,15 @@ def _list(connection: sqlite3.Connection, namespace: str, query: Query, after: t
     where = " and ".join(condition for condition, _ in conditions)
     values = [value for _, some in conditions for value in some]
     statement = f"{_LIST}{where} order by updated desc, session desc limit ?"
-    found = connection.execute(statement, (*values, query.limit + 1))
+    found = connection.execute(statement, (*values, query.limit + 1)).fetchall()
     return [rows.row_of((namespace, session), tuple(record)) for session, *record in found]
 
 
 def _decisions(connection: sqlite3.Connection, namespace: str, session: SessionId | None) -> "list[Pending]":
     if session is None:
-        found = connection.execute(_PENDING, (namespace,))
+        found = connection.execute(_PENDING, (namespace,)).fetchall()
     else:
-        found = connection.execute(f"{_PENDING} and d.session = ?", (namespace, session))
+        found = connection.execute(f"{_PENDING} and d.session = ?", (namespace, session)).fetchall()
     return [_pending((namespace, SessionId(name)), *record) for name, *record in found]
 
 

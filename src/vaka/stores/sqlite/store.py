@@ -64,4 +64,4 @@ class SqliteStore:
     def _upkeep(self) -> Upkeep:
         if self.closed:
             raise Closed("the store was closed")
-        return Upkeep(self.hub.database, self.namespace, self.hub.owner.alive)
+        return Upkeep(self.hub.database, self.namespace, self.hub.writes)

@@ -32,8 +32,8 @@ _LOOSE = (
 class Upkeep:
     """The housekeeping of one namespace."""
 
-    def __init__(self, database: Database, namespace: str, alive: Callable[[str], bool]) -> None:
-        self._database, self._namespace, self._alive = database, namespace, alive
+    def __init__(self, database: Database, namespace: str, writes: Callable[[Key, str], bool]) -> None:
+        self._database, self._namespace, self._writes = database, namespace, writes
 
     async def gc(self, retention: Retention) -> Removed:
         """Remove what may go."""
@@ -74,7 +74,7 @@ class Upkeep:
     def _forget(self, key: Key, before: str, dry: bool, connection: sqlite3.Connection) -> int | None:
         """Remove a session if it still may go, and return its size."""
         row = rows.load(connection, key)
-        if row is None or not _done(connection, key, row.info, before) or self._alive(row.owner):
+        if row is None or not _done(connection, key, row.info, before) or self._writes(key, row.owner):
             return None
         size: int = connection.execute(_SIZE, key).fetchone()[0]
         if not dry:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 
 import msgspec
@@ -56,8 +57,9 @@ def _put(namespace: str, key: str, raw: bytes | None, connection: sqlite3.Connec
 def _keys(connection: sqlite3.Connection, namespace: str, prefix: str) -> list[str]:
     names: list[str] = []
     query = "select key from pairs where namespace = ? and key >= ? order by key"
-    for (key,) in connection.execute(query, (namespace, prefix)):
-        if not key.startswith(prefix):  # sorted by code point: those with the prefix come first, in one row
-            break
-        names.append(key)
+    with closing(connection.execute(query, (namespace, prefix))) as found:
+        for (key,) in found:
+            if not key.startswith(prefix):  # sorted by code point: those with the prefix come first, in one row
+                break
+            names.append(key)
     return names

@@ -1,0 +1,81 @@
+"""Stores in real files, and real processes beside this one."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from vaka.stores.sqlite import SqliteStore
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Child:
+    """A process that runs ``child.py``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def line(self) -> str:
+        """Return what it says next, ``""`` when it has ended."""
+        assert self.process.stdout is not None
+        return (await self.process.stdout.readline()).decode().strip()
+
+    async def tell(self, word: str) -> None:
+        """Let it go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n".encode())
+        await self.process.stdin.drain()
+
+    async def rest(self) -> list[str]:
+        """Return all it says until it ends."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        lines = (await self.process.stdout.read()).decode().splitlines()
+        await self.process.wait()
+        return lines
+
+    async def kill(self) -> None:
+        """End it as a power cut would."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+
+Spawn = Callable[..., Awaitable[Child]]
+
+
+@pytest.fixture
+async def spawn(path: Path) -> AsyncIterator[Spawn]:
+    """Start children on the test's database; none outlives the test."""
+    children: list[Child] = []
+
+    async def start(command: str, *arguments: object, **environment: str) -> Child:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.stores.sqlite.child", command, str(path), *map(str, arguments),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, **environment},
+        )  # fmt: skip
+        children.append(Child(process))
+        return children[-1]
+
+    yield start
+    for child in children:
+        await child.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "vaka.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, durability="process")
+    yield store
+    await store.close()
