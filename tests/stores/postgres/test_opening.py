@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from tests.postgres import PostgresServer
+from tests.stores.postgres.conftest import claimed
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import Closed, ConfigError, StoreError, Unavailable
 from vaka.core.types.ids import SessionId
@@ -197,3 +198,28 @@ async def test_of_two_claims_of_a_new_session_at_once_one_is_refused(store: Post
     got = await asyncio.gather(store.events.claim(S), store.events.claim(S), return_exceptions=True)
     assert sorted(str(type(term).__name__) for term in got) == ["Busy", "int"]
     assert await Pen(S).write(store, next(term for term in got if isinstance(term, int)), said("x")) == 1
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 10, 20])
+async def test_a_claim_that_was_given_up_half_way_stands_in_nobodys_way(
+    store: PostgresStore, other: PostgresStore, turns: int
+) -> None:
+    await kept(store, "s")
+    claiming = asyncio.create_task(store.events.claim(S))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.gather(claiming, return_exceptions=True)
+    if not claiming.cancelled():
+        await store.events.release(S, claiming.result())
+    assert await claimed(other, S) > 1
+
+
+async def test_a_release_that_was_given_up_half_way_is_done(store: PostgresStore, other: PostgresStore) -> None:
+    _, term = await begun(store, "s")
+    releasing = asyncio.create_task(store.events.release(S, term))
+    await asyncio.sleep(0)
+    releasing.cancel()
+    await asyncio.gather(releasing, return_exceptions=True)
+    assert not store.events.held(S, term)
+    assert await claimed(other, S) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from uuid import UUID
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.chain import Chain, hash_of
@@ -54,27 +55,39 @@ class Events:
 
     async def claim(self, session: SessionId) -> Term:
         """Become the session's writer, with a term above all before. ``Busy`` while another writer lives."""
-        hub, where = self._hub, place(self._namespace, session)
+        hub = self._hub
         ours = self._claims.get(session)
         if ours is not None and ours.owner in hub.claims and ours.held(hub.lease):
             raise Busy(f"session {session!r} has a writer, in this process")
-        owner, sent = new_owner(), clock()
-        claimed = await hub.database.row(_CLAIM, where.namespace, where.session, owner, hub.lease)
-        if claimed is not None:
-            info = info_of(claimed)
-            claim = Claim(where, info, Term(info.term), owner, sent)
-        elif await hub.database.row(_HEAD, where.namespace, where.session) is not None:
-            raise Busy(f"session {session!r} has a writer")
-        else:
-            claim = Claim(where, SessionInfo(id=session, term=1), Term(1), owner)
-            if self._claims.get(session) is not ours:
-                raise Busy(f"session {session!r} has a writer, in this process")
+        owner = new_owner()
+        claiming = hub.start(self._claimed(session, owner))
+        try:
+            claim = await asyncio.shield(claiming)
+        except asyncio.CancelledError:  # nobody will know of the claim that may be made now
+            _ = hub.start(self._unclaimed(session, owner, claiming))
+            raise
+        if not claim.tried and self._claims.get(session) is not ours:
+            raise Busy(f"session {session!r} has a writer, in this process")
         if ours is not None:
             hub.claims.pop(ours.owner, None)
         self._claims[session] = hub.claims[owner] = claim
         if claim.tried:
             hub.pulse.wake()
         return claim.term
+
+    async def _unclaimed(self, session: SessionId, owner: UUID, claiming: "asyncio.Task[Claim]") -> None:
+        await asyncio.wait([claiming])
+        await self._hub.give_back(place(self._namespace, session), owner)
+
+    async def _claimed(self, session: SessionId, owner: UUID) -> Claim:
+        database, where, sent = self._hub.database, place(self._namespace, session), clock()
+        row = await database.row(_CLAIM, *where[:2], owner, self._hub.lease)
+        if row is not None:
+            info = info_of(row)
+            return Claim(where, info, Term(info.term), owner, sent)
+        if await database.row(_HEAD, *where[:2]) is not None:
+            raise Busy(f"session {session!r} has a writer")
+        return Claim(where, SessionInfo(id=session, term=1), Term(1), owner)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
@@ -185,7 +198,7 @@ class Events:
         claim = self._claims.get(session)
         if claim is not None and claim.term == term:
             del self._claims[session]
-            await self._hub.release(claim)
+            await asyncio.shield(self._hub.start(self._hub.release(claim)))
 
     def held(self, session: SessionId, term: Term) -> bool:
         """Whether the claim surely still holds, by the monotonic clock; asks nobody."""

@@ -1,5 +1,9 @@
 """What the handles on one database share."""
 
+import asyncio
+import math
+from collections.abc import Coroutine
+from typing import TypeVar
 from uuid import UUID
 
 from vaka.core.types.errors import Closed, VakaError
@@ -7,8 +11,11 @@ from vaka.stores.postgres.claims import Claim
 from vaka.stores.postgres.database import Database
 from vaka.stores.postgres.live import Sharing
 from vaka.stores.postgres.pulse import Pulse
+from vaka.stores.postgres.text import Place
 from vaka.stores.postgres.wakes import Elsewhere, Here, Talk
 from vaka.stores.postgres.writer import Write, Writer
+
+T = TypeVar("T")
 
 _RELEASE = "update vaka.sessions set owner = null, lease_until = null where namespace = $1 and id = $2 and owner = $3"
 
@@ -23,17 +30,24 @@ class Hub:
         self.talk = Talk(self.here, self.elsewhere)
         self.pulse = Pulse(database, self.talk, self.claims, lease, self._busy)
         self.sharing = Sharing(database, self.talk)
+        self._tasks: set[asyncio.Task[object]] = set()
         self.writer = Writer(database, lease, self._committed)
 
     async def release(self, claim: Claim) -> None:
         """End a claim."""
         if self.claims.pop(claim.owner, None) is not None and claim.tried:
-            await self.database.fetch(_RELEASE, claim.place.namespace, claim.place.session, claim.owner)
+            await self.give_back(claim.place, claim.owner)
+
+    async def give_back(self, place: Place, owner: UUID) -> None:
+        """Let the server forget a claim."""
+        await self.database.fetch(_RELEASE, place.namespace, place.session, owner)
 
     async def close(self) -> None:
         """End every claim and let go of everything."""
         self.here.close(Closed("this store was closed"))
         await self.writer.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         await self.sharing.close()
         await self.pulse.close()
         try:
@@ -43,6 +57,18 @@ class Hub:
             self.claims.clear()
         await self.database.close()
 
+    def start(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
+        """Do ``work`` to its end, also when the one who waits for it gives up; ``close`` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: "asyncio.Task[object]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has seen it, or does not want to know any more
+
     def _busy(self) -> bool:
         return bool(self.here or self.sharing or any(claim.tried for claim in self.claims.values()))
 
@@ -51,8 +77,9 @@ class Hub:
         if claim is not None and write.release:
             self.claims.pop(claim.owner, None)
         elif claim is not None:
-            claim.renewed = write.sent
-            claim.info = write.info
-            self.pulse.wake()
+            first = claim.renewed == math.inf
+            claim.renewed, claim.info = write.sent, write.info
+            if first:
+                self.pulse.wake()
         self.here.grown(place.key, write.info.head)
         self.sharing.committed(place.key)

@@ -9,7 +9,7 @@ from vaka.core.types.errors import Corrupt, InvalidInput, NotFound
 from vaka.core.types.ids import JSON, Digest, SessionId
 from vaka.stores.postgres.database import Database
 from vaka.stores.postgres.rows import DIGEST
-from vaka.stores.postgres.text import place, raw, short, text
+from vaka.stores.postgres.text import beyond, place, raw, short, text
 
 # States of another fold are of no use to the one that is saving now.
 _SAVE = (
@@ -33,7 +33,10 @@ _PUT = (
     "on conflict (namespace, digest) do update set body = excluded.body"
 )
 _REMOVE = "delete from vaka.vals where namespace = $1 and digest = $2"
-_KEYS = "select key from vaka.vals where namespace = $1 and substring(key from 1 for 256) >= $2 order by key"
+_KEYS = (
+    "select key from vaka.vals where namespace = $1 and substring(key from 1 for 256) >= $2 "
+    "and ($3::bytea is null or substring(key from 1 for 256) < $3) order by key"
+)
 _INDEXED = 256
 _read = msgspec.json.Decoder().decode
 
@@ -109,14 +112,5 @@ class Values:
     async def keys(self, prefix: str = "") -> Sequence[str]:
         """Return the names that begin with ``prefix``, sorted."""
         first = raw(prefix)
-        begin, beyond = first[:_INDEXED], _after(first[:_INDEXED])
-        bound = "" if beyond is None else " and substring(key from 1 for 256) < $3"
-        arguments = [begin] if beyond is None else [begin, beyond]
-        rows = await self._database.fetch(_KEYS.replace(" order", f"{bound} order"), self._namespace, *arguments)
+        rows = await self._database.fetch(_KEYS, self._namespace, first[:_INDEXED], beyond(first[:_INDEXED]))
         return [text(row["key"]) for row in rows if row["key"].startswith(first)]
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """Return the first bytes that come after all that begin with ``prefix``, ``None`` when there are none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

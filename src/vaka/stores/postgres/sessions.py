@@ -9,9 +9,9 @@ from vaka.core.types.event import decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.page import cursor_of
 from vaka.stores.page import place as page_place
-from vaka.stores.postgres.database import Database
+from vaka.stores.postgres.database import Connection, Database, Record
 from vaka.stores.postgres.rows import folded, info_of
-from vaka.stores.postgres.text import place, raw, text
+from vaka.stores.postgres.text import beyond, place, raw, text
 
 _FIND = (
     "select *, (owner is not null and lease_until >= now()) as live from vaka.sessions where namespace = $1 and id = $2"
@@ -54,7 +54,11 @@ class Sessions:
     async def delete(self, session: SessionId) -> None:
         """Forget a session and all it holds. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         where = place(self._namespace, session)
-        if await self._database.fetch(_FORGET, where.namespace, where.session):
+
+        async def forget(connection: Connection) -> list[Record]:
+            return await connection.fetch(_FORGET, where.namespace, where.session)
+
+        if await self._database.run(forget, again=False):
             return
         if await self._database.row(_EXISTS, where.namespace, where.session) is None:
             raise NotFound(f"there is no session {session!r}")
@@ -88,7 +92,8 @@ def _select(namespace: bytes, query: Query) -> tuple[str, list[object]]:
     want("agent = {0}", raw(query.agent))
     want("origin = {0}", raw(query.origin))
     want("position({0}::bytea in folded) > 0", folded(query.text))
-    want(f"substring(id from 1 for {len(prefix)}) = {{0}}", prefix)
+    want("id >= {0}", prefix)
+    want("id < {0}", beyond(prefix) or b"")
     want("updated > {0}", raw(query.updated_after))
     want("updated < {0}", raw(query.updated_before))
     if after is not None:

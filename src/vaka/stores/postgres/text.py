@@ -32,6 +32,12 @@ def name(text: str) -> bytes:
     return found
 
 
+def beyond(prefix: bytes) -> bytes | None:
+    """Return the first bytes that come after all that begin with ``prefix``, ``None`` when there are none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
 class Place(NamedTuple):
     """A session of a namespace, as it stands in the tables; ``key`` is its short name in notifications."""
 

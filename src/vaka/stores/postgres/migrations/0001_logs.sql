@@ -25,6 +25,8 @@ create table vaka.sessions (
 ) with (fillfactor = 70);
 
 create index sessions_by_change on vaka.sessions (namespace, updated, id);
+create index sessions_with_work on vaka.sessions (namespace, updated, id)
+    where not closed and (turn <> '' or inputs > 0);
 
 create table vaka.events (
     namespace bytea not null,
