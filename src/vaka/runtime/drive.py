@@ -35,7 +35,7 @@ class Driver:
         self.log = Log(self.store, session, hub.attach(session), env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """Whether the session could be claimed."""
+        """Whether the session could be claimed, and work has begun."""
         self.ending = False
         """True when it takes nothing more on."""
         self.fresh: list[InputAdded] = []
@@ -62,13 +62,12 @@ class Driver:
             raise
         self.log.begin(term, opened)
         self.log.listeners = [self._heard]
-        if not self.ready.done():
-            self.ready.set_result(True)
 
     def start(self, done: "Callable[[Driver], None]") -> None:
         """Work until nothing is left to do; then call ``done``."""
         self._later = asyncio.get_running_loop().call_later(SHORT, self._listen)
         self._task = asyncio.create_task(self._run())
+        self.ready.set_result(True)
         self._task.add_done_callback(lambda _: self._over(done))
 
     def stop(self, why: Why, note: str = "") -> None:
@@ -86,6 +85,13 @@ class Driver:
         if self._attached:
             self._attached = False
             self.hub.detach(self.session)
+
+    async def written(self) -> None:
+        """Return once the session is in the store, or work has ended without that."""
+        if self._task is not None and not self.log.head:
+            changed = asyncio.ensure_future(self.log.changed())
+            await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
 
     async def wait(self) -> None:
         """Return when the driver has ended, however it ended."""

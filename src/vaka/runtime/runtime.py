@@ -156,6 +156,7 @@ class Runtime:
                 continue
             if reject and after is None and not driver.ending:
                 raise Busy(f"session {session.id!r} is at work")
+            await driver.written()
             if not driver.ending:
                 after = await self._offer_input(session.id, added) if after is None else after
                 await driver.log.sync()

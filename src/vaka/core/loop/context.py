@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from vaka.core.loop.scope import Turn
+from vaka.core.loop.scope import Timer, Turn
 from vaka.core.loop.stop import Stop
 from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.log import stamp
@@ -15,21 +15,28 @@ from vaka.core.types.ids import JSON, DecisionId, MessageId
 from vaka.core.types.progress import ToolOutputDelta
 
 
+def key_of(turn: Turn, open: OpenCall) -> str:
+    """Return the key of a call: the same for every attempt."""
+    return f"{turn.session}/{open.call.id}"
+
+
 class Context:
     """The door of one call to the world; implements ``ToolContext``."""
 
-    def __init__(self, turn: Turn, open: OpenCall, key: str, attempt: int) -> None:
+    def __init__(self, turn: Turn, open: OpenCall, timeout: float | None) -> None:
         self.owner, self.open = turn, open
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
-        self.call, self.key, self.attempt, self.values = open.call.id, key, attempt, turn.values
+        self.call, self.attempt, self.values = open.call.id, open.attempt + 1, turn.values
+        self.key = key_of(turn, open)
         self.stop = Stop(turn.stop)
         self.suspended: list[DecisionId] = []
-        self.waiting = 0
-        """How many people this call waits for right now: its clock stands still."""
+        self.late = asyncio.Event()
+        self.timer = Timer(timeout, self.late.set, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
         self._asked = 0
         self._started = 0
         self._sent = 0
+        self.closed = False
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -63,17 +70,12 @@ class Context:
             await turn.log.append(turn.at, asked)
         decision = turn.state.decisions[id]
         if decision.waiting and turn.env.ask != "wait":
-            if overdue(turn.log, decision):
-                await expire(turn.log, turn.at, decision)
-            else:
+            if turn.env.ask == "suspend" and not overdue(turn.log, decision):
                 self.suspended.append(id)
                 raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer
-        self.waiting += 1
-        try:
-            with turn.timer.paused():
-                decision = await decided(turn.log, turn.at, id)
-        finally:
-            self.waiting -= 1
+            await expire(turn.log, turn.at, decision)
+        with self.timer.paused():
+            decision = await decided(turn.log, turn.at, id)
         return decision.answered.answer if decision.answered else None
 
     def child(self) -> str:
@@ -89,16 +91,20 @@ class Context:
 
     async def close(self) -> None:
         """Stop the children that are left, and wait until they have written their end."""
+        self.timer.cancel()
+        self.stop.trigger("cancelled", "the tool that started it has ended")
         left = [task for task in self._children if not task.done()]
         if left:
-            self.stop.trigger("cancelled", "the tool that started it has ended")
             await asyncio.wait(left)
         for task in self._children:
             if not task.cancelled():
                 task.exception()  # seen: the tool that waited for it was told
         self.stop.close()
+        self.closed = True
 
     def _show(self, text: str) -> None:
+        if self.closed:
+            return  # a tool that was left behind: its call has its result
         text = clean(text)
         body = ToolOutputDelta(message_id=MessageId(self.call), block=0, offset=self._sent, text=text)
         self._sent += len(text)

@@ -41,8 +41,10 @@ Judged: TypeAlias = Ready | ToolResult | ApprovalRequested
 async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
     """Read, validate and hand a call to the middleware; a result means it ends here."""
     tool = turn.tools.get(open.call.name)
-    if tool is None or not turn.env.policy.visible(tool.spec):
+    if tool is None:
         return failure(open.call.id, "unknown_tool", _unknown(turn, open.call.name))
+    if not turn.env.policy.visible(tool.spec):
+        return failure(open.call.id, "denied", f"{open.call.name} is not allowed here")
     unread = open.call.raw and not open.call.repaired
     if unread or open.call.id in turn.state.open:  # a call read in this very step is known to be valid
         parsed = tool.parse(open.call.raw if unread else open.call.arguments)
@@ -55,6 +57,7 @@ async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
         return msgspec.structs.replace(end, call=call.id)
     if call.name != open.call.name:
         raise VakaError(f"before_tool may not turn {open.call.name!r} into {call.name!r}")
+    turn.admitted[call.name] += 1
     if call.arguments == open.call.arguments:
         return Candidate(tool, call, asked)
     return _validated(tool, call, asked)

@@ -2,11 +2,12 @@
 
 import msgspec
 
-from vaka.core.session.state import Lane
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.usage import Usage
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one turn of one agent; ``None`` for none."""
+    """Bounds of one turn of one agent; ``None`` for none. What its children use counts for the root agent too."""
 
     max_steps: int | None = 50
     max_tokens: int | None = None
@@ -26,13 +27,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stop_repeats: int = 5
     """… and this one ends the turn."""
 
+    def __post_init__(self) -> None:
+        if self.max_tool_concurrency < 1:
+            raise InvalidInput(f"max_tool_concurrency {self.max_tool_concurrency!r} must be at least 1")
 
-def reached(limits: Limits, lane: Lane) -> str:
+
+def reached(limits: Limits, steps: int, usage: Usage) -> str:
     """Return the name of the limit the next step would break, ``""`` when there is none."""
-    if limits.max_steps is not None and lane.step >= limits.max_steps:
+    if limits.max_steps is not None and steps >= limits.max_steps:
         return "steps"
-    if limits.max_tokens is not None and lane.usage.total >= limits.max_tokens:
+    if limits.max_tokens is not None and usage.total >= limits.max_tokens:
         return "tokens"
-    if limits.max_cost is not None and lane.usage.cost >= limits.max_cost:
+    if limits.max_cost is not None and usage.cost >= limits.max_cost:
         return "cost"
     return ""

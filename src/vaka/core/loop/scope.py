@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -89,12 +90,16 @@ class Env:
 class Turn:
     """One agent at work in one turn."""
 
-    def __init__(self, log: Log, recipe: Recipe, env: Env, place: Place, stop: Stop) -> None:
+    def __init__(
+        self, log: Log, recipe: Recipe, env: Env, place: Place, stop: Stop, above: "Timer | None" = None
+    ) -> None:
         self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
         self.at = place
         self.values: dict[str, Any] = {}
         self.chain, self.tools = recipe.chain, recipe.tools
-        self.timer = Timer(stop, recipe.limits.timeout)
+        self.admitted = Counter(self.lane.tools)
+        self.admitted.subtract(open.call.name for open in self.state.calls_at(place.path))
+        self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
 
     @property
     def session(self) -> SessionId:
@@ -149,8 +154,8 @@ class Turn:
         return self.log.window.text(self.at.turn, self.at.path)
 
     def count(self, tool: str) -> int:
-        """Return how often a tool was called in this turn."""
-        return self.lane.tools.get(tool, 0)
+        """Return how many calls of a tool this turn has let through so far."""
+        return self.admitted[tool]
 
     def step(self, number: int) -> None:
         """Go on to a step."""
@@ -158,17 +163,17 @@ class Turn:
 
 
 class Timer:
-    """Stops a turn when its time is over; stands still while a person is waited for."""
+    """Rings when its time is over. While a person is waited for it stands still, and so does every timer above it."""
 
-    def __init__(self, stop: Stop, seconds: float | None) -> None:
-        self._stop, self._left = stop, seconds
+    def __init__(self, seconds: float | None, ring: Callable[[], None], above: "Timer | None" = None) -> None:
+        self._left, self._ring, self._above = seconds, ring, above
         self._handle: asyncio.TimerHandle | None = None
         self._paused = 0
 
     def start(self) -> None:
         """Let the time run."""
         if self._left is not None and self._handle is None and not self._paused:
-            self._handle = asyncio.get_running_loop().call_later(self._left, self._stop.trigger, "limit", "time")
+            self._handle = asyncio.get_running_loop().call_later(self._left, self._ring)
 
     def cancel(self) -> None:
         """Let it stand."""
@@ -183,7 +188,8 @@ class Timer:
         self._paused += 1
         self.cancel()
         try:
-            yield
+            with self._above.paused() if self._above else nullcontext():
+                yield
         finally:
             self._paused -= 1
             self.start()

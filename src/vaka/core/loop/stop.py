@@ -44,6 +44,11 @@ class Stop:
             self._parent._children.remove(self)
             self._parent = None
 
+    def check(self) -> None:
+        """Raise ``Stopped`` if there was a stop."""
+        if self.reason is not None:
+            raise self.reason
+
     def region(self) -> "Region":
         """Allow the work inside to be cut; raises ``Stopped`` when it was, or should have been already."""
         return Region(self, self._inside)
@@ -58,8 +63,7 @@ class Region:
         self._stop, self._inside = stop, inside
 
     def __enter__(self) -> None:
-        if self._stop.reason is not None:
-            raise self._stop.reason
+        self._stop.check()
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in one
         self._task = task
@@ -67,6 +71,8 @@ class Region:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._inside.remove(self._task)
-        told = self._stop.reason
-        if isinstance(error, asyncio.CancelledError) and told is not None and self._task.uncancel() == 0:
-            raise told from None
+        told, cut = self._stop.reason, isinstance(error, asyncio.CancelledError)
+        if told is None and cut and not self._task.cancelling():
+            raise RuntimeError("the work cancelled itself") from error
+        if told is not None and (cut or self._task.cancelling()) and self._task.uncancel() == 0:
+            raise told from None  # also when what was inside would not hear of it
