@@ -62,7 +62,7 @@ class Hub:
         async with self._starting:
             if not self.owner.name:
                 self.owner.take()
-                await self._listen()
+                await self.listen()
 
     def changed(self, key: Key, head: int) -> None:
         """A commit of ours has made a log grow."""
@@ -121,7 +121,8 @@ class Hub:
             if row is not None and row.owner == self.owner.name and row.info.term == term:
                 rows.update(connection, key, row.info, "", row)
 
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
+        """Open the socket others reach this handle by, if that is possible."""
         if not socket.SUPPORTED:
             return
         try:

@@ -49,14 +49,15 @@ class Upkeep:
         """Make every index row anew from the logs, one session after the other; ``Corrupt`` names those that cannot."""
         names = await self._database.ask(self._names)
         damaged: list[str] = []
+        made = 0
         for name in names:
             try:
-                await self._database.write(partial(_rebuild, (self._namespace, name)), size=1 << 30)
+                made += await self._database.write(partial(_rebuild, (self._namespace, name)), size=1 << 30)
             except Corrupt as error:
                 damaged.append(str(error))
         if damaged:
             raise Corrupt(f"{len(damaged)} of {len(names)} sessions cannot be indexed: {'; '.join(damaged[:20])}")
-        return len(names)
+        return made
 
     async def _sessions(self, retention: Retention) -> dict[SessionId, int]:
         """Remove the sessions that may go, or only look; return them with their sizes."""
@@ -109,12 +110,15 @@ def _done(connection: sqlite3.Connection, key: Key, info: SessionInfo, before: s
 
 
 def _shrink(connection: sqlite3.Connection) -> None:
-    connection.execute("pragma incremental_vacuum").fetchall()
+    connection.executescript("pragma incremental_vacuum")  # execute would free one page only
     connection.execute("pragma wal_checkpoint(truncate)").fetchall()
 
 
-def _rebuild(key: Key, connection: sqlite3.Connection) -> None:
-    """Make the rows of one session anew. A row that is intact must agree with its log; a damaged one counts no more."""
+def _rebuild(key: Key, connection: sqlite3.Connection) -> bool:
+    """Make the rows of one session anew; false when it has no events, and so does not exist.
+
+    A row that is intact must agree with its log; a damaged one counts no more.
+    """
     old = _old(connection, key)
     info = SessionInfo(id=key[1], term=old.info.term)
     chain = Chain(key[1])
@@ -125,7 +129,7 @@ def _rebuild(key: Key, connection: sqlite3.Connection) -> None:
         logs.derive(connection, key, events)
     if old.info.head:
         chain.end(old.info.head, old.info.hash)
-    rows.insert(connection, key, info, old.owner)
+    return chain.seq > 0 and rows.insert(connection, key, info, old.owner)
 
 
 def _old(connection: sqlite3.Connection, key: Key) -> Row:
