@@ -21,6 +21,7 @@ from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew
 from vaka.core.types.event import VERSION
 from vaka.core.types.ids import SessionId, TurnId
+from vaka.core.types.progress import TurnQueued
 
 SHORT = 0.02
 """Seconds a turn may take before this process starts to listen for what others offer to its session."""
@@ -41,6 +42,7 @@ class Driver:
         self.fresh: list[InputAdded] = []
         self.metadata: dict[str, object] = {}
         self._followers: set[Follower] = set()
+        self._announced: set[str] = set()
         self._stop = Stop()
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -151,10 +153,16 @@ class Driver:
         await run(Turn(self.log, recipe, self.env, place, self._stop), opening)
 
     def _heard(self) -> None:
-        """Events were folded: has someone asked to stop?"""
+        """Events were folded: has someone asked to stop, or said something that must wait?"""
         turn = self.log.state.turn
-        if turn is not None and turn.interrupted is not None:
+        if turn is None:
+            return
+        if turn.interrupted is not None:
             self._stop.trigger("interrupted", turn.interrupted)
+        for queued in self.log.state.inputs.values():
+            if queued.policy != "steer" and queued.key not in self._announced:
+                self._announced.add(queued.key)
+                self.log.later(Place(), TurnQueued(input=queued.key))
 
     def _listen(self) -> None:
         self._watch = asyncio.create_task(self._sync())
