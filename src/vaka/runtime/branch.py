@@ -7,9 +7,13 @@ from vaka.core.session.branch import chained, ended, forked, reverted
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.place import Place
 from vaka.core.session.snapshot import Opened, reopen
+from vaka.core.types.control import SessionReverted
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import TurnStarted
+
+_SPAN = 256
 
 
 async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made: SessionId, ts: str) -> None:
@@ -55,6 +59,33 @@ async def write(store: Store, session: SessionId, body: Body, ts: str) -> Event:
         await store.events.release(session, term)
         raise
     return events[0]
+
+
+async def last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
+    """Return the events of the last turn that still counts; reads back only as far as it must."""
+    info = await store.sessions.find(session)
+    if info is None:
+        raise NotFound(f"there is no session {session!r}")
+    span = _SPAN
+    while True:
+        events = await _live(store, session, max(info.head - span, 0))
+        turn = next((event.turn for event in reversed(events) if event.turn), "")
+        found = tuple(event for event in events if turn and event.turn == turn)
+        if span >= info.head or any(isinstance(event.data, TurnStarted) for event in found):
+            return found
+        span *= 4
+
+
+async def _live(store: Store, session: SessionId, after: int) -> list[Event]:
+    """Return the events after a place, without what a rewind left behind."""
+    kept: list[Event] = []
+    async with aclosing(store.events.read(session, after=after)) as events:
+        async for event in events:
+            if isinstance(event.data, SessionReverted):
+                to = event.data.to
+                kept = [old for old in kept if old.seq <= to]
+            kept.append(event)
+    return kept
 
 
 async def _locate(store: Store, session: SessionId, at: "Cursor | str | None") -> int:

@@ -16,6 +16,7 @@ from vaka.core.types.errors import Closed, InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Message
+from vaka.runtime.branch import last_turn
 from vaka.runtime.options import OnBusy, Response, Says
 from vaka.runtime.outcome import Watcher
 
@@ -93,6 +94,10 @@ class Session:
         """Return the conversation as the model sees it."""
         opened = await reopen(self._runtime.store, self.id)
         return messages(opened.window.at(()), ())
+
+    async def last_turn(self) -> tuple[Event, ...]:
+        """Return the events of the last turn of the conversation, none when there was none."""
+        return await last_turn(self._runtime.store, self.id)
 
     async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session":
         """Return a new session that begins as this one was at a cursor (default: now)."""
