@@ -1,0 +1,6 @@
+"""``python -m vaka``."""
+
+from vaka.cli.main import main
+
+if __name__ == "__main__":
+    main()

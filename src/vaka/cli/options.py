@@ -1,0 +1,118 @@
+"""Options that several commands share."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from vaka.config.keys import KEYS, seconds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Duration(click.ParamType[float]):
+    """A time span: ``90`` or ``90s``, ``5m``, ``12h``, ``30d``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            return seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help text: commands to try, left as they are."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def choice(key: str) -> "click.Choice[str]":
+    """Return the choices of a setting."""
+    return click.Choice(KEYS[key].choices)
+
+
+def _enter(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
+    """Go to the folder before anything is read: every other path is meant from there."""
+    if folder is not None:
+        os.chdir(folder)
+    return folder
+
+
+_STORE = (
+    click.option(
+        "--store", metavar="URL",
+        help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
+    ),
+    click.option(
+        "--durability", type=choice("durability"),
+        help="What an event survives: a power cut (default), or the death of the process.",
+    ),
+    click.option(
+        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_enter, is_eager=True, expose_value=False,
+        metavar="DIR", help="Work from this folder; other paths are meant from there.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from."),
+)  # fmt: skip
+
+_AGENT = (
+    click.option(
+        "--agent", metavar="NAME|FILE.py[:OBJECT]",
+        help="A name for the agent, or a Python file that makes a vaka.Agent.",
+    ),
+    click.option(
+        "--tools", multiple=True, type=click.Path(), metavar="FILE.py",
+        help="Every @vaka.tool of this file; may be repeated.",
+    ),
+)  # fmt: skip
+
+_POLICY = (
+    click.option(
+        "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
+    ),
+    click.option("--allow", multiple=True, metavar="RULE", help="A tool that may run; may be repeated."),
+    click.option("--deny", multiple=True, metavar="RULE", help="A tool that must not run; may be repeated, and wins."),
+    click.option(
+        "--ask", type=choice("ask"),
+        help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
+    ),
+    click.option(
+        "--trust", is_flag=True,
+        help="Let this folder's vaka.toml allow things too. (It holds nothing else that needs trust yet.)",
+    ),
+    click.option("--ephemeral", is_flag=True, help="Keep nothing: the session lives in memory."),
+)  # fmt: skip
+
+
+def store_options(command: F) -> F:
+    """Which store to use, and from where."""
+    return _all(command, _STORE)
+
+
+def agent_options(command: F) -> F:
+    """Who works, with which tools."""
+    return _all(command, _AGENT)
+
+
+def policy_options(command: F) -> F:
+    """Who may do what."""
+    return _all(command, _POLICY)
+
+
+def json_option(command: F) -> F:
+    """Print JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def given_path(text: str) -> Path:
+    """Return a path as a person types it."""
+    return Path(text).expanduser()
+
+
+def _all(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -1,0 +1,188 @@
+"""Events as text for people."""
+
+import json
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.content import text_of
+from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolCall, ToolResult
+
+WIDTH = 100
+"""Characters of arguments and results that a line shows."""
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    """Return ``text`` without what could steer a terminal: such characters are shown as escapes."""
+    if text.isprintable():
+        return text
+    keep = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in text)
+
+
+def short(text: str, width: int = WIDTH) -> str:
+    """Return the beginning of a text on one line."""
+    line = printable(" ".join(text.split()), lines=False)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def call_text(call: ToolCall, width: int = WIDTH) -> str:
+    """Return a call on one line."""
+    return f"{call.name} {short(call.raw or compact(call.arguments), width)}"
+
+
+class Progress:
+    """The lines a person sees while a turn runs. Remembers the names of the calls it has shown."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.verbose = verbose
+        self._calls: dict[CallId, str] = {}
+
+    def line(self, event: Event) -> str:
+        """Return what to show of an event, ``""`` for nothing."""
+        shown = self._tool(event) or _decision(event) or self._other(event)
+        return f"{'  ' * len(event.path)}{shown}" if shown else ""
+
+    def _tool(self, event: Event) -> str:
+        match event.data:
+            case progress.ToolCalled(call=call):
+                self._calls[call.id] = call.name
+                return ""
+            case progress.ToolStarted(call=call, attempt=attempt):
+                return f"→ {call_text(call)}" + (f" (attempt {attempt})" if attempt > 1 else "")
+            case progress.ToolCompleted(result=result):
+                return f"← {self._name(result)}: {short(result.text)}"
+            case progress.ToolFailed(result=result):
+                return f"✗ {self._name(result)}: {short(result.text)}"
+            case _:
+                return ""
+
+    def _other(self, event: Event) -> str:
+        match event.data:
+            case progress.TurnResumed():
+                return "going on with the unfinished turn"
+            case progress.SubagentStarted(agent=agent):
+                return f"⇒ agent {agent}"
+            case progress.MessageDiscarded(reason=reason):
+                return f"the answer is asked for again: {short(reason)}"
+            case monitor.ModelFailed(model=model, message=message, retried=retried):
+                return f"{model} failed, trying again: {short(message)}" if retried else ""
+            case monitor.BudgetWarning(budget=budget, used=used, limit=limit):
+                return f"{budget}: {used:g} of {limit:g} used"
+            case _:
+                return self._detail(event)
+
+    def _detail(self, event: Event) -> str:
+        if not self.verbose:
+            return ""
+        match event.data:
+            case progress.StepStarted(number=number, model=model):
+                return f"step {number} ({model})"
+            case monitor.UsageRecorded(usage=usage):
+                return f"{usage.input} tokens in, {usage.output} out"
+            case _:
+                return ""
+
+    def _name(self, result: ToolResult) -> str:
+        return self._calls.get(result.call, result.call)
+
+
+def _decision(event: Event) -> str:
+    match event.data:
+        case control.ApprovalRequested(approval=approval, call=call, reason=reason):
+            return f"? {approval} asks: {call_text(call)}" + (f" ({short(reason)})" if reason else "")
+        case control.ApprovalResolved(approval=approval, decision=decision, by=by):
+            return f"{'approved' if decision == 'approve' else 'refused'} by {by or 'somebody'}: {approval}"
+        case control.ApprovalExpired(approval=approval):
+            return f"nobody decided in time: {approval}"
+        case control.QuestionAsked(question=question, text=text):
+            return f"? {question} asks: {short(text)}"
+        case control.QuestionAnswered(question=question, by=by):
+            return f"answered by {by or 'somebody'}: {question}"
+        case _:
+            return ""
+
+
+class Transcript:
+    """A session as people read it: who said what, which tools ran."""
+
+    def __init__(self, *, markdown: bool = False) -> None:
+        self.markdown = markdown
+        self._progress = Progress()
+
+    def text(self, event: Event) -> str:
+        """Return what to show of an event, ``""`` for nothing."""
+        match event.data:
+            case control.InputAdded(content=content):
+                return self._said("User", text_of(content))
+            case progress.MessageCompleted(content=content) if text_of(content):
+                return self._said("Agent" if not event.path else f"Agent {event.path[-1]}", text_of(content))
+            case progress.TurnFailed(code=code, message=message):
+                return self._note(f"failed ({code}): {message}")
+            case progress.TurnInterrupted(note=note) | progress.TurnCancelled(note=note):
+                return self._note(f"{event.type.removeprefix('turn.')}{f': {note}' if note else ''}")
+            case progress.TurnCompleted(stop="limit", limit=limit):
+                return self._note(f"limit reached: {limit}")
+            case control.SessionForked(origin=origin, cursor=cursor):
+                return self._note(f"forked from {origin}@{cursor}")
+            case control.SessionReverted(to=to):
+                return self._note(f"taken back to {to}")
+            case _:
+                line = self._progress.line(event)
+                return self._note(line) if line else ""
+
+    def _said(self, who: str, text: str) -> str:
+        return f"## {who}\n\n{text}\n" if self.markdown else f"{who}: {printable(text)}"
+
+    def _note(self, text: str) -> str:
+        return f"- {text}\n" if self.markdown else f"  {printable(text)}"
+
+
+class Stream:
+    """The answer on a terminal as it arrives, each character once."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+        """What was shown of the message that is last."""
+        self._message = ""
+        self._open = False
+
+    def take(self, event: Event) -> None:
+        """Show what an event adds to the root agent's answer."""
+        body = event.data
+        if event.path:
+            return
+        if isinstance(body, progress.TextDelta):
+            self._more(body.message_id, body.text, body.offset)
+        elif isinstance(body, progress.MessageSnapshot) and body.of == progress.TextDelta.type:
+            self._more(body.message_id, body.text, 0)
+        elif not isinstance(body, progress.ReasoningDelta | progress.ToolArgsDelta | progress.MessageSnapshot):
+            self.close()
+
+    def close(self) -> None:
+        """End the line that is open."""
+        if self._open:
+            click.echo()
+            self._open = False
+
+    def _more(self, message: str, text: str, offset: int) -> None:
+        if message != self._message:
+            self.close()
+            self._message, self.shown = message, ""
+        if offset > len(self.shown):
+            return  # a gap: the whole text comes at the end
+        fresh = text[len(self.shown) - offset :]
+        if fresh:
+            click.echo(printable(fresh), nl=False)
+            sys.stdout.flush()
+            self.shown, self._open = self.shown + fresh, True

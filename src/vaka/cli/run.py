@@ -1,0 +1,115 @@
+"""``vaka run``: one turn."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vaka.agents.react import Agent
+from vaka.cli import options
+from vaka.cli.conversation import Conversation, Target
+from vaka.cli.errors import Quit, UsageError
+from vaka.cli.load import load_agent, load_tools
+from vaka.cli.report import Report
+from vaka.cli.start import runtime_of, settings_of
+from vaka.cli.stdin import read_prompt
+from vaka.config.layers import Settings
+from vaka.core.types.errors import ConfigError
+
+_EXAMPLES = options.examples(
+    'vaka run "Say hello." --model scripted:hello.jsonl',
+    'git diff | vaka run "Review this." --tools review.py',
+    "echo 'What is new?' | vaka run",
+    'vaka run "And tomorrow?" --session weather --output json',
+    "vaka run --session weather --resume",
+    'vaka run "Try it otherwise." --fork weather@12',
+)
+
+_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[PROMPT] [-]")
+@click.option(
+    "--output",
+    type=options.choice("output"),
+    help="text (default), json, or stream-json: one event per line.",
+)
+@options.agent_options
+@click.option("--model", metavar="NAME", help="The model, such as scripted:FILE.")
+@click.option("--instructions", metavar="TEXT|@FILE", help="What the agent is told first.")
+@click.option("--session", metavar="ID", help="Go on with this session; it is made when it is new.")
+@click.option("--last", "-c", is_flag=True, help="Go on with the session that changed last.")
+@click.option("--resume", is_flag=True, help="Finish the unfinished turn of the session; no new prompt.")
+@click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
+@options.policy_options
+@click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls at most.")
+@click.option("--timeout", type=options.Duration(), help="How long at most, such as 90 or 5m.")
+@click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars at most.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens at most.")
+@options.store_options
+@click.option("-o", "file", type=_FILE, metavar="FILE", help="Write the answer to this file too.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def run(words: tuple[str, ...], **given: Any) -> None:
+    """Run one turn: the result goes to stdout, progress to stderr.
+
+    Without PROMPT it is read from stdin. With both, PROMPT is the instruction and what is piped in is its context; a
+    pipe that stays silent is not waited for, unless - is given.
+
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration, 4 authentication, 5 approval refused or needed, 6 model,
+    7 limit, 8 tool, 75 busy or try again, 130 interrupted, 143 terminated.
+    """
+    report = Report(given["output"] or "text", quiet=given["quiet"], verbose=given["verbose"], file=given["file"])
+    try:
+        settings = settings_of(given)
+        report.shape(settings["output"])
+        code = asyncio.run(_turn(_target(words, given), settings, _agent(given, settings), report))
+    except BaseException as error:
+        report.failed(error)
+        raise
+    raise Quit(code)
+
+
+async def _turn(target: Target, settings: Settings, agent: Agent, report: Report) -> int:
+    async with runtime_of(settings, agent) as runtime:
+        return await Conversation(runtime, report).hold(target)
+
+
+def _target(words: tuple[str, ...], given: dict[str, Any]) -> Target:
+    """Return which session is meant and what is said to it."""
+    _compatible(words, given)
+    return Target(
+        session=given["session"] or "", last=given["last"], resume=given["resume"], fork=given["fork"] or "",
+        prompt="" if given["resume"] else read_prompt(words),
+    )  # fmt: skip
+
+
+def _compatible(words: tuple[str, ...], given: dict[str, Any]) -> None:
+    named = given["session"] or given["last"]
+    if given["last"] and (given["session"] or given["fork"]):
+        raise UsageError("--last names a session itself; leave --session and --fork out")
+    if given["resume"] and (words or given["fork"]):
+        raise UsageError("--resume finishes a turn and takes no new prompt and no --fork; leave one of them out")
+    if given["resume"] and not named:
+        raise UsageError("--resume needs to know which session; add --session ID or --last")
+    if given["ephemeral"] and (given["resume"] or given["fork"] or given["last"] or given["ask"] == "suspend"):
+        raise UsageError("--ephemeral keeps nothing, so there is nothing to resume, fork or suspend")
+    if given["file"] is not None and not given["file"].parent.is_dir():
+        raise UsageError(f"-o {given['file']}: there is no folder {str(given['file'].parent)!r}")
+
+
+def _agent(given: dict[str, Any], settings: Settings) -> Agent:
+    agent = load_agent(given["agent"], load_tools(given["tools"]), settings, _instructions(given["instructions"]))
+    if agent.model is None and not settings["model"] and not given["resume"]:
+        raise ConfigError("no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME`")
+    return agent
+
+
+def _instructions(text: str | None) -> str | None:
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return options.given_path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--instructions {text}: {error}") from error

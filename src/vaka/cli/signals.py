@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM: the first asks the turn to stop, a second Ctrl-C within two seconds leaves at once."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from vaka.cli.errors import INTERRUPTED, TERMINATED
+
+AGAIN = 2.0
+"""Seconds in which a second Ctrl-C means: now."""
+
+
+class Signals:
+    """While entered, signals call ``stop`` in the loop; ``leave`` is called right before the process ends at once."""
+
+    def __init__(self, stop: Callable[[], object], leave: Callable[[], object]) -> None:
+        self.code = 0
+        """The exit code the first signal asks for."""
+        self._stop, self._leave = stop, leave
+        self._loop = asyncio.get_running_loop()
+        self._last = -AGAIN
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._caught)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if number == signal.SIGINT and now - self._last < AGAIN:
+            self._leave()
+            os._exit(INTERRUPTED)
+        if number == signal.SIGINT:
+            self._last = now
+        self.code = self.code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+        self._loop.call_soon_threadsafe(self._stop)

@@ -1,0 +1,136 @@
+"""Every setting there is, and what it may be."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput
+
+Kind: TypeAlias = Literal["text", "list", "whole", "number", "seconds"]
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting."""
+
+    name: str
+    help: str
+    kind: Kind = "text"
+    default: Any = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"VAKA_{self.name.upper()}"
+
+
+_ALL = (
+    Key(name="store", help="where sessions are kept: memory:, sqlite:///PATH or postgresql://…"),
+    Key(name="durability", help="what an acknowledged event survives", default="power", choices=("power", "process")),
+    Key(name="model", help="the model of agents that name none", default=""),
+    Key(
+        name="ask", help="what to do when a person must decide; by default as the terminal allows", default="",
+        choices=("wait", "suspend", "deny"),
+    ),
+    Key(
+        name="permission_mode", help="what happens to calls no rule speaks of", default="default",
+        choices=("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"),
+    ),
+    Key(name="allow", help="tools that may run", kind="list", default=()),
+    Key(name="deny", help="tools that must not run", kind="list", default=()),
+    Key(name="max_steps", help="model calls in one turn", kind="whole"),
+    Key(name="timeout", help="how long one turn may take, such as 90 or 5m", kind="seconds"),
+    Key(name="max_budget_usd", help="US dollars one turn may cost", kind="number"),
+    Key(name="max_tokens", help="tokens one turn may use", kind="whole"),
+    Key(name="output", help="what `vaka run` prints", default="text", choices=("text", "json", "stream-json")),
+)  # fmt: skip
+
+KEYS: dict[str, Key] = {key.name: key for key in _ALL}
+
+
+def find(name: str) -> Key:
+    """Return the setting of that name, or raise ``InvalidInput`` and suggest the near one."""
+    known = KEYS.get(name)
+    if known is None:
+        raise InvalidInput(f"there is no setting {name!r}; {suggest(name, KEYS)}")
+    return known
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the hint for a name that does not exist."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+
+
+def check(key: Key, value: object) -> Any:
+    """Return a value as the setting holds it. Raises ``ValueError`` saying what was expected."""
+    if key.kind == "list":
+        return _words(value)
+    if key.kind == "seconds":
+        return seconds(value)
+    if key.kind in ("whole", "number"):
+        return _number(value, whole=key.kind == "whole")
+    if not isinstance(value, str) or (key.choices and value not in key.choices):
+        raise ValueError(f"expected {_one_of(key.choices)}, not {value!r}")
+    return value
+
+
+def read(key: Key, text: str) -> Any:
+    """Return the value that a text stands for, as it comes from a variable or a command line."""
+    if key.kind == "list":
+        return check(key, _listed(text))
+    if key.kind in ("whole", "number"):
+        try:
+            return check(key, int(text) if key.kind == "whole" else float(text))
+        except ValueError as error:
+            raise ValueError(f"expected a number above zero, not {text!r}") from error
+    return check(key, text)
+
+
+def seconds(value: object) -> float:
+    """Return a time span in seconds: a number, or a text such as ``90``, ``5m``, ``12h``, ``30d``."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip())
+        if found is None:
+            raise ValueError(f"expected a time span such as 90, 5m, 12h or 30d, not {value!r}")
+        return float(found[1]) * _UNITS[found[2]]
+    return float(_number(value, whole=False))
+
+
+def _number(value: object, *, whole: bool) -> int | float:
+    right = isinstance(value, int) if whole else isinstance(value, int | float)
+    if not right or isinstance(value, bool):
+        raise ValueError(f"expected a {'whole ' if whole else ''}number above zero, not {value!r}")
+    number = cast("float", value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"expected a number above zero, not {value!r}")
+    return number
+
+
+def _words(value: object) -> tuple[str, ...]:
+    words = cast("list[object]", value)
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word for word in words):
+        raise ValueError(f"expected a list of texts, not {value!r}")
+    return tuple(cast("list[str]", value))
+
+
+def _listed(text: str) -> object:
+    """Read a JSON list, or words with commas between them."""
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"expected a list of texts, not {text!r}") from error
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    return f"one of {', '.join(choices)}" if choices else "a text"
