@@ -158,7 +158,7 @@ class Talk:
     def hear(self, payload: object) -> None:
         """Act on what another handle said; what we do not understand may be for newer ones."""
         match str(payload).split(" "):
-            case ["head", key, seq] if seq.isdigit():
+            case ["head", key, seq] if seq.isascii() and seq.isdigit() and len(seq) < 19:
                 self.here.grown(key, int(seq))
             case ["live", sender, key] if sender != self._me:
                 self.here.changed(key)
