@@ -1,0 +1,92 @@
+"""How everything here is timed. Standard library only: peers run in environments that have nothing else."""
+
+import asyncio
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+Run = Callable[[], Awaitable[object]]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that ``share`` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+class Middle(NamedTuple):
+    """The median of some repeats, and how far they lie apart."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Middle":
+        """Sum up repeats."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+async def one_by_one(run: Run, count: int) -> list[float]:
+    """Return how many seconds each of ``count`` runs took, one after the other."""
+    taken: list[float] = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        await run()
+        taken.append(time.perf_counter() - begun)
+    return taken
+
+
+async def at_once(run: Run, count: int) -> float:
+    """Return how many runs a second were done when ``count`` began at once."""
+    begun = time.perf_counter()
+    await asyncio.gather(*[run() for _ in range(count)])
+    return count / (time.perf_counter() - begun)
+
+
+def construction(make: Callable[[], object], count: int = 1000) -> float:
+    """Return the median of the seconds it takes to make one."""
+    for _ in range(count // 10):
+        make()
+    taken: list[float] = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        make()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
+def size(make: Callable[[], object], count: int = 300) -> float:
+    """Return how many bytes one keeps, once everything they share is there."""
+    kept = [make()]
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept.extend(make() for _ in range(count))
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return grown / count
+
+
+def environment() -> dict[str, str]:
+    """Return our environment for a process that may write its .pyc files, as a user's would."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
+def start(statement: str, times: int = 9) -> float:
+    """Return the shortest of the seconds a Python process takes from its start to its end with ``statement``."""
+    command = [sys.executable, "-c", statement]
+    subprocess.run(command, check=True, env=environment())  # writes the .pyc files
+    taken: list[float] = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        subprocess.run(command, check=True, env=environment())
+        taken.append(time.perf_counter() - begun)
+    return min(taken)

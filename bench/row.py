@@ -1,0 +1,83 @@
+"""One number with what it is held against, and the table of all of them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+
+class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What was measured. ``raw`` is the same work with nothing around it, measured in the same minute."""
+
+    name: str
+    value: float
+    unit: str
+    store: str = ""
+    durability: str = ""
+    target: float | None = None
+    better: Literal["low", "high", "equal"] = "low"
+    low: float | None = None
+    high: float | None = None
+    """The extremes of the repeats, when there were several."""
+    raw: float | None = None
+    ratio: float | None = None
+    """How many times the cost of ``raw``; above 1 is dearer, for rates too."""
+    note: str = ""
+    skipped: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Return ``ok`` or ``MISS``, nothing where there is no target."""
+        if self.target is None or self.skipped:
+            return ""
+        good = {"low": self.value <= self.target, "high": self.value >= self.target, "equal": self.value == self.target}
+        return "ok" if good[self.better] else "MISS"
+
+
+def failed(name: str, why: str) -> Row:
+    """Return a row that says what could not be measured."""
+    return Row(name=name, value=0, unit="", note=f"failed: {why}", skipped=True)
+
+
+def number(value: float | None) -> str:
+    """Write a number as short as its size allows."""
+    if value is None:
+        return ""
+    if value == int(value) and abs(value) < 1000:
+        return str(int(value))
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+_SIGNS = {"low": "≤ ", "high": "≥ ", "equal": "= "}
+_HEAD = ("what", "store", "durability", "value", "unit", "repeats", "target", "", "raw", "ratio", "")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    repeats = f"{number(row.low)}–{number(row.high)}" if row.low is not None else ""
+    target = f"{_SIGNS[row.better]}{number(row.target)}" if row.target is not None else ""
+    ratio = f"{row.ratio:.2f}×" if row.ratio is not None else ""
+    value = "–" if row.skipped else number(row.value)
+    return (
+        row.name, row.store, row.durability, value, row.unit, repeats, target, row.verdict, number(row.raw), ratio,
+        row.note,
+    )  # fmt: skip
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return columns under a head, each as wide as it must be."""
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    rows = [head, ["─" * width for width in widths], *lines]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in rows
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as columns."""
+    return grid(_HEAD, [_cells(row) for row in rows])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = [_HEAD, ["---"] * len(_HEAD), *[_cells(row) for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

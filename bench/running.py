@@ -1,0 +1,150 @@
+"""One run: a new session, a tool call and the answer."""
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import vaka
+from bench import bare, stores
+from bench.agents import Adder, agent
+from bench.measure import Middle, Run, at_once, one_by_one, percentile
+from bench.row import Row
+
+TOGETHER = 100
+
+
+class Block(NamedTuple):
+    """Some runs one after the other, then many at once. Milliseconds; runs a second."""
+
+    p50: float
+    p95: float
+    cpu: float
+    rate: float
+
+
+class Repeats(NamedTuple):
+    """Ours and the bare loop's, measured in turns so that both meet the same machine."""
+
+    ours: list[Block]
+    bare: list[Block]
+
+    def ratio(self, field: str) -> float:
+        """Return how many times the cost of the bare loop ours is, the median of all repeats."""
+        pairs = [(getattr(mine, field), getattr(raw, field)) for mine, raw in zip(self.ours, self.bare, strict=True)]
+        return Middle.of([raw / mine if field == "rate" else mine / raw for mine, raw in pairs]).value
+
+    def row(self, kind: stores.Kind, field: str, name: str, unit: str, **more: Any) -> Row:
+        """Return one of the numbers as a row."""
+        middle = Middle.of([getattr(block, field) for block in self.ours])
+        raw = Middle.of([getattr(block, field) for block in self.bare]).value
+        return kind.row(
+            name, middle.value, unit, low=middle.low, high=middle.high, raw=raw, ratio=self.ratio(field), **more
+        )
+
+
+async def block(run: Run, count: int) -> Block:
+    """Measure one repeat."""
+    begun = time.process_time()
+    taken = await one_by_one(run, count)
+    cpu = (time.process_time() - begun) / count
+    rate = await at_once(run, TOGETHER)
+    return Block(percentile(taken, 0.5) * 1e3, percentile(taken, 0.95) * 1e3, cpu * 1e3, rate)
+
+
+@asynccontextmanager
+async def runner(url: str, durability: str) -> AsyncIterator[Run]:
+    """Give a function that runs the agent once, in a session of its own."""
+    made = agent()
+    async with vaka.Runtime(store=url, durability=durability) as runtime:
+
+        async def run() -> None:
+            session = await runtime.open(made)
+            response = await session.run("hi")
+            assert response.text == "done"
+
+        yield run
+
+
+async def compare(kind: stores.Kind, home: Path, dsn: str | None, repeats: int, count: int) -> Repeats:
+    """Measure both in turns."""
+    found = Repeats([], [])
+    async with stores.sink(kind, home, dsn) as sink, runner(stores.url(kind, home, dsn), kind.durability) as run:
+        loop = bare.Loop(sink, Adder())
+        await one_by_one(run, 30)
+        await one_by_one(loop.run, 30)
+        for _ in range(repeats):
+            found.ours.append(await block(run, count))
+            found.bare.append(await block(loop.run, count))
+    return found
+
+
+def rows_of(kind: stores.Kind, found: Repeats) -> list[Row]:
+    """Put repeats into rows."""
+    return [
+        found.row(kind, "p50", "run p50", "ms", target=kind.run, note="raw: a bare loop"),
+        found.row(kind, "p95", "run p95", "ms"),
+        found.row(kind, "cpu", "run, CPU of this process", "ms", note="does not wait for other processes"),
+        found.row(kind, "rate", f"{TOGETHER} runs at once", "runs/s", target=kind.rate, better="high"),
+    ]
+
+
+def run(quick: bool) -> list[Row]:
+    """All stores."""
+    repeats, count = (3, 100) if quick else (5, 400)
+    rows: list[Row] = []
+    with stores.folder() as home:
+        for kind in stores.LOCAL:
+            rows += rows_of(kind, asyncio.run(compare(kind, home, None, repeats, count)))
+        with stores.postgres() as dsn:
+            kind = stores.POSTGRES
+            if dsn is None:
+                return [*rows, kind.missing("run")]
+            rows += rows_of(kind, asyncio.run(compare(kind, home, dsn, repeats, count // 2)))
+    return rows
+
+
+class Written(NamedTuple):
+    """What one run wrote."""
+
+    commits: float
+    pages: float
+
+
+def committed(wal: Path) -> Written:
+    """Count the commits and pages in a write-ahead log since its last checkpoint, from its bytes."""
+    data = wal.read_bytes()
+    page, salts = struct.unpack_from(">I", data, 8)[0], data[16:24]
+    commits = pages = 0
+    for at in range(32, len(data), 24 + page):
+        if data[at + 8 : at + 16] != salts:
+            break
+        pages += 1
+        commits += struct.unpack_from(">I", data, at + 4)[0] != 0
+    return Written(commits, pages)
+
+
+async def count_commits(home: Path, runs: int = 10) -> Written:
+    """Return what a warm run in a new session commits to SQLite, counted in the file and not by us."""
+    path = home / "counted.db"
+    wal = path.with_name("counted.db-wal")
+    async with runner(f"sqlite:///{path}", "power") as run:
+        await one_by_one(run, 2)
+        before = committed(wal)
+        await one_by_one(run, runs)
+        after = committed(wal)
+    return Written((after.commits - before.commits) / runs, (after.pages - before.pages) / runs)
+
+
+def commits(quick: bool) -> list[Row]:
+    """Commits of one run, and how many pages they write."""
+    with stores.folder() as home:
+        found = asyncio.run(count_commits(home))
+    note = "new session, one tool call; counted in the write-ahead log"
+    return [
+        stores.POWER.row("commits per run", found.commits, target=4.0, better="equal", note=note),
+        stores.POWER.row("pages per run", found.pages, "4 KiB"),
+    ]

@@ -1,0 +1,87 @@
+"""The stores that are measured, each made empty."""
+
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import bare
+from bench.row import Row
+from tests.postgres import PostgresServer
+from vaka.runtime.registry import Durability
+
+
+class Kind(NamedTuple):
+    """A store, what it survives, and what one run in it may take (milliseconds; runs a second, 100 at once)."""
+
+    store: str
+    survives: str
+    durability: Durability
+    run: float | None = None
+    rate: float | None = None
+    synchronous: str = ""
+
+    def row(self, name: str, value: float, unit: str = "", **more: Any) -> Row:
+        """Return a row of this store; ``more`` are other fields of it."""
+        return Row(name=name, value=value, unit=unit, store=self.store, durability=self.survives, **more)
+
+    def missing(self, name: str) -> Row:
+        """Return a row that says that this store is not there."""
+        why = f"skipped: no {self.store} here"
+        return Row(name=name, value=0, unit="", store=self.store, durability=self.survives, note=why, skipped=True)
+
+
+MEMORY = Kind("memory", "nothing", "power", 0.35, 2500)
+PROCESS = Kind("SQLite", "process", "process", 0.9, 1200, "normal")
+POWER = Kind("SQLite", "power", "power", 2.0, 1200, "full")
+POSTGRES = Kind("PostgreSQL", "power", "power")
+LOCAL = (MEMORY, PROCESS, POWER)
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """Give an empty folder on the disk where temporary files go."""
+    with tempfile.TemporaryDirectory(prefix="vaka-bench-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str | None]:
+    """Give the address of a PostgreSQL of our own that writes as a careful operator's would; ``None`` without one."""
+    try:
+        server = PostgresServer()
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        server.start()
+        for setting in ("fsync", "full_page_writes", "autovacuum"):  # tests have them off
+            server.sql(f"alter system set {setting} = on")
+        server.restart()
+        yield server.dsn()
+    finally:
+        server.close()
+
+
+def url(kind: Kind, home: Path, dsn: str | None = None) -> str:
+    """Return the address of an empty store."""
+    if kind.store == "memory":
+        return "memory:"
+    return dsn if dsn is not None else f"sqlite:///{home / f'{kind.survives}.db'}"
+
+
+@contextlib.asynccontextmanager
+async def sink(kind: Kind, home: Path, dsn: str | None = None) -> AsyncIterator[bare.Sink]:
+    """Give what the bare loop writes to, as durable as the store."""
+    made: bare.Sink
+    if dsn is not None:
+        made = await bare.Postgres.open(dsn)
+    elif kind.synchronous:
+        made = bare.Sqlite(home / f"bare-{kind.survives}.db", kind.synchronous)
+    else:
+        made = bare.Memory()
+    try:
+        yield made
+    finally:
+        await made.close()
