@@ -3,16 +3,16 @@
 import asyncio
 
 from vaka.core.loop.context import Context
+from vaka.core.loop.ending import Ending, seal
 from vaka.core.loop.scope import Recipe, Turn
 from vaka.core.loop.stop import Stop
-from vaka.core.loop.turn import Ending, Opening, drive
+from vaka.core.loop.turn import Opening, drive
 from vaka.core.ports.tool import ToolContext
-from vaka.core.session.fold import seals
 from vaka.core.session.place import Place
 from vaka.core.session.state import lane_key
 from vaka.core.types.content import Content
 from vaka.core.types.errors import InvalidInput, Suspended
-from vaka.core.types.progress import SubagentCompleted, ToolFailed
+from vaka.core.types.progress import SubagentCompleted
 
 
 async def run_child(context: ToolContext, recipe: Recipe, content: Content) -> Ending:
@@ -37,27 +37,22 @@ async def _run(context: Context, recipe: Recipe, content: Content, name: str) ->
         done = lane.done
         return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
     stop = Stop(context.stop)
-    turn = Turn(parent.log, recipe, parent.env, Place(parent.id, 0, path), stop)
-    turn.values["call"] = context.call
-    context.waiting += 1  # a child keeps its own time
+    turn = Turn(parent.log, recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
     try:
-        ending = await drive(turn, None if lane is not None else Opening(content=content))
+        ending = await drive(turn, None if lane is not None else Opening(content=content, call=context.call))
     except Suspended as suspended:
         context.suspended.extend(suspended.decisions)  # type: ignore[arg-type]  # ids of decisions, as they were raised
         return suspended
     finally:
-        context.waiting -= 1
         stop.close()
     await _write_end(context, turn, ending)
     return ending
 
 
 async def _write_end(context: Context, turn: Turn, ending: Ending) -> None:
-    for path, step, result in seals(turn.state, "sealed", "The agent ended before this call did.", turn.path):
-        turn.log.later(Place(turn.id, step, path), ToolFailed(result=result))
-    parent = context.owner
+    await seal(turn, ending, "The agent ended before this call did.")
     completed = SubagentCompleted(
         call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=ending.kind != "completed",
         stop=ending.message or ending.limit or "end",
     )  # fmt: skip
-    await turn.log.append(parent.at, completed)
+    await turn.log.append(context.owner.at, completed)

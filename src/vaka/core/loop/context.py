@@ -30,8 +30,8 @@ class Context:
         self.key = key_of(turn, open)
         self.stop = Stop(turn.stop)
         self.suspended: list[DecisionId] = []
-        self.late = asyncio.Event()
-        self.timer = Timer(timeout, self.late.set, turn.timer)
+        self.late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.timer = Timer(timeout, self._ring, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
         self._asked = 0
         self._started = 0
@@ -101,6 +101,10 @@ class Context:
                 task.exception()  # seen: the tool that waited for it was told
         self.stop.close()
         self.closed = True
+
+    def _ring(self) -> None:
+        if not self.late.done():
+            self.late.set_result(None)
 
     def _show(self, text: str) -> None:
         if self.closed:

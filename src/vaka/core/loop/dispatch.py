@@ -37,10 +37,12 @@ class _Job:
 async def settle(turn: Turn, calls: Sequence[OpenCall]) -> str:
     """See every call through to its result; return the name of the limit that one of them has reached, if so.
 
-    The last result is left for the next write. Raises ``Suspended`` when only people can go on.
+    The last result is left for the next write, and so is one that ends the turn. Raises ``Suspended`` when only people
+    can go on.
     """
     crew = _Crew(turn)
     first: list[Body] = []
+    last: list[Body] = []
     jobs: list[_Job] = []
     for open in calls:
         job = _Job(msgspec.structs.replace(open))
@@ -48,12 +50,12 @@ async def settle(turn: Turn, calls: Sequence[OpenCall]) -> str:
         if end is None:
             jobs.append(job)
         else:
-            first.append(_ended(end))
+            (last if crew.limit else first).append(_ended(end))
     await crew.run(jobs, first)
+    turn.stop.check()
     if crew.left:
         raise Suspended(crew.left)
-    if turn.stop.reason is not None:
-        raise turn.stop.reason
+    turn.log.later(turn.at, *last)
     return crew.limit
 
 
@@ -66,6 +68,7 @@ class _Crew:
         self.limit = ""
         self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
         self._open = 0
+        self._numbers = asyncio.Lock()
 
     async def admit(self, job: _Job, first: list[Body]) -> ToolResult | None:
         """Find out what a call needs; put down what must be written first. A result means it is already over."""
@@ -140,8 +143,7 @@ class _Crew:
                 return end
         async with self._slots:
             if not job.begun:
-                if self.turn.stop.reason is not None:
-                    raise self.turn.stop.reason
+                self.turn.stop.check()
                 await self.turn.log.append(self.turn.at, started(self.turn, job.ready, job.open))
             return await execute(self.turn, job.ready, job.open)
 
@@ -151,6 +153,8 @@ class _Crew:
             found = (await asyncio.gather(consider(self.turn, job.open), return_exceptions=True))[0]
         else:
             found = await consider(self.turn, job.open)
+        if isinstance(found, Stopped):
+            raise found
         if isinstance(found, BaseException):
             return failure(job.open.call.id, "middleware", describe(found)[1])
         if isinstance(found, ToolResult):
@@ -167,8 +171,8 @@ class _Crew:
         if isinstance(judged, Ready):
             job.ready = judged
             return None
-        known = job.open.approval and self.turn.state.decisions.get(job.open.approval)
-        if known and known.waiting and _same(known.approval, judged):
+        known = self.turn.state.decisions.get(job.open.approval) if job.open.approval else None
+        if known is not None and known.waiting and _same(known.approval, judged):
             job.asking = known.id
         elif self.turn.env.ask == "deny":
             why = judged.reason or f"{judged.call.name} needs approval"
@@ -224,9 +228,14 @@ class _Crew:
             return as_result(job.open.call.id, "" if value is None else value)
         if what == "leave":
             return recover.unknown(job.open)
-        bodies, job.open = recover.repeat(turn, job.open)
-        end = await self._consider(job) or self._judge(job, bodies)
-        await turn.log.append(turn.at, *bodies)
+        async with self._numbers:  # two that are repeated at once must not get one number
+            bodies, fresh = recover.repeat(turn, job.open)
+            await turn.log.append(turn.at, *bodies)
+        job.open = fresh
+        asked: list[Body] = []
+        end = await self._consider(job) or self._judge(job, asked)
+        if asked:
+            await turn.log.append(turn.at, *asked)
         return end
 
     def _repeated(self, open: OpenCall) -> ToolResult | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.context import Context
+from vaka.core.loop.context import Context, key_of
 from vaka.core.loop.judge import Ready
 from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
@@ -32,15 +32,14 @@ def started(turn: Turn, ready: Ready, open: OpenCall) -> ToolStarted:
     spec = ready.tool.spec
     deadline = stamp(turn.env.clock.time() + spec.timeout) if spec.timeout is not None else ""
     return ToolStarted(
-        call=ready.call, key=f"{turn.session}/{open.call.id}", effect=spec.effect, deadline=deadline,
-        attempt=open.attempt + 1,
-    )  # fmt: skip
+        call=ready.call, key=key_of(turn, open), effect=spec.effect, deadline=deadline, attempt=open.attempt + 1
+    )
 
 
 async def execute(turn: Turn, ready: Ready, open: OpenCall) -> ToolResult | Left:
     """Run a tool whose start is in the log. What it returned is in the log before anyone looks at it."""
     turn.log.require()
-    context = Context(turn, open, f"{turn.session}/{open.call.id}", open.attempt + 1)
+    context = Context(turn, open, ready.tool.spec.timeout)
     try:
         result = await _run(turn, ready, context)
     finally:
@@ -64,18 +63,20 @@ async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     task = asyncio.create_task(_call(ready, context))
     watch = Watch(turn, ready.call.name)
     try:
+        context.timer.start()
         with turn.stop.region():
-            done = await _within(task, ready.tool.spec.timeout, context)
+            either: list[asyncio.Future[Any]] = [task, context.late]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     except Stopped as stopped:
-        await _abandon(turn, task)
+        await _abandon(turn, task, ready.call.name)
         return failure(call, _REASONS[stopped.why], f"stopped before it was done: {stopped}{_doubt(ready)}")
     except asyncio.CancelledError:
         task.cancel()
         raise
     finally:
         watch.stop()
-    if not done:
-        await _abandon(turn, task)
+    if not task.done():
+        await _abandon(turn, task, ready.call.name)
         return failure(call, "timeout", f"no result within {ready.tool.spec.timeout} s{_doubt(ready)}")
     if context.suspended:
         return Left(tuple(context.suspended))
@@ -92,28 +93,20 @@ def _doubt(ready: Ready) -> str:
 async def _call(ready: Ready, context: Context) -> ToolResult:
     try:
         return as_result(ready.call.id, await ready.tool.call(context, ready.call.arguments))
-    except Exception as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
         return failure(ready.call.id, "error", f"{type(error).__name__}: {error}")
 
 
-async def _within(task: "asyncio.Task[Any]", timeout: float | None, context: Context) -> bool:
-    """Wait for the task; its time stands still while it waits for a person."""
-    while True:
-        await asyncio.wait([task], timeout=timeout)
-        if task.done():
-            return True
-        if not context.waiting:
-            return False
-
-
-async def _abandon(turn: Turn, task: "asyncio.Task[Any]") -> None:
+async def _abandon(turn: Turn, task: "asyncio.Task[Any]", name: str) -> None:
     """Cancel a tool and give it a moment; one that will not leave is left behind and reported."""
     task.cancel()
     await asyncio.wait([task], timeout=turn.recipe.limits.grace)
     if not task.done():
         turn.env.strays.add(task)
         task.add_done_callback(turn.env.strays.discard)
-        text = f"a tool did not stop within {turn.recipe.limits.grace} s of being cancelled and was left behind"
+        text = f"{name!r} did not stop within {turn.recipe.limits.grace} s of being cancelled and was left behind"
         turn.log.later(turn.at, Logged(level="error", message=text))
 
 

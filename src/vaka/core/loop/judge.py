@@ -3,19 +3,18 @@
 The same path serves every call, also after a restart: what was decided before is in the log and is looked up there.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.result import failure
+from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.tool import Tool
 from vaka.core.session.fold import grant_key
 from vaka.core.session.log import stamp
 from vaka.core.session.state import Decision, OpenCall
 from vaka.core.types.control import ApprovalRequested
-from vaka.core.types.errors import VakaError
-from vaka.core.types.ids import CallId, DecisionId, digest_of
+from vaka.core.types.ids import CallId, DecisionId, Digest, digest_of
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import Ask, Deny, Problem
 
@@ -40,27 +39,28 @@ Judged: TypeAlias = Ready | ToolResult | ApprovalRequested
 
 async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
     """Read, validate and hand a call to the middleware; a result means it ends here."""
-    tool = turn.tools.get(open.call.name)
+    tool, call = turn.tools.get(open.call.name), open.call
     if tool is None:
-        return failure(open.call.id, "unknown_tool", _unknown(turn, open.call.name))
+        return failure(call.id, "unknown_tool", _unknown(turn, call.name))
     if not turn.env.policy.visible(tool.spec):
-        return failure(open.call.id, "denied", f"{open.call.name} is not allowed here")
-    unread = open.call.raw and not open.call.repaired
-    if unread or open.call.id in turn.state.open:  # a call read in this very step is known to be valid
-        parsed = tool.parse(open.call.raw if unread else open.call.arguments)
+        return failure(call.id, "denied", f"{call.name} is not allowed here")
+    unread = call.raw and not call.repaired
+    if unread or call.id in turn.state.open:  # a call read in this very step is known to be valid
+        parsed = tool.parse(call.raw if unread else call.arguments)
         if isinstance(parsed, Problem):
-            return failure(open.call.id, "invalid_arguments", parsed.message)
-    call, end, asked = await turn.chain.before_tool(turn, open.call)
+            return failure(call.id, "invalid_arguments", parsed.message)
+        if unread:
+            raw = call.raw if parsed.repaired else ""
+            call = msgspec.structs.replace(call, arguments=parsed.value, raw=raw, repaired=parsed.repaired)
+    changed, end, asked = await turn.chain.before_tool(turn, call)
     if isinstance(end, Deny):
         return failure(call.id, "denied", end.reason or "a middleware refused this call")
     if isinstance(end, ToolResult):
-        return msgspec.structs.replace(end, call=call.id)
-    if call.name != open.call.name:
-        raise VakaError(f"before_tool may not turn {open.call.name!r} into {call.name!r}")
+        return as_result(call.id, end)
     turn.admitted[call.name] += 1
-    if call.arguments == open.call.arguments:
-        return Candidate(tool, call, asked)
-    return _validated(tool, call, asked)
+    if open.phase == "started" or changed.arguments == call.arguments:
+        return Candidate(tool, call, asked)  # what has begun runs again with what it began with
+    return _validated(tool, changed, asked)
 
 
 def judge(turn: Turn, candidate: Candidate) -> Judged:
@@ -123,9 +123,15 @@ def _satisfied(turn: Turn, candidate: Candidate, ask: Ask, decisions: list[Decis
         asked, said = decision.approval, decision.resolved
         if asked is None or said is None or asked.rule != ask.rule or asked.spec != spec:
             continue
-        if digest == (asked.digest if said.edit is None else digest_of(said.edit)):
+        if digest == (asked.digest if said.edit is None else _digest(candidate.tool, said.edit)):
             return True
     return False
+
+
+def _digest(tool: Tool, edit: dict[str, Any]) -> Digest | None:
+    """Name the arguments a person wrote as the tool reads them."""
+    parsed = tool.parse(edit)
+    return None if isinstance(parsed, Problem) else digest_of(parsed.value)
 
 
 def _request(turn: Turn, candidate: Candidate, ask: Ask) -> ApprovalRequested:

@@ -2,15 +2,18 @@
 
 Order is registration order at every point. A value of another kind than was asked for is a short circuit: an answer
 instead of a model call, a result instead of a tool call. An error ends the turn, except before a tool, where it
-becomes the call's result: a tool never runs past a middleware that failed.
+becomes the call's result: a tool never runs past a middleware that failed. A stop cuts what comes before something and
+what looks at an answer; what comes after a tool or an agent is always heard.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from vaka.core.loop.result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
 from vaka.core.types.content import Content
@@ -59,11 +62,14 @@ class Middleware:
         return ()
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
-        """See what was said, before anything acts on it. Runs again when a turn is resumed."""
+        """See what was said, before anything acts on it.
+
+        Runs again when a turn is resumed, with what the turn began with; what it then returns changes nothing.
+        """
         return content
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
-        """See everything the model will see; a message in its place is the answer."""
+        """See everything the model will see; a message in its place is the answer, and after_model is not asked."""
         return prompt
 
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
@@ -71,7 +77,10 @@ class Middleware:
         return message
 
     async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Ask | Deny:
-        """See a call with valid arguments; change it, answer it, ask a person, or refuse it."""
+        """See a call with valid arguments; change it, answer it, ask a person, or refuse it.
+
+        Runs again for a call that is resumed. One that had begun keeps the arguments it began with.
+        """
         return call
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
@@ -79,7 +88,10 @@ class Middleware:
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
-        """See how it ended. Always runs, also after an error or a stop."""
+        """See how it ended. Always runs, also after an error or a stop.
+
+        A turn that is suspended, or whose store is gone, has not ended: it runs when the turn was resumed and ends.
+        """
         return outcome
 
 
@@ -113,7 +125,7 @@ class Chain:
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
         """Run the point."""
         for m in self._at["before_agent"]:
-            value = await self._call(m, m.before_agent(turn, content))
+            value = await self._call(m, turn, m.before_agent(turn, content), tuple, Answer, Block)
             if isinstance(value, Answer | Block):
                 return value
             content = value
@@ -122,7 +134,7 @@ class Chain:
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         """Run the point."""
         for m in self._at["before_model"]:
-            value = await self._call(m, m.before_model(turn, prompt))
+            value = await self._call(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
             if isinstance(value, AssistantMessage):
                 return value
             prompt = value
@@ -131,18 +143,20 @@ class Chain:
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
         """Run the point."""
         for m in self._at["after_model"]:
-            message = await self._call(m, m.after_model(turn, message))
+            message = await self._call(m, turn, m.after_model(turn, message), AssistantMessage)
         return message
 
     async def before_tool(self, turn: "Turn", call: ToolCall) -> tuple[ToolCall, ToolResult | Deny | None, Ask | None]:
         """Run the point: the call as it is now, what ends it, and the first question anyone had."""
         asked: Ask | None = None
         for m in self._at["before_tool"]:
-            value = await self._call(m, m.before_tool(turn, call))
+            value = await self._call(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask)
             if isinstance(value, ToolResult | Deny):
                 return call, value, None
             if isinstance(value, Ask):
                 asked = asked or msgspec.structs.replace(value, rule=value.rule or f"middleware:{m.name}")
+            elif value.name != call.name:
+                raise MiddlewareError(f"middleware {m.name!r} may not turn {call.name!r} into {value.name!r}")
             else:
                 call = msgspec.structs.replace(value, id=call.id, provider_id=call.provider_id)
         return call, None, asked
@@ -150,27 +164,32 @@ class Chain:
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         """Run the point."""
         for m in self._at["after_tool"]:
-            value = await self._call(m, m.after_tool(turn, call, result))
-            result = msgspec.structs.replace(value, call=call.id)
+            value = await self._call(m, None, m.after_tool(turn, call, result), ToolResult)
+            result = as_result(call.id, value)
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> tuple[Outcome, BaseException | None]:
         """Run the point for everyone, whatever the others do; return the first error."""
         failed: BaseException | None = None
         for m in self._at["after_agent"]:
-            value = (await asyncio.gather(self._call(m, m.after_agent(turn, outcome)), return_exceptions=True))[0]
+            work = self._call(m, None, m.after_agent(turn, outcome), Outcome)
+            value = (await asyncio.gather(work, return_exceptions=True))[0]
             if isinstance(value, BaseException):
                 failed = failed or value
             else:
                 outcome = value
         return outcome, failed
 
-    async def _call(self, middleware: Middleware, work: Awaitable[_T]) -> _T:
-        """Wait for one point of one middleware; what it raises carries its name as a note."""
+    async def _call(self, middleware: Middleware, turn: "Turn | None", work: Awaitable[_T], *kinds: type) -> _T:
+        """Wait for one point of one middleware; what it raises carries its name as a note.
+
+        A stop of ``turn`` cuts it; what comes after a tool or an agent is always heard.
+        """
         bound = asyncio.timeout(self._timeout)
         try:
-            async with bound:
-                return await work
+            with turn.stop.region() if turn else nullcontext():
+                async with bound:
+                    value = await work
         except TimeoutError as error:
             if not bound.expired():
                 error.add_note(f"{NOTE} {middleware.name!r}")
@@ -179,6 +198,10 @@ class Chain:
         except Exception as error:
             error.add_note(f"{NOTE} {middleware.name!r}")
             raise
+        if not isinstance(value, kinds):
+            names = ", ".join(kind.__name__ for kind in kinds)
+            raise MiddlewareError(f"middleware {middleware.name!r} returned {value!r}, expected one of {names}")
+        return value
 
 
 def describe(error: BaseException) -> tuple[str, str]:

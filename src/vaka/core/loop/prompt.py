@@ -11,7 +11,7 @@ import msgspec
 from vaka.core.types import control, progress
 from vaka.core.types.content import Content, Text
 from vaka.core.types.event import Event
-from vaka.core.types.ids import CallId, Path
+from vaka.core.types.ids import CallId, Path, TurnId
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 
 
@@ -22,6 +22,21 @@ def messages(events: Iterable[Event], path: Path = ()) -> tuple[Message, ...]:
         thread.take(event)
     thread.close()
     return tuple(thread.messages)
+
+
+def told(events: Iterable[Event], turn: TurnId) -> Content:
+    """Return what an agent was told when its turn began; ``events`` are those of its path."""
+    inputs: dict[str, Content] = {}
+    for event in events:
+        body = event.data
+        if isinstance(body, control.InputAdded):
+            inputs[body.key] = body.content
+        elif isinstance(body, progress.SubagentStarted):
+            return body.content
+        elif isinstance(body, progress.TurnStarted) and event.turn == turn:
+            said = tuple(part for key in body.inputs for part in inputs.get(key, ()))
+            return said if body.content is None else body.content
+    return ()
 
 
 def _since_compaction(events: list[Event], path: Path) -> list[Event]:

@@ -27,7 +27,9 @@ def again(turn: Turn, open: OpenCall) -> bool:
 async def let_it_end(turn: Turn, open: OpenCall) -> None:
     """Wait until a lost ``once`` call can no longer be at work: its deadline has passed."""
     if open.deadline:
-        left = seconds_until(turn.log, open.deadline)
+        left, tool = seconds_until(turn.log, open.deadline), turn.tools.get(open.call.name)
+        if tool is not None and tool.spec.timeout is not None:
+            left = min(left, tool.spec.timeout)  # more only by a clock that was set back
         if left > 0:
             with turn.stop.region():
                 await turn.env.clock.sleep(left)
@@ -55,10 +57,11 @@ def unknown(open: OpenCall) -> ToolResult:
 
 def outcome(decision: Decision) -> tuple[Literal["happened", "repeat", "leave"], JSON]:
     """Read a person's answer; anything unclear leaves the call alone."""
-    answer = decision.answered.answer if decision.answered else None
-    said = answer.get("outcome") if isinstance(answer, dict) else answer
+    answer: JSON = decision.answered.answer if decision.answered else None
+    whole: dict[str, JSON] = answer if hasattr(answer, "get") else {"outcome": answer}
+    said = whole.get("outcome")
     if said == OUTCOMES[0]:
-        return "happened", answer.get("result") if isinstance(answer, dict) else None
+        return "happened", whole.get("result")
     if said == OUTCOMES[1]:
         return "repeat", None
     return "leave", None

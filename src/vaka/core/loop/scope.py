@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, TypeAlias
 
@@ -137,6 +137,11 @@ class Turn:
         return self.lane.usage
 
     @property
+    def spent(self) -> Usage:
+        """What counts against this agent's limits: for the root agent also what its children used."""
+        return self.lane.usage if self.path else self.total
+
+    @property
     def total(self) -> Usage:
         """What the whole turn has used, children included, written already or about to be."""
         total = self.state.turn.usage if self.state.turn else Usage()
@@ -183,7 +188,7 @@ class Timer:
             self._handle = None
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None]:
         """Let it stand while a person is waited for."""
         self._paused += 1
         self.cancel()

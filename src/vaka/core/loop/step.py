@@ -5,6 +5,7 @@ from contextlib import aclosing
 import msgspec
 
 from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
 from vaka.core.loop.scope import Kept, Menu, Turn
 from vaka.core.loop.stop import Stopped
@@ -13,7 +14,7 @@ from vaka.core.ports.model import Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, streaks
 from vaka.core.types import monitor, progress
 from vaka.core.types.content import CallRef, Content, Part, Reasoning
-from vaka.core.types.errors import ModelError, ModelUnavailable
+from vaka.core.types.errors import ModelUnavailable
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall
 from vaka.core.types.tool import Arguments
@@ -38,17 +39,26 @@ async def ask(turn: Turn) -> list[OpenCall]:
     value = await turn.chain.before_model(turn, prompt)
     if isinstance(value, AssistantMessage):
         said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new("msg")))
-        return await _finish(turn, prompt, prompt, said, Usage())
+        return await _finish(turn, prompt, prompt, _reread(turn, said, ()), Usage())
     assembly = await _stream(turn, value)
-    said = _message(turn, assembly)
-    return await _finish(turn, prompt, value, await turn.chain.after_model(turn, said), assembly.usage)
+    try:
+        whole = _message(turn, assembly)
+        said = _reread(turn, await turn.chain.after_model(turn, whole), whole.calls)
+    except Exception as error:
+        _discard(turn, assembly, str(error))
+        raise
+    calls = await _finish(turn, prompt, value, said, assembly.usage)
+    if assembly.stop == "length":
+        raise Stopped("limit", "length")
+    return calls
 
 
 async def _prompt(turn: Turn) -> Prompt:
+    recipe, settings = turn.recipe, turn.recipe.settings
     said = messages(turn.log.window.at(turn.path), turn.path)
     return Prompt(
-        messages=await restore(turn, said), system=turn.recipe.instructions, tools=turn.recipe.menu(turn.env.policy).specs,
-        tool_choice=turn.recipe.settings.tool_choice, options=dict(turn.recipe.settings.options), agent=turn.agent, path=turn.path,
+        messages=await restore(turn, said), system=recipe.instructions, tools=recipe.menu(turn.env.policy).specs,
+        tool_choice=settings.tool_choice, options=dict(settings.options), agent=turn.agent, path=turn.path,
         number=turn.lane.number,
     )  # fmt: skip
 
@@ -70,7 +80,7 @@ async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
     except Stopped:
         _cut(turn, assembly)
         raise
-    except ModelError as error:
+    except Exception as error:
         _failed(turn, assembly, error)
         raise
     return assembly
@@ -83,28 +93,39 @@ def _new(turn: Turn) -> Assembly:
 
 
 async def _again(turn: Turn, assembly: Assembly, chunk: RetryChunk) -> Assembly:
-    """A wrapper tries once more: what was shown does not count."""
+    """A wrapper tries once more: what was shown does not count, but what it cost does."""
+    _discard(turn, assembly, chunk.message)
     await turn.log.append(
         turn.at,
         monitor.ModelFailed(
             model=chunk.model or turn.recipe.model.name, code=chunk.code, message=chunk.message, agent=turn.agent,
             message_id=assembly.message_id, retried=True,
         ),
-        progress.MessageDiscarded(message_id=assembly.message_id, reason=chunk.message),
     )  # fmt: skip
     return _new(turn)
 
 
-def _failed(turn: Turn, assembly: Assembly, error: ModelError) -> None:
+def _failed(turn: Turn, assembly: Assembly, error: Exception) -> None:
+    code, message = describe(error)
     turn.log.later(
         turn.at,
         monitor.ModelFailed(
-            model=assembly.model or turn.recipe.model.name, code=error.code, message=str(error), agent=turn.agent,
+            model=assembly.model or turn.recipe.model.name, code=code, message=message, agent=turn.agent,
             message_id=assembly.message_id,
         ),
     )  # fmt: skip
-    if assembly.shown:
-        turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason=str(error)))
+    _discard(turn, assembly, message)
+
+
+def _discard(turn: Turn, assembly: Assembly, reason: str) -> None:
+    """Nobody shall count what was shown; what it cost was spent all the same."""
+    turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason=reason))
+    _spent(turn, assembly)
+
+
+def _spent(turn: Turn, assembly: Assembly) -> None:
+    if assembly.usage != Usage():
+        turn.log.later(turn.at, _usage(turn, assembly.usage, assembly.model))
 
 
 def _cut(turn: Turn, assembly: Assembly) -> None:
@@ -117,8 +138,7 @@ def _cut(turn: Turn, assembly: Assembly) -> None:
         turn.log.later(turn.at, body)
     elif assembly.shown:
         turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason="stopped"))
-    if assembly.usage != Usage():
-        turn.log.later(turn.at, _usage(turn, assembly.usage))
+    _spent(turn, assembly)
 
 
 def _message(turn: Turn, assembly: Assembly) -> AssistantMessage:
@@ -127,6 +147,8 @@ def _message(turn: Turn, assembly: Assembly) -> AssistantMessage:
     made = turn.state.made(turn.path)
     for part in assembly.parts():
         if isinstance(part, WrittenCall):
+            if assembly.stop == "length":
+                continue  # no call runs from an unfinished message
             call = _read(turn, part, made + len(calls) + 1)
             calls.append(call)
             content.append(CallRef(id=call.id))
@@ -150,6 +172,17 @@ def _read(turn: Turn, written: WrittenCall, number: int) -> ToolCall:
             provider_id=written.provider_id,
         )  # fmt: skip
     return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
+
+
+def _reread(turn: Turn, said: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
+    """Return a message whose calls are all read: those that middleware made or changed, too."""
+    if said.calls == known:
+        return said
+    made, calls = turn.state.made(turn.path), list[ToolCall]()
+    for number, call in enumerate(said.calls, made + 1):
+        written = WrittenCall(call.name, call.raw or msgspec.json.encode(call.arguments).decode(), call.provider_id)
+        calls.append(call if call in known else _read(turn, written, number))
+    return msgspec.structs.replace(said, calls=tuple(calls))
 
 
 async def _finish(turn: Turn, planned: Prompt, sent: Prompt, said: AssistantMessage, usage: Usage) -> list[OpenCall]:

@@ -10,12 +10,13 @@ from typing import Literal, TypeAlias
 Why: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
 
-class Stopped(Exception):  # noqa: N818  # not an error: a turn was told to stop
+class Stopped(Exception):  # not an error: a turn was told to stop
     """The work was told to stop."""
 
     def __init__(self, why: Why, note: str = "") -> None:
         super().__init__(note or why)
-        self.why, self.note = why, note
+        self.why: Why = why
+        self.note = note
 
 
 class Stop:
@@ -24,10 +25,10 @@ class Stop:
     def __init__(self, parent: "Stop | None" = None) -> None:
         self.reason: Stopped | None = parent.reason if parent else None
         self._parent = parent
-        self._children: list[Stop] = []
+        self.below: list[Stop] = []
         self._inside: list[asyncio.Task[object]] = []
         if parent is not None:
-            parent._children.append(self)
+            parent.below.append(self)
 
     def trigger(self, why: Why, note: str = "") -> None:
         """Stop now. The first reason counts."""
@@ -35,13 +36,13 @@ class Stop:
             self.reason = Stopped(why, note)
             for task in self._inside:
                 task.cancel()
-        for child in self._children:
+        for child in self.below:
             child.trigger(why, note)
 
     def close(self) -> None:
         """Nothing below this is running any more."""
         if self._parent is not None:
-            self._parent._children.remove(self)
+            self._parent.below.remove(self)
             self._parent = None
 
     def check(self) -> None:

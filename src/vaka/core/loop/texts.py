@@ -4,6 +4,7 @@ import msgspec
 
 from vaka.core.loop.scope import Kept, Turn
 from vaka.core.types.content import Content, Stored, Text
+from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage
 
@@ -51,7 +52,7 @@ async def restore(turn: Turn, messages: tuple[Message, ...]) -> tuple[Message, .
 async def _message(turn: Turn, message: Message) -> Message:
     if isinstance(message, ToolMessage):
         results = [
-            msgspec.structs.replace(result, content=await _content(turn, result.content)) for result in message.results
+            msgspec.structs.replace(result, content=await restored(turn, result.content)) for result in message.results
         ] if any(_away(result.content) for result in message.results) else message.results  # fmt: skip
         return ToolMessage(results=tuple(results))
     return await _said(turn, message)
@@ -60,16 +61,20 @@ async def _message(turn: Turn, message: Message) -> Message:
 async def _said(turn: Turn, message: UserMessage | AssistantMessage) -> Message:
     if not _away(message.content):
         return message
-    return msgspec.structs.replace(message, content=await _content(turn, message.content))
+    return msgspec.structs.replace(message, content=await restored(turn, message.content))
 
 
 def _away(content: Content) -> bool:
     return any(isinstance(part, Stored) for part in content)
 
 
-async def _content(turn: Turn, content: Content) -> Content:
-    parts = [
-        Text(text=(await turn.log.store.blobs.get(part.blob)).decode()) if isinstance(part, Stored) else part
-        for part in content
-    ]
-    return tuple(parts)
+async def restored(turn: Turn, content: Content) -> Content:
+    """Return ``content`` with the texts that were put away back in their places; of an erased one, how it began."""
+    return tuple([await _restored(turn, part) if isinstance(part, Stored) else part for part in content])
+
+
+async def _restored(turn: Turn, part: Stored) -> Text:
+    try:
+        return Text(text=(await turn.log.store.blobs.get(part.blob)).decode())
+    except NotFound:
+        return Text(text=f"{part.preview}\n[the rest of this text was erased]")

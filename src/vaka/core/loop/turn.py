@@ -1,42 +1,30 @@
 """The loop. A turn goes on from whatever the log says, so starting, continuing and resuming are one thing.
 
-    begin ─▶ ask the model ─▶ settle its calls ─▶ begin …          until it answers without a call, or a limit is reached
+    begin ─▶ ask the model ─▶ settle its calls ─▶ begin …      until it answers without a call, or a limit is reached
 
 A turn ends in an event, never in an exception; only a store that cannot be written and a wait for a person get out.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from vaka.core.loop.dispatch import settle
+from vaka.core.loop.ending import Ending, last, seal, stopped
 from vaka.core.loop.limits import reached
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
+from vaka.core.loop.prompt import told
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.step import ask, begin
 from vaka.core.loop.stop import Stopped
-from vaka.core.loop.texts import offload
-from vaka.core.session.fold import seals
+from vaka.core.loop.texts import offload, restored
 from vaka.core.session.place import Place
 from vaka.core.types import progress
 from vaka.core.types.content import Content, Text
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import StoreError, Suspended
 from vaka.core.types.event import Body
-from vaka.core.types.ids import MessageId
-from vaka.core.types.message import Reason
-
-
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run of the loop ended."""
-
-    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
-    text: str = ""
-    limit: str = ""
-    code: str = ""
-    message: str = ""
-    withdrawn: bool = False
+from vaka.core.types.ids import CallId, MessageId
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +33,15 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
     keys: tuple[str, ...] = ()
     fresh: tuple[InputAdded, ...] = ()
+    call: CallId | None = None
+    """The call that starts a child agent."""
 
 
 async def run(turn: Turn, opening: Opening | None) -> Ending:
     """Run a turn to its end: a new one, or with no ``opening`` the one the log says is unfinished."""
     ending = await drive(turn, opening)
-    await turn.log.append(turn.at, *_last(turn, ending), release=not turn.state.inputs)
+    await seal(turn, ending, "The turn ended before this call did.")
+    await turn.log.append(turn.at, last(turn, ending), release=not turn.state.inputs)
     return ending
 
 
@@ -59,8 +50,8 @@ async def drive(turn: Turn, opening: Opening | None) -> Ending:
     turn.timer.start()
     try:
         ending = await _open(turn, opening) or await _converse(turn)
-    except Stopped as stopped:
-        ending = _stopped(turn, stopped)
+    except Stopped as stop:
+        ending = stopped(turn, stop)
     except (Suspended, StoreError):
         raise
     except Exception as error:  # noqa: BLE001  # around a turn: it ends in an event, and its neighbours go on
@@ -75,7 +66,7 @@ async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
     if opening is None:
         turn.log.later(turn.at, *_resumed(turn))
         turn.step(turn.lane.step)
-        await turn.chain.before_agent(turn, ())
+        await turn.chain.before_agent(turn, await restored(turn, told(turn.log.window.at(turn.path), turn.id)))
         return None
     value: Content | Answer | Block = opening.content
     try:
@@ -95,11 +86,11 @@ async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
 
 async def _write_opening(turn: Turn, opening: Opening, value: Content | Answer | Block) -> None:
     changed = value if isinstance(value, tuple) and value != opening.content else None
-    if turn.path:
+    if opening.call is not None:
         said = changed or opening.content
         parent = Place(turn.at.turn, 0, turn.path[:-1])
         started: Body = progress.SubagentStarted(
-            call=turn.values["call"], agent=turn.agent, child=turn.path[-1], content=await offload(turn, said)
+            call=opening.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn, said)
         )
         turn.log.later(parent, started)
         return
@@ -115,12 +106,14 @@ async def _write_opening(turn: Turn, opening: Opening, value: Content | Answer |
 async def _converse(turn: Turn) -> Ending:
     """Ask, settle, ask again, from wherever the log says this agent is."""
     lane = turn.lane
-    calls = turn.state.calls_at(turn.path)
-    answered, called = lane.phase == "answered", lane.phase == "answered" and lane.calls > 0
-    asking = lane.phase == "asking"
+    calls, called = turn.state.calls_at(turn.path), lane.calls > 0
+    if lane.step and lane.phase == "idle" and not called and not _steered(turn):
+        return Ending(text=turn.text)  # it had its answer, only the end was not written
+    answered, asking = lane.phase == "answered", lane.phase == "asking"
     while True:
+        turn.stop.check()
         if not answered:
-            limit = "" if asking else reached(turn.recipe.limits, turn.lane)
+            limit = "" if asking else reached(turn.recipe.limits, turn.lane.step, turn.spent)
             if limit:
                 return Ending(text=turn.text, limit=limit)
             if not asking:
@@ -142,12 +135,6 @@ def _steered(turn: Turn) -> bool:
     return not turn.path and any(queued.policy == "steer" for queued in turn.state.inputs.values())
 
 
-def _stopped(turn: Turn, stopped: Stopped) -> Ending:
-    if stopped.why == "limit":
-        return Ending(text=turn.text, limit=stopped.note)
-    return Ending(kind=stopped.why, text=turn.text, message=stopped.note)
-
-
 async def _after(turn: Turn, ending: Ending) -> Ending:
     seen = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
     outcome, error = await turn.chain.after_agent(turn, seen)
@@ -156,23 +143,3 @@ async def _after(turn: Turn, ending: Ending) -> Ending:
         return ending
     code, message = describe(error)
     return Ending(kind="failed", text=ending.text, code=code, message=message)
-
-
-def _last(turn: Turn, ending: Ending) -> list[Body]:
-    """Return the events that end a turn: open calls sealed, then how it ended."""
-    reason: Reason = {"cancelled": "cancelled", "interrupted": "interrupted"}.get(ending.kind, "sealed")  # type: ignore[assignment]  # the values are reasons
-    for path, step, result in seals(turn.state, reason, "The turn ended before this call did."):
-        turn.log.later(Place(turn.id, step, path), progress.ToolFailed(result=result))
-    usage = turn.total
-    if ending.kind == "failed":
-        return [
-            progress.TurnFailed(
-                code=ending.code, message=ending.message, text=ending.text, withdrawn=ending.withdrawn, usage=usage
-            )
-        ]
-    if ending.kind == "cancelled":
-        return [progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)]
-    if ending.kind == "interrupted":
-        return [progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage)]
-    stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
-    return [progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)]

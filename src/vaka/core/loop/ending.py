@@ -1,0 +1,62 @@
+"""How a run of the loop ends: every call has its result, and the last event says why."""
+
+from typing import Literal
+
+import msgspec
+
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stopped
+from vaka.core.session.fold import seals
+from vaka.core.session.place import Place
+from vaka.core.types import progress
+from vaka.core.types.event import Body
+from vaka.core.types.message import Reason
+
+_REASONS: dict[str, Reason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of the loop ended."""
+
+    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
+    text: str = ""
+    limit: str = ""
+    code: str = ""
+    message: str = ""
+    withdrawn: bool = False
+
+
+def stopped(turn: Turn, stop: Stopped) -> Ending:
+    """Return how a run ends that was told to stop."""
+    why = stop.why
+    if why == "limit":
+        return Ending(text=turn.text, limit=stop.note)
+    return Ending(kind=why, text=turn.text, message=stop.note)
+
+
+async def seal(turn: Turn, ending: Ending, text: str) -> None:
+    """Leave a failed result for each call of this agent, or below it, that has none."""
+    deferred = [body for _, body in turn.log.deferred]
+    ends = [body for body in deferred if isinstance(body, progress.ToolCompleted | progress.ToolFailed)]
+    answered = {body.result.call for body in ends}
+    if any(isinstance(body, progress.ToolCalled) and body.call.id not in answered for body in deferred):
+        await turn.log.append(turn.at)  # made, but not written yet: what is sealed must be in the log
+        answered.clear()
+    for path, step, result in seals(turn.state, _REASONS.get(ending.kind, "sealed"), text, turn.path):
+        if result.call not in answered:
+            turn.log.later(Place(turn.id, step, path), progress.ToolFailed(result=result))
+
+
+def last(turn: Turn, ending: Ending) -> Body:
+    """Return the event that ends a turn."""
+    usage = turn.total
+    if ending.kind == "failed":
+        return progress.TurnFailed(
+            code=ending.code, message=ending.message, text=ending.text, withdrawn=ending.withdrawn, usage=usage
+        )
+    if ending.kind == "cancelled":
+        return progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)
+    if ending.kind == "interrupted":
+        return progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage)
+    stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
+    return progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)
