@@ -212,6 +212,23 @@ async def test_a_database_that_is_being_made_elsewhere_is_waited_for(path: Path)
     await store.close()
 
 
+async def test_reading_waits_for_another_program_that_wants_to_be_alone(store: SqliteStore, path: Path) -> None:
+    pen = await kept(store, "s")
+    await store.close()
+    alone = sqlite3.connect(path, isolation_level=None)
+    alone.execute("pragma locking_mode = exclusive")
+    alone.execute("begin exclusive")
+    reader = SqliteStore(path)
+    reading = asyncio.create_task(log(reader, "s"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    alone.execute("rollback")
+    alone.close()
+    assert await reading == [event.stored for event in pen.events]
+    await reader.close()
+
+
 def test_a_slow_disk_moves_commits_to_the_thread_and_a_fast_one_back() -> None:
     transactions = Transactions()
     slow: list[bool] = []

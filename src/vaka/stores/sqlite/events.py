@@ -153,7 +153,6 @@ class Events(Part):
     def _forget(self, key: Key, claim: Claim) -> None:
         if self._hub.claims.get(key) is claim:
             del self._hub.claims[key]
-            self._hub.peers.share(key, None)
 
 
 def _offer(key: Key, event: Event, name: str, connection: sqlite3.Connection) -> tuple[int, Row | None]:

@@ -92,7 +92,6 @@ class Hub:
             await self.database.write(partial(self._release, written), rows=len(written))
         for key in claims:
             self.claims.pop(key, None)
-            self.peers.share(key, None)
 
     async def close(self) -> None:
         """End everything this handle has begun."""

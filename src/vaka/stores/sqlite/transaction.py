@@ -39,6 +39,7 @@ class Transactions:
         self.slow = False
         """Whether the disk is too slow to wait for it in the event loop."""
         self._recent: deque[float] = deque(maxlen=_SAMPLE)
+        self._count = 0
 
     def run(self, connection: sqlite3.Connection, works: Sequence[Work], *, appends: bool) -> list[Outcome]:
         """Run all works in one transaction and return their outcomes; what fails leaves its neighbours alone.
@@ -81,7 +82,8 @@ class Transactions:
     def took(self, seconds: float) -> None:
         """Learn how long a commit has taken: slow is a median over 1 ms, fast again one under 0.5."""
         self._recent.append(seconds)
-        if len(self._recent) == _SAMPLE:
+        self._count += 1
+        if len(self._recent) == _SAMPLE and self._count % 8 == 0:
             median = sorted(self._recent)[_SAMPLE // 2]
             if self.slow != (median > (FAST if self.slow else SLOW)):
                 self.slow = not self.slow

@@ -23,6 +23,8 @@ create table sessions (
 
 create index sessions_by_change on sessions (namespace, updated, session);
 
+create index sessions_with_work on sessions (namespace, updated, session) where closed = 0 and (turn <> '' or inputs > 0);
+
 create table events (
     namespace text not null,
     session text not null,
