@@ -2,16 +2,19 @@
 
 import asyncio
 import signal
+from pathlib import Path
 
 import asyncpg
+import msgspec
 import pytest
 
 from tests.stores.postgres.conftest import Spawn, claimed
 from vaka.core.types.errors import Busy
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres import PostgresStore
+from vaka.testing import failpoints
 from vaka.testing.failpoints import PLACES
-from vaka.testing.stores.pen import Pen, begun, kept, log, said
+from vaka.testing.stores.pen import Pen, begun, kept, log, said, unsealed
 
 S = SessionId("s")
 
@@ -143,3 +146,15 @@ async def test_a_writer_killed_at_any_place_of_an_append_leaves_it_whole_or_abse
     assert (found.head, found.inputs) == (written, written)
     term = await claimed(store, S)
     assert await (await _pen(store)).write(store, term, said("c", "c")) == written + 1
+
+
+async def test_every_transaction_passes_each_place_once(store: PostgresStore, tmp_path: Path) -> None:
+    passes = tmp_path / "passes"
+    failpoints.arm(f"count:{passes}")
+    try:
+        pen, term = await begun(store, "s")
+        await pen.write(store, term, said("two", "k2"))
+        assert await store.events.offer(S, unsealed("s", said("x", "o")), key="o") == 3
+    finally:
+        failpoints.disarm()
+    assert msgspec.json.decode(passes.read_bytes()) == dict.fromkeys(PLACES, 3)
