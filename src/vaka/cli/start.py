@@ -1,10 +1,11 @@
 """From flags and settings to a runtime."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -13,8 +14,13 @@ from vaka.agents.react import Agent
 from vaka.cli.errors import UsageError
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import NotFound
+from vaka.core.types.ids import session_id
 from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
+
+T = TypeVar("T")
 
 
 def here() -> Place:
@@ -49,6 +55,25 @@ def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
             allow=settings["allow"], deny=settings["deny"], secrets=secrets(os.environ, settings["store"]),
         )
     )  # fmt: skip
+
+
+def with_runtime(given: Mapping[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` with the runtime that flags and settings describe."""
+    settings = settings_of(given)
+
+    async def go() -> T:
+        async with runtime_of(settings) as runtime:
+            return await work(runtime)
+
+    return asyncio.run(go())
+
+
+async def found(runtime: Runtime, session: str) -> SessionInfo:
+    """Return a session's row; ``NotFound`` when there is none."""
+    info = await runtime.store.sessions.find(session_id(session))
+    if info is None:
+        raise NotFound(f"there is no session {session!r}; `vaka sessions list` shows those of this store")
+    return info
 
 
 def secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:

@@ -1,0 +1,157 @@
+"""``vaka tools``: which there are, and one governed call."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.cli import options
+from vaka.cli.conversation import Conversation, Target
+from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
+from vaka.cli.load import load_agent, load_tools
+from vaka.cli.render import short
+from vaka.cli.report import Report, print_json
+from vaka.cli.start import runtime_of, settings_of
+from vaka.cli.table import print_table
+from vaka.config.keys import suggest
+from vaka.config.layers import Settings
+from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
+from vaka.core.ports.tool import Tool
+from vaka.core.types import progress
+from vaka.core.types.event import Event
+from vaka.core.types.message import ToolMessage, ToolResult
+from vaka.core.types.tool import ToolSpec
+from vaka.runtime.build import Builder
+from vaka.tools.strict import strict_schema
+
+_EXITS = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
+
+
+@click.group()
+def tools() -> None:
+    """List tools, or make one governed call."""
+
+
+@tools.command(
+    "list",
+    epilog=options.examples("vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"),
+)
+@options.agent_options
+@click.option("--strict", is_flag=True, help="With --json: schemas in OpenAI's strict dialect.")
+@options.json_option
+@options.store_options
+def list_(strict: bool, as_json: bool, **given: Any) -> None:
+    """List the tools of files and of an agent."""
+    specs = [tool.spec for tool in _tools(given, settings_of(given))]
+    if as_json:
+        print_json({"tools": [_shown(spec, strict=strict) for spec in specs]})
+        return
+    rows = [(spec.name, spec.effect, "strict" if spec.strict else "", short(spec.description)) for spec in specs]
+    print_table(("NAME", "EFFECT", "STRICT", "WHAT IT DOES"), rows)
+
+
+@tools.command(epilog=options.examples('vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py'))
+@click.argument("name")
+@click.argument("arguments", metavar="JSON", default="{}")
+@options.agent_options
+@click.option("--session", default="", metavar="ID", help="Make the call in this session.")
+@options.policy_options
+@options.store_options
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def call(name: str, arguments: str, **given: Any) -> None:
+    """Call one tool as an agent would: parsed, checked, judged by the rules, kept in a session. Prints JSON.
+
+    Exit codes: 8 when the tool failed, 5 when the call was refused or waits for a person, 2 when the tool or its
+    arguments are not right.
+    """
+    settings = settings_of(given)
+    found = _tools(given, settings)
+    names = [tool.spec.name for tool in found]
+    if name not in names:
+        raise UsageError(
+            f"there is no tool {name!r}; {suggest(name, names)}" if names else "no tools; give --tools FILE.py"
+        )
+    agent = Agent("tools", model=_OneCall(name, _written(arguments)), tools=found)
+    report = _CallReport(quiet=given["quiet"])
+    code = asyncio.run(_turn(settings, agent, given["session"], report))
+    print_json(report.outcome(name))
+    raise Quit(report.code(code))
+
+
+async def _turn(settings: Settings, agent: Agent, session: str, report: Report) -> int:
+    async with runtime_of(settings, agent) as runtime:
+        return await Conversation(runtime, report).hold(Target(session=session, prompt="vaka tools call"))
+
+
+class _OneCall:
+    """A model that makes one call and then has nothing to add."""
+
+    name = "tools-call"
+
+    def __init__(self, tool: str, arguments: str) -> None:
+        self.tool, self.arguments = tool, arguments
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer with the call, and its result with silence."""
+        if isinstance(prompt.messages[-1], ToolMessage):
+            yield StopChunk("end")
+        else:
+            yield CallChunk(index=0, name=self.tool, arguments=self.arguments)
+            yield StopChunk("calls")
+
+
+class _CallReport(Report):
+    """Keeps the result of the call in place of printing a turn."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__("none", quiet=quiet)
+        self.result: ToolResult | None = None
+
+    async def event(self, event: Event) -> None:
+        """Look out for the result."""
+        await super().event(event)
+        if isinstance(event.data, progress.ToolCompleted | progress.ToolFailed):
+            self.result = event.data.result
+
+    def outcome(self, name: str) -> dict[str, Any]:
+        """Return the call as data."""
+        result, turn = self.result, self.done
+        facts = {"tool": name, "session_id": turn.session_id if turn else None}
+        if result is None:
+            waits = {"decisions": turn.decisions, "error": turn.error} if turn else {}
+            return {**facts, "status": turn.status if turn else "failed", "result": None, **waits}
+        refused = result.reason in ("denied", "expired")
+        status = "denied" if refused else "failed" if result.failed else "completed"
+        value = result.text if result.value is None else result.value
+        return {**facts, "status": status, "call": result.call, "result": value, "reason": result.reason or None}
+
+    def code(self, turn: int) -> int:
+        """Return the exit code: of the call, or without one of its turn."""
+        if self.result is None or (turn and self.result.reason in ("interrupted", "cancelled")):
+            return turn
+        return _EXITS.get(self.result.reason, TOOL) if self.result.failed else OK
+
+
+def _tools(given: dict[str, Any], settings: Settings) -> list[Tool]:
+    agent = load_agent(given["agent"], load_tools(given["tools"]), settings)
+    recipe = Builder(_OneCall("", "")).recipe(agent)
+    return list(recipe.tools.values())
+
+
+def _written(text: str) -> str:
+    """Return the arguments as they were typed; they must at least be a JSON object."""
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"the arguments are not a JSON object: {error}") from error
+    return text
+
+
+def _shown(spec: ToolSpec, *, strict: bool) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(spec)
+    if strict:
+        shown["parameters"] = strict_schema(spec.parameters).schema
+    return shown
