@@ -79,6 +79,7 @@ REFUSED: list[tuple[str, str]] = [
     ('{"a": 1, "a": 2}', "the key 'a' appears twice"),
     ('{"x": {"b": 1, "a": 2, "a": 2}}', "the key 'a' appears twice"),
     ('{"a": 1, "\\u0061": 2}', "the key 'a' appears twice"),
+    ('{"a": 1, "a": 2,}', "the key 'a' appears twice"),
     ('{"a": NaN}', "NaN is not a JSON number"),
     ('{"a": Infinity}', "Infinity is not a JSON number"),
     ('{"a": -Infinity}', "-Infinity is not a JSON number"),

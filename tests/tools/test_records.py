@@ -329,6 +329,22 @@ def test_two_classes_of_one_name_get_two() -> None:
     assert found["Person"]["properties"]["address"] == {"$ref": "#/$defs/Address_3"}
 
 
+def test_a_discriminator_follows_renamed_classes() -> None:
+    @dataclass
+    class Circle:
+        name: str
+
+    @tool
+    def function(a: Any, b: Annotated["Circle | Square", Field(discriminator="kind")]) -> None:
+        """Take two."""
+
+    function.function.__annotations__["a"] = Circle
+    assert function.spec.parameters["properties"]["b"]["discriminator"]["mapping"] == {
+        "circle": "#/$defs/Circle_2",
+        "square": "#/$defs/Square",
+    }
+
+
 @pydantic.dataclasses.dataclass
 class Checked:
     a: Annotated[int, Field(gt=1)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Dict, Generic, List, Literal, NewType, Optional, TypeAlias, TypeVar, Union  # noqa: UP035 - people still write them
+from typing import Annotated, Any, ClassVar, Dict, Generic, List, Literal, NewType, Optional, TypeAlias, TypeVar, Union  # noqa: UP035 - people still write them
 from uuid import UUID
 
 import annotated_types as at
@@ -65,6 +65,8 @@ T = TypeVar("T")
 B = TypeVar("B", bound=int)
 Tree = TypeAliasType("Tree", "dict[str, Tree] | int")
 Plain = TypeAliasType("Plain", list[int])
+Either = TypeAliasType("Either", T | bool | None, type_params=(T,))
+Positive = TypeAliasType("Positive", Annotated[int, at.Ge(1)])
 Pair = TypeAliasType("Pair", tuple[T, T], type_params=(T,))
 
 TABLE: list[tuple[Any, dict[str, Any]]] = [
@@ -84,6 +86,9 @@ TABLE: list[tuple[Any, dict[str, Any]]] = [
     (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
     (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045 - the older way to write it
     (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),  # noqa: UP007 - the older way to write it
+    (UserId | int, {"type": "integer"}),
+    (Either[int | str], {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "boolean"}, {"type": "null"}]}),
+    (Annotated[Positive, at.Le(5)], {"type": "integer", "minimum": 1, "maximum": 5}),
     (int | Literal["auto"], {"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["auto"]}]}),
     (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
     (Literal["a", 1, True], {"type": ["string", "integer", "boolean"], "enum": ["a", 1, True]}),
@@ -124,7 +129,7 @@ TABLE: list[tuple[Any, dict[str, Any]]] = [
         {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "propertyNames": {"pattern": "^-?[0-9]{1,18}$"},
+            "propertyNames": {"pattern": "^-?[0-9]{1,20}$"},
         },
     ),
     (
@@ -149,7 +154,12 @@ TABLE: list[tuple[Any, dict[str, Any]]] = [
     (bytes, {"type": "string", "contentEncoding": "base64"}),
     (
         Decimal,
-        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?$"}]},
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?$"},
+            ]
+        },
     ),
     (Annotated[Decimal, at.Ge(Decimal(1))], {"type": "number", "minimum": 1.0}),
     (
@@ -237,6 +247,8 @@ UNSUPPORTED: list[tuple[Any, str]] = [
     (Callable[[], int], "Callable cannot be read from JSON"),
     (complex, "complex cannot be read from JSON"),
     (type[int], "type cannot be read from JSON"),
+    (ClassVar[int], "ClassVar cannot be read from JSON"),
+    (5, "5 cannot be read from JSON"),
     (Literal[b"x"], "b'x' is no JSON value"),
     (dict[float, int], "the keys of a JSON object are text"),
     (Annotated[str, at.Ge(1)], "the bound 'ge' does not apply"),
@@ -266,6 +278,7 @@ def test_defaults_are_copied_when_json_can_carry_them() -> None:
         nothing: int | None = None,
         wrong: int = None,  # type: ignore[assignment]  # people write this  # noqa: RUF013
         sentinel: Any = ...,
+        choice: Literal["a"] = None,  # type: ignore[assignment]  # people write this  # noqa: RUF013
         infinite: float = float("inf"),
     ) -> None:
         """Take many."""

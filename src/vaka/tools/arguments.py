@@ -64,13 +64,7 @@ def check_plain(value: Any) -> Problem | None:
 def _strict(text: str) -> Any:
     """Return the value of valid JSON; raise ``ValueError`` for bad syntax and ``_Refused`` for what may not be."""
     _check_depth(text)
-    value = json.loads(
-        text,
-        object_pairs_hook=_unique,
-        parse_int=_whole,
-        parse_float=_real,
-        parse_constant=_constant,
-    )
+    value = _DECODER.decode(text)
     if not text.isascii() or "\\u" in text:
         _check(value)
     return value
@@ -109,6 +103,9 @@ def _real(digits: str) -> float:
 
 def _constant(name: str) -> Any:
     raise _Refused(f"{name} is not a JSON number; send a number, text or null")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_whole, parse_float=_real, parse_constant=_constant)
 
 
 def _short(text: str) -> str:

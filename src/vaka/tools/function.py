@@ -44,6 +44,7 @@ class Options:
             raise InvalidInput(f"effect {self.effect!r} must be one of {', '.join(_EFFECTS)}")
         if isinstance(self.timeout, int | float) and not self.timeout > 0:
             raise InvalidInput(f"timeout {self.timeout!r} must be above zero, or None for no bound")
+        object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
 
 
 _DEFAULTS = Options()
@@ -69,6 +70,7 @@ class _Plan:
             poll=options.poll,
             strict=strict_schema(parameters).lossless,
         )
+        self.waits = is_async(function)
         self.reader = Reader(parameters, None if raw is None else self.signature.known)
         self.output = Validator(output) if options.validate_output and output is not None else None
 
@@ -143,7 +145,7 @@ class FunctionTool(Generic[P, R]):
 
     async def _run(self, context: ToolContext, work: Callable[[], Any]) -> Any:
         try:
-            if is_async(self.function):
+            if self._ready().waits:
                 value = work()
             else:
                 value = await in_thread(lambda: _drained(context, work()), self.name)
@@ -186,7 +188,7 @@ def _given(parameters: dict[str, Any], name: str) -> dict[str, Any]:
     """A schema somebody wrote: it must be one of an object."""
     if parameters.get("type", "object") != "object":
         raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
-    return {"type": "object", "properties": {}, **copy.deepcopy(parameters)}
+    return {"type": "object", "properties": {}, **parameters}
 
 
 @overload

@@ -10,7 +10,7 @@ from vaka.core.types.content import Part, Text, clean
 from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import Reason, ToolResult
 from vaka.tools.schema import encode
-from vaka.tools.values import is_array, is_object
+from vaka.tools.values import is_object
 
 _PARTS: tuple[type, ...] = get_args(Part)
 Returned: TypeAlias = "ToolResult | Part | Sequence[Part] | JSON"
@@ -40,9 +40,12 @@ def failure(call: CallId, message: str, *, arguments: bool = False) -> ToolResul
     return ToolResult(call=call, content=(Text(text=clean(message)),), failed=True, reason=reason)
 
 
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
 def _is_parts(value: Any) -> TypeGuard[Sequence[Any]]:
-    items: list[Any] = list(value) if type(value) in {list, tuple} else []
-    return bool(items) and all(isinstance(item, _PARTS) for item in items)
+    return _is_sequence(value) and len(value) > 0 and all(isinstance(item, _PARTS) for item in value)
 
 
 def _part(part: Any) -> Any:
@@ -66,7 +69,7 @@ def _cleaned(value: Any) -> JSON:
         return clean(value)
     if is_object(value):
         return {clean(key): _cleaned(item) for key, item in value.items()}
-    if is_array(value):
+    if _is_sequence(value):
         return [_cleaned(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

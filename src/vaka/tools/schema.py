@@ -35,7 +35,7 @@ from vaka.tools.values import is_object
 
 Schema: TypeAlias = dict[str, Any]
 
-_DECIMAL = {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?$"}
+_DECIMAL = {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?$"}
 _SCALARS: dict[type, Schema] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -131,7 +131,7 @@ class SchemaWriter:
         if isinstance(key, Choice):
             schema["propertyNames"] = {"enum": [str(plain) for plain, _ in key.values]}
         elif isinstance(key, Scalar) and key.kind is int:
-            schema["propertyNames"] = {"pattern": "^-?[0-9]{1,18}$"}
+            schema["propertyNames"] = {"pattern": "^-?[0-9]{1,20}$"}
         elif isinstance(shape.key, Noted):
             schema["propertyNames"] = shape.key.keywords
         return schema
@@ -270,10 +270,8 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[Any]:
         yield from schema.get(name, {}).values()
 
 
-def mapped(schema: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(schema: Schema, change: Callable[[Any], Any]) -> Schema:
     """Return a schema with each schema directly inside it changed."""
-    if not is_object(schema):
-        return schema
     new: Schema = {**schema}
     for name in _INNER:
         if name in new:

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextvars
+import functools
+import os
+import queue
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -32,11 +35,46 @@ class Outcome:
         raise RuntimeError(f"the tool ended with {self.error!r}") from self.error
 
 
+class Worker(threading.Thread):
+    """A daemon thread that works on one thing at a time, and waits for the next when it is done."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.jobs: queue.SimpleQueue[Callable[[], Callable[[], None]]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Work, be free again, and only then tell: whoever hears of it may have more to do."""
+        while True:
+            tell = self.jobs.get()()
+            keep = len(_idle) < _KEPT
+            if keep:
+                _idle.append(self)
+            tell()
+            del tell
+            if not keep:
+                return
+
+
+_idle: list[Worker] = []
+_KEPT = 8
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # threads do not survive a fork
+
+
+def _free() -> Worker:
+    try:
+        return _idle.pop()
+    except IndexError:
+        worker = Worker()
+        worker.start()
+        return worker
+
+
 async def in_thread(work: Callable[[], Any], name: str) -> Any:
-    """Run blocking work in a daemon thread of its own, with this task's context variables.
+    """Run blocking work in a daemon thread that it has for itself, with this task's context variables.
 
     When the waiting task is cancelled the thread is left to itself: it cannot be stopped, but neither does it keep the
-    process alive.
+    process alive, nor does anything else wait behind it.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Outcome] = loop.create_future()
@@ -46,15 +84,19 @@ async def in_thread(work: Callable[[], Any], name: str) -> Any:
         if not done.done():
             done.set_result(outcome)
 
-    def run() -> None:
+    def job() -> Callable[[], None]:
+        threading.current_thread().name = f"tool {name}"
         outcome = Outcome()
         with outcome:
             outcome.value = context.run(work)
-        if not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(deliver, outcome)
-            except RuntimeError:  # the loop was closed just now: nobody waits
-                pass
+        return functools.partial(_post, loop, functools.partial(deliver, outcome))
 
-    threading.Thread(target=run, name=f"tool {name}", daemon=True).start()
+    _free().jobs.put(job)
     return (await done).get()
+
+
+def _post(loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(tell)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        pass

@@ -111,12 +111,9 @@ def _say(error: _Error, schema: dict[str, Any]) -> str:
 
 
 def _at(schema: Any, path: Iterable[str | int]) -> dict[str, Any]:
-    """Return the schema that a path leads to, or an empty one."""
+    """Return the schema that a path leads to."""
     for step in path:
-        try:
-            schema = schema[step]
-        except (LookupError, TypeError):
-            return {}
+        schema = schema[step]
     return schema if is_object(schema) else {}
 
 

@@ -1,0 +1,84 @@
+"""Sets of tools."""
+
+from typing import Any
+
+import pytest
+
+from tests.tools.context import FakeContext
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.tool import Arguments, Problem, ToolSpec
+from vaka.tools import Toolset, tool
+
+
+@tool(effect="read")
+def look(name: str) -> str:
+    """Look something up."""
+    return f"looked at {name}"
+
+
+def write(name: str) -> str:
+    """Write something down."""
+    return f"wrote {name}"
+
+
+class Bare:
+    """A tool that is no function."""
+
+    spec = ToolSpec(name="bare")
+
+    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+        return Problem(f"no {raw}")
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Any:
+        return arguments
+
+
+def test_tools_are_found_by_name_in_order() -> None:
+    tools = Toolset([look, write, Bare()])
+    assert list(tools) == ["look", "write", "bare"]
+    assert tools["look"] is look
+    assert tools["write"].spec.name == "write"
+    assert len(tools) == 3
+    assert "look" in tools
+    assert repr(tools) == "Toolset(look, write, bare)"
+    assert Toolset([write])["write"] is tools["write"]
+
+
+def test_a_name_that_two_tools_want_is_an_error() -> None:
+    with pytest.raises(InvalidInput, match="two tools are named 'look'"):
+        Toolset([look, tool(write, name="look")])
+    with pytest.raises(InvalidInput, match=r"two tools are named 'a_b' \('a.b' and 'a b'\)"):
+        Toolset([tool(write, name="a.b"), tool(write, name="a b")])
+    with pytest.raises(InvalidInput, match="two tools are named 'look'"):
+        Toolset([look]) + Toolset([look])
+
+
+def test_the_original_name_is_kept() -> None:
+    assert Toolset([tool(write, name="my write")]).originals == {"my_write": "my write"}
+
+
+async def test_a_prefix_and_a_new_name() -> None:
+    tools = Toolset([look, write]).prefix("fs.")
+    assert tools.originals == {"fs_look": "fs.look", "fs_write": "fs.write"}
+    renamed = tools.rename({"fs_look": "see"})
+    assert list(renamed) == ["see", "fs_write"]
+    see = renamed["see"]
+    assert see.spec.name == "see"
+    assert see.spec is see.spec
+    assert see.spec.effect == "read"
+    assert see.parse('{"name": "x"}') == Arguments({"name": "x"})
+    assert await see.call(FakeContext(), {"name": "x"}) == "looked at x"
+    assert repr(see) == "Renamed('see', Renamed('fs_look', FunctionTool('look')))"
+
+
+def test_only_some() -> None:
+    tools = Toolset([look, write])
+    assert list(tools.filter(["write"])) == ["write"]
+    assert list(tools.filter(lambda each: each.spec.effect == "read")) == ["look"]
+    more: list[Tool] = [Bare()]
+    assert list(tools + more) == ["look", "write", "bare"]
+    with pytest.raises(InvalidInput, match="there is no tool 'loko', did you mean 'look'"):
+        tools.filter(["loko"])
+    with pytest.raises(InvalidInput, match="there is no tool 'x'"):
+        tools.rename({"x": "y"})
