@@ -4,17 +4,25 @@ import asyncio
 from typing import Any
 
 from vaka.agents.react import Agent
+from vaka.core.types.errors import InvalidInput
 from vaka.runtime.options import Response, Says
 from vaka.runtime.runtime import Runtime
 
 
 async def run(agent: Agent, says: Says, **options: Any) -> Response:
-    """Run one turn in a runtime of its own, in memory unless ``options`` (those of ``Runtime``) say otherwise."""
-    async with Runtime(**options) as runtime:
+    """Run one turn in a runtime of its own, in memory unless ``options`` (those of ``Runtime``) say otherwise.
+
+    Nobody can be asked here, so what needs a person is denied.
+    """
+    async with Runtime(**{"ask": "deny", **options}) as runtime:
         session = await runtime.open(agent)
         return await session.run(says)
 
 
 def run_sync(agent: Agent, says: Says, **options: Any) -> Response:
     """Do what ``run`` does, for callers without an event loop."""
-    return asyncio.run(run(agent, says, **options))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(agent, says, **options))
+    raise InvalidInput("run_sync was called inside an event loop; there it is: await vaka.run(...)")

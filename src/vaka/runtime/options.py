@@ -5,7 +5,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.agents.react import Agent
+from vaka.agents.react import Agent, ToolLike
+from vaka.core.loop.limits import Limits
+from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import AskMode
 from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
@@ -34,9 +36,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     model: "Model | str | None" = None
     """For agents that name none."""
     agent: Agent | None = None
-    """For requests that name none."""
+    """For requests that name none. Without it one is made of the model and the next six fields."""
+    system_prompt: str = ""
+    tools: "tuple[ToolLike, ...]" = ()
+    middleware: tuple[Middleware, ...] = ()
+    middleware_timeout: float | None = None
+    max_iterations: int | None = 50
+    timeout: float | None = None
+    """Seconds one turn may take."""
     ask: AskMode | None = None
-    """Default: ``wait`` on a platform, ``deny`` in ``ci`` and ``cli`` (the command line asks its terminal itself)."""
+    """What to do when a person is needed. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
     policy: Policy | None = None
     permission_mode: Mode = "default"
     allow: tuple[str, ...] = ()
@@ -45,6 +54,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Values that must never be written down."""
     clock: Clock | None = None
     ids: Ids | None = None
+
+    def default_agent(self) -> Agent | None:
+        """Return the agent of requests that name none; ``None`` when there is not even a model."""
+        if self.agent is not None or self.model is None:
+            return self.agent
+        limits = Limits(
+            max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
+        )
+        return Agent(
+            "agent", instructions=self.system_prompt, tools=self.tools, middleware=self.middleware, limits=limits
+        )
 
     @property
     def asks(self) -> AskMode:

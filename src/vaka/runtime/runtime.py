@@ -10,14 +10,15 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.core.loop.scope import Env
+from vaka.core.loop.texts import put_away
 from vaka.core.ports.store import Pending, Store
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import Hub
 from vaka.core.session.log import stamp
 from vaka.core.session.redact import Secrets
-from vaka.core.types.control import ApprovalResolved, InputAdded, Offer, QuestionAnswered
-from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound
+from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, Offer, QuestionAnswered
+from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
 from vaka.policy.names import NamePolicy
@@ -29,6 +30,9 @@ from vaka.runtime.options import Options, Request, Response
 from vaka.runtime.outcome import Watcher
 from vaka.runtime.session import Session
 from vaka.runtime.system import RandomIds, SystemClock
+
+PATIENCE = 30.0
+"""Seconds to wait for a session elsewhere to stop."""
 
 
 class Runtime:
@@ -50,6 +54,7 @@ class Runtime:
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
         self.secrets = Secrets(options.secrets)
         self._builder = Builder(options.model)
+        self._default = options.default_agent()
         self._drivers: dict[SessionId, Driver] = {}
         self._visits: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -67,9 +72,11 @@ class Runtime:
     ) -> Session:
         """Return a session, new or as it was left. Nothing is written until something is said."""
         self._require_open()
-        agent = agent or self.options.agent
+        agent = agent or self._default
         if agent is None:
-            raise InvalidInput("no agent: give one to open(), or to the runtime as Options(agent=…)")
+            raise InvalidInput(
+                "no agent: give one to open(), or to the runtime as Options(agent=…) or Options(model=…)"
+            )
         id = id or self.env.ids.new(f"ses_{self.options.entry_point}")
         return Session(self, agent, session_id(id), metadata or {})
 
@@ -123,18 +130,17 @@ class Runtime:
         id = session_id(session)
         if interrupt:
             await self._interrupt(id)
+        await self._require_idle(id)
         return await rewind(self.store, id, to, self._now())
 
     async def write(self, session: SessionId, body: Body) -> Event:
         """Append one event as the session's writer. ``Busy`` while it works."""
-        driver = self._drivers.get(session)
-        if driver is not None:
-            raise Busy(f"session {session!r} is at work; interrupt it first, or wait")
+        await self._require_idle(session)
         return await write(self.store, session, body, self._now())
 
     async def offer(self, session: SessionId, body: Offer, key: str) -> Event:
         """Petition a session, whoever writes it; return the event that has this key."""
-        event = Event(data=body, session=session, ts=self._now())
+        event = Event(data=self.secrets.clean(body), session=session, ts=self._now())
         seq = await self.store.events.offer(session, event, key=key)
         async with aclosing(self.store.events.read(session, after=seq - 1, upto=seq)) as events:
             return await anext(events)
@@ -151,7 +157,10 @@ class Runtime:
             self._require_open()
             driver = self._drivers.get(session.id)
             if driver is None:
-                return await self._begin(session, added, follower, after, reject=reject, known=known)
+                begun = await self._begin(session, added, follower, after, reject=reject, known=known)
+                if begun is not None:
+                    return begun
+                continue
             if not await driver.ready:
                 continue
             if reject and after is None and not driver.ending:
@@ -166,19 +175,32 @@ class Runtime:
             await driver.wait()
             await asyncio.sleep(0)
 
-    async def wake(self, session: Session, follower: Follower) -> tuple[int, str]:
-        """Go on with an unfinished turn; return the seq after which its events come, and the turn (``""``: none)."""
-        self._require_open()
+    async def wake(self, session: Session, follower: Follower) -> tuple[int, Watcher | None]:
+        """Go on with what is unfinished; return the seq after which its events come and what finds them, if any."""
         if await self.store.sessions.find(session.id) is None:
             raise NotFound(f"there is no session {session.id!r}")
-        driver = self._drivers.get(session.id)
-        if driver is None:
-            driver = await self._claim(session)
-            driver.start(self._done)
-        await driver.ready
+        while True:
+            self._require_open()
+            driver = self._drivers.get(session.id)
+            if driver is None:
+                driver = await self._claim(session)
+                driver.start(self._done)
+            if await driver.ready and not driver.ending:
+                break
+            await driver.wait()
+            await asyncio.sleep(0)
         driver.attend(follower)
-        turn = driver.log.state.turn
-        return driver.log.head, turn.id if turn else ""
+        turn, key = driver.upcoming
+        return driver.log.head, Watcher(session.id, turn=turn, key=key) if turn or key else None
+
+    async def interrupt(self, session: SessionId, body: InterruptRequested) -> None:
+        """Stop the turn of a session, in whichever process it runs."""
+        driver = self._drivers.get(session)
+        if driver is not None and await driver.ready and driver.opening:
+            driver.stop("interrupted", body.note)  # the log knows of no turn yet
+            if not driver.log.head:
+                return
+        await self.offer(session, body, body.key)
 
     def driver(self, session: SessionId) -> Driver | None:
         """Return who works on a session in this process, if anyone does."""
@@ -191,12 +213,12 @@ class Runtime:
         self._closed = True
         for visit in self._visits:
             visit.cancel()
+        await asyncio.gather(*self._visits, return_exceptions=True)
         while self._drivers:
             drivers = list(self._drivers.values())
-            if cancel:
-                for driver in drivers:
-                    driver.stop("cancelled", "the runtime was closed")
-            await asyncio.wait([asyncio.ensure_future(driver.wait()) for driver in drivers])
+            for driver in drivers if cancel else ():
+                driver.finish("the runtime was closed")
+            await asyncio.gather(*(driver.wait() for driver in drivers))
             await asyncio.sleep(0)
         for stray in self.env.strays:
             stray.cancel()
@@ -206,22 +228,24 @@ class Runtime:
 
     async def _begin(
         self, session: Session, added: InputAdded, follower: Follower, after: int | None, *, reject: bool, known: bool
-    ) -> int:
-        """Start to work on a session; ``after`` is set when the input was left with it already."""
+    ) -> int | None:
+        """Start to work on a session; ``after`` is set when the input was left with it already. ``None``: try again."""
         try:
             driver = await self._claim(session)
         except Busy:
             if reject:
                 raise
             return await self._visit(session, added, follower)
-        if after is None and known and driver.log.head:
-            after = await self._offer_input(session.id, added)
-            await driver.log.sync()
-        if after is None:
-            after = driver.log.head
-            driver.fresh.append(added)
-        driver.attend(follower)
-        driver.start(self._done)
+        try:
+            if after is None and driver.log.head and (known or any(driver.upcoming)):
+                after = await self._offer_input(session.id, added)
+                await driver.log.sync()
+            if after is None:
+                after = driver.log.head
+                driver.fresh.append(added)
+        finally:
+            driver.attend(follower)
+            driver.start(self._done)
         return after
 
     async def _claim(self, session: Session) -> Driver:
@@ -234,18 +258,25 @@ class Runtime:
             self._drivers.pop(session.id, None)
             driver.detach()
             raise
+        if self._closed:
+            driver.finish("the runtime was closed")
         return driver
 
     def _done(self, driver: Driver) -> None:
         self._drivers.pop(driver.session, None)
 
     async def _offer_input(self, session: SessionId, added: InputAdded) -> int:
-        event = await self.offer(session, added, added.key)
+        content = await put_away(self.store.blobs, self.secrets, added.content)
+        event = await self.offer(session, msgspec.structs.replace(added, content=content), added.key)
         return event.seq - 1
 
-    async def _visit(self, session: Session, added: InputAdded, follower: Follower) -> int:
+    async def _visit(self, session: Session, added: InputAdded, follower: Follower) -> int | None:
         """Another process is the writer: leave the input with it, and take over if it goes away."""
-        after = await self._offer_input(session.id, added)
+        try:
+            after = await self._offer_input(session.id, added)
+        except NotFound:  # it has written nothing yet
+            await self._next_head(session.id, 0)
+            return None
         task = asyncio.create_task(self._take_over(session, after, added.key, follower))
         self._visits.add(task)
         task.add_done_callback(self._visits.discard)
@@ -253,19 +284,32 @@ class Runtime:
 
     async def _take_over(self, session: Session, after: int, key: str, follower: Follower) -> None:
         watcher = Watcher(session.id, key=key)
-        seq = after
-        while not watcher.ended and session.id not in self._drivers:
-            try:
+        try:
+            while not watcher.ended and not await self._joins(session, follower):
+                await self._next_head(session.id, after)
+                async with aclosing(self.store.events.read(session.id, after=after)) as events:
+                    async for event in events:
+                        after = event.seq
+                        watcher.concerns(event)
+        except asyncio.CancelledError:
+            follower.end(Closed("the runtime was closed"))
+            raise
+        except VakaError as error:
+            follower.end(error)
+
+    async def _joins(self, session: Session, follower: Follower) -> bool:
+        """Let a follower hear from the driver in this process, if there is one or can be one now."""
+        driver = self._drivers.get(session.id)
+        try:
+            if driver is None:
                 driver = await self._claim(session)
-            except Busy:
-                seq = await self._next_head(session.id, seq)
-            else:
-                driver.attend(follower)
                 driver.start(self._done)
-                return
-            async with aclosing(self.store.events.read(session.id, after=after)) as events:
-                async for event in events:
-                    watcher.concerns(event)
+        except Busy:
+            return False
+        if not await driver.ready or driver.ending:
+            return False
+        driver.attend(follower)
+        return True
 
     async def _next_head(self, session: SessionId, seq: int) -> int:
         """Return the head once it has moved, or after a second: a writer that dies says nothing."""
@@ -275,11 +319,26 @@ class Runtime:
         except TimeoutError:
             return seq
 
-    async def _interrupt(self, session: SessionId) -> None:
-        driver = self._drivers.get(session)
-        if driver is not None:
-            driver.stop("interrupted", "rewound")
+    async def _require_idle(self, session: SessionId) -> None:
+        """Raise ``Busy`` while this process works on a session; wait for one that has just written its end."""
+        while driver := self._drivers.get(session):
+            if not driver.log.released:
+                raise Busy(f"session {session!r} is at work; interrupt it first, or wait")
             await driver.wait()
+            await asyncio.sleep(0)
+
+    async def _interrupt(self, session: SessionId) -> None:
+        """Stop a session's turn, wherever it runs, and wait until it has written its end."""
+        info = await self.store.sessions.find(session)
+        if info is None or not info.live:
+            return
+        key = self.env.ids.new("int")
+        await self.offer(session, InterruptRequested(key=key, note="rewound"), key)
+        head = info.head
+        async with asyncio.timeout(PATIENCE):
+            while info is not None and info.live:
+                head = await self._next_head(session, head)
+                info = await self.store.sessions.find(session)
 
     async def _pending(self, decision: str) -> Pending:
         for pending in await self.store.sessions.decisions():

@@ -1,20 +1,28 @@
-"""Large and repeated texts live as blobs; events name them by digest."""
+"""Large parts and repeated texts live as blobs; events name them by digest."""
+
+import base64
+import binascii
 
 import msgspec
 
 from vaka.core.loop.scope import Kept, Turn
-from vaka.core.types.content import Content, Stored, Text
-from vaka.core.types.errors import NotFound
+from vaka.core.ports.store import Blobs
+from vaka.core.session.redact import Secrets
+from vaka.core.types.content import Audio, Content, Document, Image, Part, Stored, Text
+from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage
 
 LARGE = 32 * 1024
 """A part with more bytes than this becomes a blob."""
 PREVIEW = 1000
+MEDIA = (Image, Audio, Document)
 
 
 async def keep(turn: Turn, kept: Kept) -> Digest | None:
     """Keep a text the model sees, once; return its digest."""
+    if turn.log.secrets:
+        kept = Kept(turn.log.secrets.clean(Text(text=kept.text)).text)
     if kept.digest is not None and kept.digest not in turn.env.known:
         await turn.log.store.blobs.put(kept.text.encode())
         turn.env.known.add(kept.digest)
@@ -22,18 +30,36 @@ async def keep(turn: Turn, kept: Kept) -> Digest | None:
 
 
 async def offload(turn: Turn, content: Content) -> Content:
-    """Return ``content`` with its large texts put away as blobs."""
-    if not any(isinstance(part, Text) and len(part.text) * 4 > LARGE for part in content):
+    """Return ``content`` with its large parts put away as blobs."""
+    return await put_away(turn.log.store.blobs, turn.log.secrets, content)
+
+
+async def put_away(blobs: Blobs, secrets: Secrets, content: Content) -> Content:
+    """Return ``content`` with its large parts put away as blobs, and no registered secret in them."""
+    if not any(_large(part) for part in content):
         return content
-    return tuple([await _offload(turn, part.text) if isinstance(part, Text) else part for part in content])
+    return tuple([await _put_away(blobs, secrets, part) if _large(part) else part for part in content])
 
 
-async def _offload(turn: Turn, text: str) -> Text | Stored:
-    data = text.encode()
-    if len(data) <= LARGE:
-        return Text(text=text)
-    blob = await turn.log.store.blobs.put(data)
-    return Stored(blob=blob, size=len(data), preview=text[:PREVIEW])
+def _large(part: Part) -> bool:
+    if isinstance(part, Text):
+        return len(part.text) * 4 > LARGE
+    return isinstance(part, MEDIA) and len(part.data) > LARGE
+
+
+async def _put_away(blobs: Blobs, secrets: Secrets, part: Part) -> Part:
+    if isinstance(part, Text):
+        text = secrets.clean(part).text
+        data = text.encode()
+        if len(data) <= LARGE:
+            return part
+        return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW])
+    assert isinstance(part, MEDIA)  # noqa: S101  # nothing else is large
+    try:
+        data = base64.b64decode(part.data, validate=True)
+    except binascii.Error as error:
+        raise InvalidInput(f"the data of the {type(part).__name__.lower()} is not base64: {error}") from error
+    return msgspec.structs.replace(part, data="", blob=await blobs.put(data))
 
 
 async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
@@ -65,16 +91,22 @@ async def _said(turn: Turn, message: UserMessage | AssistantMessage) -> Message:
 
 
 def _away(content: Content) -> bool:
-    return any(isinstance(part, Stored) for part in content)
+    return any(getattr(part, "blob", None) for part in content)
 
 
 async def restored(turn: Turn, content: Content) -> Content:
-    """Return ``content`` with the texts that were put away back in their places; of an erased one, how it began."""
-    return tuple([await _restored(turn, part) if isinstance(part, Stored) else part for part in content])
+    """Return ``content`` with the parts that were put away back in their places; of an erased one, how it began."""
+    return tuple([await _restored(turn, part) for part in content])
 
 
-async def _restored(turn: Turn, part: Stored) -> Text:
+async def _restored(turn: Turn, part: Part) -> Part:
+    digest: Digest | None = getattr(part, "blob", None)
+    if digest is None:
+        return part
     try:
-        return Text(text=(await turn.log.store.blobs.get(part.blob)).decode())
+        data = await turn.log.store.blobs.get(digest)
     except NotFound:
-        return Text(text=f"{part.preview}\n[the rest of this text was erased]")
+        return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
+    if isinstance(part, MEDIA):
+        return msgspec.structs.replace(part, data=base64.b64encode(data).decode(), blob=None)
+    return Text(text=data.decode())
