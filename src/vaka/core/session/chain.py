@@ -16,7 +16,8 @@ class Chain:
     """Checks stored events one after the other, from ``seq`` on, whose event has the hash ``prev``."""
 
     def __init__(self, session: SessionId, seq: int = 0, prev: str = "") -> None:
-        self.session, self.seq, self.prev = session, seq, prev
+        self.session, self.seq = session, seq
+        self.prev: str = prev
 
     def take(self, seq: int, stored: bytes) -> Event:
         """Return the next event, or raise ``Corrupt`` if it is not the one that was written there."""

@@ -17,11 +17,14 @@ class Cursor(msgspec.Struct, frozen=True, order=True):
         if not text:
             return cls()
         epoch, dot, seq = text.rpartition(".")
-        if not (seq.isascii() and seq.isdigit() and len(seq) < 19) or (
-            dot and not (epoch.isascii() and epoch.isdigit())
-        ):
+        if not _number(seq) or (dot and not _number(epoch)):
             raise InvalidInput(f"cursor {text[:60]!r} must be <epoch>.<seq>, such as '1.42', or a bare seq")
         return cls(int(epoch) if dot else 0, int(seq))
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.seq}" if self.epoch else str(self.seq)
+
+
+def _number(text: str) -> bool:
+    """Whether this is a number a store can count to."""
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
@@ -47,13 +48,12 @@ def seconds_until(log: Log, when: str) -> float:
 
 
 def _seconds(when: str) -> float:
-    from_iso = datetime.fromisoformat(when.replace("Z", "+00:00"))
-    return from_iso.timestamp()
+    return datetime.fromisoformat(when).timestamp()
 
 
 async def _change(log: Log, left: float | None) -> None:
     """Return after the next event, or when ``left`` seconds have passed."""
-    waits = [asyncio.ensure_future(log.changed())]
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(log.changed())]
     if left is not None:
         waits.append(asyncio.ensure_future(log.clock.sleep(left)))
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,32 +16,51 @@ MERGE = 64
 """From this many on, neighbouring deltas of one block become one."""
 TAIL = 512
 """Recent durable events kept at hand, so that a follower that keeps up never asks the store."""
+OUTPUT = 64 * 1024
+"""Characters kept of what a running tool prints; of a message everything is kept."""
+CLOSED = 64
+"""Messages remembered as over, for snapshots from another process that come late."""
 
 _DELTAS = (progress.TextDelta, progress.ReasoningDelta, progress.ToolArgsDelta, progress.ToolOutputDelta)
+_OVER = frozenset[type](
+    {
+        progress.TurnResumed,
+        progress.TurnCompleted,
+        progress.TurnFailed,
+        progress.TurnCancelled,
+        progress.TurnInterrupted,
+    }
+)
+"""After these nothing of the turn that was open before is open any more."""
 
 
 class Block:
-    """What an open block holds so far."""
+    """What an open block holds so far; of a tool's output only the end."""
 
     def __init__(self, event: Event) -> None:
         self.first = event
-        self.parts: list[str] = []
+        self._parts: list[str] = []
+        self._length = self._dropped = 0
+
+    def add(self, text: str) -> None:
+        """Take the next piece."""
+        self._parts.append(text)
+        self._length += len(text)
+        if self._length > 2 * OUTPUT and isinstance(self.first.data, progress.ToolOutputDelta):
+            self._dropped += self._length - OUTPUT
+            self._parts, self._length = ["".join(self._parts)[-OUTPUT:]], OUTPUT
 
     def snapshot(self) -> Event:
         """Return everything the block holds as one event."""
-        text = "".join(self.parts)
-        self.parts = [text]
+        text = "".join(self._parts)
+        self._parts = [text]
         body = self.first.data
-        return msgspec.structs.replace(
-            self.first,
-            data=progress.MessageSnapshot(
-                message_id=body.message_id,  # type: ignore[attr-defined]  # only deltas come here
-                block=body.block,  # type: ignore[attr-defined]  # only deltas come here
-                of=body.type,
-                text=text,
-                name=getattr(body, "name", ""),
-            ),
-        )
+        assert isinstance(body, _DELTAS)  # noqa: S101  # only deltas come here
+        snapshot = progress.MessageSnapshot(
+            message_id=body.message_id, block=body.block, of=body.type, text=text, offset=self._dropped,
+            name=body.name if isinstance(body, progress.ToolArgsDelta) else "",
+        )  # fmt: skip
+        return msgspec.structs.replace(self.first, data=snapshot)
 
 
 class Follower:
@@ -103,19 +122,20 @@ class Fanout:
         self.head = 0
         self.tail: deque[Event] = deque(maxlen=TAIL)
         self.blocks: dict[tuple[MessageId, int], Block] = {}
+        self.remote: dict[tuple[MessageId, int], Event] = {}
+        """The open blocks of a writer in another process, as last heard."""
         self.followers: set[Follower] = set()
+        self._closed: deque[MessageId] = deque(maxlen=CLOSED)
 
     def durable(self, events: Sequence[Event]) -> None:
         """These events were appended."""
-        for event in events:
-            self._close(event)
+        self.close(events)
         self.tail.extend(events)
         self.reach(events[-1].seq)
 
     def reach(self, head: int) -> None:
         """The log reaches ``head``, whoever wrote it."""
-        if head > self.head:
-            self.head = head
+        self.head = max(self.head, head)
         for follower in self.followers:
             follower.reach(self.head)
 
@@ -126,35 +146,48 @@ class Fanout:
             block = self.blocks.get((body.message_id, body.block))
             if block is None:
                 block = self.blocks[body.message_id, body.block] = Block(event)
-            block.parts.append(body.text)
+            block.add(body.text)
         for follower in self.followers:
             follower.push(event)
 
+    def elsewhere(self, event: Event) -> None:
+        """A writer in another process shows an open block."""
+        body = event.data
+        if isinstance(body, progress.MessageSnapshot) and body.message_id not in self._closed:
+            self.remote[body.message_id, body.block] = event
+            for follower in self.followers:
+                follower.push(event)
+
     def snapshots(self) -> list[Event]:
         """Return every open block whole."""
-        return [block.snapshot() for block in self.blocks.values()]
+        return [*(block.snapshot() for block in self.blocks.values()), *self.remote.values()]
 
     def recent(self, after: int) -> list[Event] | None:
         """Return the durable events after ``after`` if all of them are at hand."""
         if not self.tail or self.tail[0].seq > after + 1 or self.tail[-1].seq < self.head:
             return None
-        skip = after + 1 - self.tail[0].seq
-        return [event for index, event in enumerate(self.tail) if index >= skip]
+        return [self.tail[index] for index in range(after + 1 - self.tail[0].seq, len(self.tail))]
 
     def forget(self) -> None:
-        """The writer in this process is gone: what it had open is not open here any more."""
+        """Who writes has changed: what was open is not known to be open any more."""
         self.blocks.clear()
+        self.remote.clear()
         self.tail.clear()
 
-    def _close(self, event: Event) -> None:
-        body = event.data
-        if not self.blocks:
-            return
-        if isinstance(body, progress.MessageCompleted | progress.MessageDiscarded):
-            self._drop(body.message_id)
-        elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-            self._drop(MessageId(body.result.call))
+    def close(self, events: Iterable[Event]) -> None:
+        """Drop the blocks these events bring to an end."""
+        for event in events:
+            body = event.data
+            if isinstance(body, progress.MessageCompleted | progress.MessageDiscarded):
+                self._drop(body.message_id)
+            elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+                self._drop(MessageId(body.result.call))
+            elif type(body) in _OVER:
+                self.blocks = {key: block for key, block in self.blocks.items() if block.first.turn != event.turn}
+                self.remote = {key: block for key, block in self.remote.items() if block.turn != event.turn}
 
     def _drop(self, message: MessageId) -> None:
-        for key in [key for key in self.blocks if key[0] == message]:
-            del self.blocks[key]
+        self._closed.append(message)
+        for blocks in (self.blocks, self.remote):
+            for key in [key for key in blocks if key[0] == message]:
+                del blocks[key]

@@ -34,8 +34,14 @@ def _turn_started(state: State, event: Event, body: progress.TurnStarted) -> Non
     state.agent = body.agent
     state.turn = Running(id=event.turn, agent=body.agent)
     state.lanes = {"": Lane(agent=body.agent)}
-    for key in body.inputs:
-        state.inputs.pop(key, None)
+    _take_on(state, event.seq, body.inputs)
+
+
+def _take_on(state: State, seq: int, keys: Iterable[str]) -> None:
+    for key in keys:
+        queued = state.inputs.pop(key, None)
+        if queued:
+            state.taken[queued.seq] = seq
 
 
 def _turn_resumed(state: State, event: Event, body: progress.TurnResumed) -> None:
@@ -52,8 +58,7 @@ def _step_started(state: State, event: Event, body: progress.StepStarted) -> Non
     lane = _lane(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
     lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
-    for key in body.inputs:
-        state.inputs.pop(key, None)
+    _take_on(state, event.seq, body.inputs)
 
 
 def _step_completed(state: State, event: Event, body: progress.StepCompleted) -> None:
@@ -125,7 +130,7 @@ def _subagent_completed(state: State, event: Event, body: progress.SubagentCompl
 
 def _input(state: State, event: Event, body: control.InputAdded) -> None:
     state.closed = False
-    state.inputs[body.key] = Queued(key=body.key, seq=event.seq, policy=body.policy)
+    state.inputs.setdefault(body.key, Queued(key=body.key, seq=event.seq, policy=body.policy))
     if body.policy == "interrupt" and state.turn and state.turn.interrupted is None:
         state.turn.interrupted = "a new input takes its place"
 
@@ -175,8 +180,8 @@ def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
 
 
 def _reverted(state: State, event: Event, body: control.SessionReverted) -> None:
-    """``state`` is that of the prefix the session goes back to; ``snapshot.load`` sees to that."""
-    state.calls = body.calls
+    """``state`` is that of the prefix the session goes back to; ``snapshot.reopen`` sees to that."""
+    state.calls, state.closed = body.calls, False
     state.turn, state.inputs, state.decisions = None, {}, {}
     for lane in state.lanes.values():
         lane.phase = "idle"
@@ -189,6 +194,7 @@ def _closed(state: State, event: Event, body: control.SessionClosed) -> None:
 def _compacted(state: State, event: Event, body: control.ContextCompacted) -> None:
     if not event.path:
         state.window = body.keep_from
+        state.taken = {at: by for at, by in state.taken.items() if by >= body.keep_from}
 
 
 def _checkpoint(state: State, event: Event, body: control.CheckpointSaved) -> None:

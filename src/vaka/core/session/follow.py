@@ -1,6 +1,7 @@
 """Following a session: what is stored after a cursor, then what happens, with no gap and nothing twice."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -8,10 +9,9 @@ from vaka.core.ports.store import Store
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.types.control import StreamReset
+from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.core.types.progress import MessageSnapshot
-
 
 BATCH = 256
 """Events read from the store at a time."""
@@ -36,6 +36,8 @@ class Hub:
     def attach(self, session: SessionId) -> Fanout:
         """A writer in this process begins: followers hear from it directly."""
         fanout = self.fanout(session)
+        if session not in self._writers:
+            fanout.forget()
         self._writers[session] = self._writers.get(session, 0) + 1
         self._stop_pump(session)
         self.store.live.share(session, fanout.snapshots)
@@ -56,14 +58,23 @@ class Hub:
             del self._fanouts[session]
 
     async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
-        """Yield the durable events after a cursor, the open blocks, and then everything as it happens."""
-        async with Following(self, session, after) as following:
-            while True:
-                for event in await following.batch():
+        """Yield the durable events after a cursor, the open blocks, and then everything as it happens.
+
+        It ends when the hub is closed, and raises what keeps it from hearing more.
+        """
+        follower = Follower()
+        async with Following(self, session, after, follower) as following:
+            while events := await following.batch():
+                for event in events:
                     yield event
+        if follower.error is not None:
+            raise follower.error
 
     async def close(self) -> None:
-        """Stop listening for what other processes write."""
+        """Stop listening for what other processes write; who follows comes to an end."""
+        for fanout in self._fanouts.values():
+            for follower in fanout.followers:
+                follower.end()
         tasks = [task for pump in self._pumps.values() for task in pump]
         for session in list(self._pumps):
             self._stop_pump(session)
@@ -102,16 +113,28 @@ class Hub:
 
     async def _pump_heads(self, fanout: Fanout) -> None:
         head = fanout.head
-        while True:
-            head = await self.store.events.wait(fanout.session, after=head)
-            fanout.reach(head)
+        try:
+            while True:
+                head = await self.store.events.wait(fanout.session, after=head)
+                fanout.reach(head)
+        except VakaError as error:
+            self._lost(fanout, error)
 
     async def _pump_blocks(self, fanout: Fanout) -> None:
-        async with aclosing(self.store.live.watch(fanout.session)) as events:
-            async for event in events:
-                if isinstance(event.data, MessageSnapshot):
-                    for follower in fanout.followers:
-                        follower.push(event)
+        try:
+            async with aclosing(self.store.live.watch(fanout.session)) as events:
+                async for event in events:
+                    fanout.elsewhere(event)
+        except VakaError as error:
+            self._lost(fanout, error)
+
+    def _lost(self, fanout: Fanout, error: VakaError) -> None:
+        """Nothing more is heard of a session: those who follow are told, so that they can come back."""
+        for follower in fanout.followers:
+            follower.end(error)
+        for task in self._pumps.pop(fanout.session, ()):
+            if task is not asyncio.current_task():
+                task.cancel()
 
 
 class Following:
@@ -149,24 +172,26 @@ class Following:
     async def _check(self) -> list[Event]:
         """Look whether the cursor is one of this log; if not, everything follows from the start."""
         after = self._after
-        if self._hub.writes(self._session) and not after.epoch:
+        if self._hub.writes(self._session) and not after.epoch and after.seq <= self._fanout.head:
             return []
         info = await self._hub.store.sessions.find(self._session)
-        if info is None:
-            return []
-        self._fanout.head = max(self._fanout.head, info.head)
-        if after.epoch in (0, info.epoch) and after.seq <= info.head:
+        head, epoch = (info.head, info.epoch) if info else (0, 0)
+        self._fanout.head = max(self._fanout.head, head)
+        if after.epoch in (0, epoch) and after.seq <= head:
             return []
         self._seq = 0
-        return [Event(data=StreamReset(reason=f"no event {after} here"), session=self._session, ts=info.updated)]
+        ts = info.updated if info else ""
+        return [Event(data=StreamReset(reason=f"no event {after} here"), session=self._session, ts=ts)]
 
     async def _behind(self) -> list[Event]:
         """Catch up with the log, then take every open block whole."""
         fanout, follower = self._fanout, self._follower
         if self._seq < fanout.head:
-            return await self._durable(fanout.head)
+            events = await self._durable(fanout.head)
+            if events:
+                return events
         # No await here: the snapshots and the emptied queue must mean the same moment.
-        follower.queue.clear()
+        follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
         follower.live, follower.behind = 0, False
         return fanout.snapshots()
 
@@ -181,7 +206,7 @@ class Following:
                     if events:
                         break
                     events = await self._durable(item)
-                    if self._seq < item:
+                    if events and self._seq < item:
                         break
                 if queue and queue[0] is item:
                     queue.popleft()
@@ -200,6 +225,8 @@ class Following:
             upto = min(upto, self._seq + BATCH)
             async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
                 events = [event async for event in found]
+            if not self._hub.writes(self._session):
+                self._fanout.close(events)
         if events:
             self._seq = events[-1].seq
         return events

@@ -92,7 +92,7 @@ class _Row:
         self.origin = body.origin
 
     def reverted(self, event: Event, body: SessionReverted) -> None:
-        self.turn, self.inputs, self.pending = "", 0, 0
+        self.turn, self.inputs, self.pending, self.closed = "", 0, 0, False
 
     def closes(self, event: Event, body: SessionClosed) -> None:
         self.closed = True

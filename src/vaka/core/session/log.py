@@ -5,22 +5,25 @@ sealed, stored, and only then folded and shown. Appends made at the same time sh
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import Store
+from vaka.core.session.batch import Attempt, Entry, Group, sealed
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import apply
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
-from vaka.core.session.rules import check
-from vaka.core.session.snapshot import EVERY, Opened, keep
+from vaka.core.session.snapshot import Opened, Tail
 from vaka.core.types.control import ContextCompacted
-from vaka.core.types.errors import ConflictError, HeadMoved, LogError, StoreError, Unavailable
-from vaka.core.types.event import Body, Event, decode, seal
+from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
+from vaka.core.types.event import Body, Event, seal
 from vaka.core.types.ids import SessionId, Term
 
 PATIENCE = 60.0
@@ -37,15 +40,6 @@ def stamp(seconds: float) -> str:
     return _stamp(int(seconds * 1000))
 
 
-class _Group:
-    """What one caller wants to append."""
-
-    def __init__(self, entries: list[tuple[Place, Body]], release: bool) -> None:
-        self.entries, self.release = entries, release
-        self.events: tuple[Event, ...] | None = None
-        self.error: LogError | None = None
-
-
 class Log:
     """The log of one session, held by its one writer."""
 
@@ -56,11 +50,12 @@ class Log:
         self.listeners: list[Callable[[], None]] = []
         """Called after events were folded."""
         self.term = Term(0)
-        self._secrets = secrets
+        self.secrets = secrets or Secrets()
         self._lock = asyncio.Lock()
-        self._waiting: list[_Group] = []
-        self._later: list[tuple[Place, Body]] = []
-        self._flying: tuple[list[_Group], list[Event]] | None = None
+        self._waiting: list[Group] = []
+        self._later: list[Entry] = []
+        self._attempts: list[Attempt] = []
+        """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
         self._changed = asyncio.Event()
 
     def begin(self, term: Term, opened: Opened) -> None:
@@ -69,7 +64,8 @@ class Log:
         self.state, self.window = opened.state, opened.window
         self._head = opened.last.seq if opened.last else 0
         self._hash = opened.last.hash if opened.last else ""
-        self._tail_events, self._tail_bytes = self._head - opened.base, opened.size + 1
+        self._tail = Tail(self._head - opened.base, opened.size)
+        self._attempts = []
         self.fanout.reach(self._head)
 
     @property
@@ -97,24 +93,26 @@ class Log:
         self._later.extend((place, body) for body in bodies)
 
     @property
-    def deferred(self) -> Sequence[tuple[Place, Body]]:
+    def deferred(self) -> Sequence[Entry]:
         """What waits to be appended with the next write."""
-        return self._later
+        return [*(entry for group in self._waiting for entry in group.entries), *self._later]
 
     async def append(self, place: Place, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
         """Append events, durable on return, and show them. Breaking a rule raises ``LogError`` and writes nothing.
 
-        With ``release`` the claim ends with them, if nothing else is waiting to be written.
+        With ``release`` the claim ends with them. What was put off with ``later`` goes first, and stays put off when
+        this is cancelled before it was written.
         """
-        group = _Group([*self._later, *((place, body) for body in bodies)], release)
+        before = Group(self._later) if self._later else None
+        group = Group([(place, body) for body in bodies], release=release, before=before)
         self._later = []
-        self._waiting.append(group)
+        self._waiting += [group] if before is None else [before, group]
         try:
             async with self._lock:
-                if group.events is None and group.error is None:
-                    await self._flush()
-        except asyncio.CancelledError:
-            with suppress(ValueError):
+                if group.waiting:
+                    await self._flush(group)
+        except BaseException:
+            if group in self._waiting:
                 self._waiting.remove(group)
             raise
         if group.error is not None:
@@ -137,82 +135,67 @@ class Log:
     async def sync(self) -> None:
         """Read what others have offered since."""
         async with self._lock:
-            await self._settle()
             await self._catch_up()
 
-    async def changed(self) -> None:
-        """Return after the next event was folded."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[Any, Any, bool]:
+        """Return what ends after the next event was folded, counted from this call and not from when it is awaited."""
+        return self._changed.wait()
 
-    async def _flush(self) -> None:
-        await self._settle()
-        groups, self._waiting = self._waiting, []
-        waited = 0.0
-        while groups:
-            events = self._seal(groups)
-            groups = [group for group in groups if group.error is None]
-            if not events:
-                await self._release_only(groups)
-                break
-            self._flying = (groups, events)
-            release = any(group.release for group in groups) and not self._waiting
+    async def _flush(self, group: Group) -> None:
+        """Write all that waits, ``group`` among it."""
+        waited, moved = 0.0, False
+        while group.waiting:
             try:
-                await self.store.events.append(self.session, events, head=self._head, term=self.term, release=release)
+                if (moved or self._attempts) and not await self._catch_up() and moved:
+                    raise Corrupt(f"session {self.session!r}: its log ends before event {self._head}")
+                moved = False
+                if group.waiting:
+                    await self._write()
             except HeadMoved:
-                self._flying = None
-                await self._catch_up()
+                moved = True
             except Unavailable:
                 waited = await self._wait_for_store(waited)
-                await self._settle()
-                groups = [group for group in groups if group.events is None]
-            except StoreError:
-                self._flying = None
-                raise
-            else:
-                self.term = Term(0) if release else self.term
-                self._landed(groups, events)
-                break
-        for group in groups:
-            group.events = group.events or ()
         await self._snapshot()
 
-    async def _release_only(self, groups: list[_Group]) -> None:
-        if any(group.release for group in groups) and not self._waiting:
-            await self.store.events.release(self.session, self.term)
-            self.term = Term(0)
-
-    def _seal(self, groups: list[_Group]) -> list[Event]:
-        events: list[Event] = []
-        entries: list[tuple[Place, Body]] = []
-        for group in groups:
+    async def _write(self) -> None:
+        attempt = sealed(self.state, self._waiting, self._seal)
+        self._waiting = [group for group in self._waiting if group.waiting]
+        if attempt.events:
+            self._attempts.append(attempt)
             try:
-                check(self.state, (*entries, *group.entries) if entries else group.entries)
-            except LogError as error:
-                group.error = error
-            else:
-                entries.extend(group.entries)
-        seq, prev, ts = self._head, self._hash, stamp(self.clock.time())
+                await self.store.events.append(
+                    self.session, attempt.events, head=self._head, term=self.term, release=attempt.release
+                )
+            except Unavailable:
+                raise
+            except StoreError:
+                self._attempts.remove(attempt)
+                raise
+        elif attempt.release:
+            await self.store.events.release(self.session, self.term)
+        self._landed(attempt)
+
+    def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
+        ts, last = stamp(self.clock.time()), before[-1] if before else None
+        seq, prev = (last.seq, last.hash) if last else (self._head, self._hash)
+        events: list[Event] = []
         for place, body in entries:
             seq += 1
             event = Event(data=body, session=self.session, ts=ts, turn=place.turn, step=place.step, path=place.path)
-            event = self._redacted(seal(event, epoch=self.state.epoch, seq=seq, prev=prev))
-            prev = event.hash
+            event = seal(event, epoch=self.state.epoch, seq=seq, prev=prev)
+            if self.secrets.within(event.stored):
+                clean = msgspec.structs.replace(event, data=self.secrets.clean(event.data))
+                event = seal(clean, epoch=self.state.epoch, seq=seq, prev=prev)
             events.append(event)
+            prev = event.hash
         return events
 
-    def _redacted(self, event: Event) -> Event:
-        if self._secrets is None:
-            return event
-        clean = self._secrets.clean(event.stored)
-        return event if clean == event.stored else decode(clean)
-
-    def _landed(self, groups: list[_Group], events: list[Event]) -> None:
-        self._flying = None
-        at = 0
-        for group in groups:
-            group.events = tuple(events[at : at + len(group.entries)])
-            at += len(group.entries)
-        self._take(events)
+    def _landed(self, attempt: Attempt) -> None:
+        attempt.settle()
+        self._attempts.clear()
+        self._waiting = [group for group in self._waiting if group.waiting]
+        self.term = Term(0) if attempt.release else self.term
+        self._take(attempt.events)
 
     def _take(self, events: Sequence[Event]) -> None:
         if not events:
@@ -220,35 +203,26 @@ class Log:
         for event in events:
             apply(self.state, event)
             self.window.add(event)
-            self._tail_bytes += len(event.stored)
             if isinstance(event.data, ContextCompacted):
                 self.window.compact(self.state)
+        self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash
-        self._tail_events += len(events)
+        self._tail.add(events)
         self.fanout.durable(events)
         for listener in self.listeners:
             listener()
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self) -> bool:
+        """Read what is new in the log, whether others wrote it or we did and never heard of it."""
         async with aclosing(self.store.events.read(self.session, after=self._head)) as found:
             events = [event async for event in found]
-        self._take(events)
-
-    async def _settle(self) -> None:
-        """Find out what became of a write whose end nobody saw."""
-        if self._flying is None:
-            return
-        groups, sent = self._flying
-        async with aclosing(self.store.events.read(self.session, after=self._head)) as found:
-            events = [event async for event in found]
-        self._flying = None
-        if [event.stored for event in events[: len(sent)]] == [event.stored for event in sent]:
-            self._landed(groups, sent)
-            self._take(events[len(sent) :])
-        else:
-            self._take(events)
+        ours = next((attempt for attempt in self._attempts if attempt.landed(events)), None)
+        if ours is not None:
+            self._landed(ours)
+        self._take(events[len(ours.events) if ours else 0 :])
+        return bool(events)
 
     async def _wait_for_store(self, waited: float) -> float:
         if waited > PATIENCE:
@@ -258,12 +232,8 @@ class Log:
         return waited + pause
 
     async def _snapshot(self) -> None:
-        if self._tail_events <= EVERY:
-            return
-        with suppress(StoreError):  # losing a snapshot loses nothing
-            size = await keep(self.store, self.session, self.state, events=self._tail_events, size=self._tail_bytes)
-            if size is not None:
-                self._tail_events, self._tail_bytes = 0, 0
+        with suppress(StoreError, Closed):  # losing a snapshot loses nothing
+            await self._tail.keep(self.store, self.session, self.state, self._hash)
 
 
 __all__ = ["NOWHERE", "Log", "Place", "stamp"]

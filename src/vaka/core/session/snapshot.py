@@ -1,6 +1,11 @@
-"""Reopening a session: the last snapshot, then the tail."""
+"""Reopening a session: the last snapshot, the tail after it, and what the model still sees."""
 
+import hashlib
+from collections.abc import Sequence
 from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.fold import fold
@@ -15,14 +20,16 @@ EVERY = 256
 """A snapshot is worth it when the tail since the last one has more events than this, and more bytes than it has."""
 
 
-class Opened:
+class Opened(NamedTuple):
     """A session as it was found: its state, the events the model still sees, and where the log ends."""
 
-    def __init__(self, state: State, window: Window, last: Event | None, base: int, size: int) -> None:
-        self.state, self.window, self.last = state, window, last
-        self.base, self.size = base, size
-        """The seq and bytes of the snapshot it was opened from."""
-        self.too_new = 0
+    state: State
+    window: Window
+    last: Event | None
+    base: int
+    """The seq of the snapshot it was opened from, and its bytes."""
+    size: int
+    too_new: int = 0
 
 
 async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -> Opened:
@@ -31,65 +38,146 @@ async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -
         return Opened(State(), Window((), State()), None, 0, 0)
     limit = upto
     while True:
-        state, size = await _snapshot(store, session, limit)
-        base = state.seq
-        start = min(base, state.oldest - 1)
-        branch = _Branch(base)
-        # The event before the window is read again: its bytes are where the chain of the rest begins.
-        async with aclosing(store.events.read(session, after=start, upto=upto)) as events:
-            async for event in events:
-                branch.take(event)
-        if branch.behind is None:
+        kept = await _load(store, session, limit)
+        base = kept.state.seq
+        line = _Line(base)
+        # The event of the snapshot is read again: it proves that this is the log the snapshot was made of.
+        events = await _read(store, session, max(base - 1, 0), upto)
+        if base and (not events or events[0].hash != kept.hash):
+            limit = base - 1
+            continue
+        for event in events[1 if base else 0 :]:
+            line.take(event)
+        tail, behind = line.live()
+        if behind is None:
             break
-        limit = branch.behind  # the log was taken back to before this snapshot: it needs an older one
-    tail = [event for event in branch.live if event.seq > base]
-    fold(state, tail)
-    if branch.last is not None:
-        state.seq, state.epoch = branch.last.seq, branch.last.epoch
-    opened = Opened(state, Window(branch.live, state), branch.last, base, size)
-    opened.too_new = branch.too_new
-    return opened
+        limit = behind  # the log was taken back to before this snapshot: it needs an older one
+    state, last = fold(kept.state, tail), events[-1] if events else None
+    if last is not None:
+        state.seq, state.epoch = last.seq, last.epoch
+    older = await _older(store, session, state, base)
+    too_new = max([0, *(event.v for event in (*older, *events) if event.v > VERSION)])
+    return Opened(state, Window([*older, *tail], state), last, base, kept.size, too_new)
 
 
-async def _snapshot(store: Store, session: SessionId, upto: int | None) -> tuple[State, int]:
-    found = await store.snapshots.load(session, version=FOLD, upto=upto)
-    if found is None:
-        return State(), 0
-    try:
-        state = load(found[1])
-    except Corrupt:
-        return State(), 0  # losing a snapshot loses nothing
-    return state, len(found[1])
+async def _read(store: Store, session: SessionId, after: int, upto: int | None) -> list[Event]:
+    async with aclosing(store.events.read(session, after=after, upto=upto)) as events:
+        return [event async for event in events]
 
 
-class _Branch:
-    """The events that still count: what a rewind left behind is dropped."""
+async def _older(store: Store, session: SessionId, state: State, base: int) -> list[Event]:
+    """Return what the model still sees of the events up to the snapshot, and the inputs from before its window."""
+    found: list[Event] = []
+    for seq in state.early:
+        found += await _read(store, session, seq - 1, seq)
+    if state.window <= base:
+        line = _Line(state.window - 1)
+        for event in await _read(store, session, state.window - 1, base):
+            line.take(event)
+        found += line.live()[0]
+    return found
+
+
+class _Node(NamedTuple):
+    """An event and the one it goes on from; without an event, a place before all that was read."""
+
+    event: Event | None
+    parent: "_Node | None"
+    seq: int
+
+
+class _Line:
+    """The events after ``base`` that still count: what a rewind left behind is dropped."""
 
     def __init__(self, base: int) -> None:
-        self.base = base
-        self.live: list[Event] = []
-        self.last: Event | None = None
-        self.behind: int | None = None
-        self.too_new = 0
+        self._base = base
+        self._at: dict[int, _Node | None] = {base: None}
+        self._tip: _Node | None = None
 
     def take(self, event: Event) -> None:
-        self.last = event
-        if event.v > VERSION:
-            self.too_new = event.v
+        parent = self._tip
         if isinstance(event.data, SessionReverted):
             to = event.data.to
-            self.live = [kept for kept in self.live if kept.seq <= to]
-            if event.seq > self.base > to:
-                self.behind = to
-        self.live.append(event)
+            if not 0 <= to < event.seq:
+                raise Corrupt(f"event {event.seq} goes back to event {to}, which is not before it")
+            parent = self._at[to] if to >= self._base else _Node(None, None, to)
+        self._tip = self._at[event.seq] = _Node(event, parent, event.seq)
+
+    def live(self) -> tuple[list[Event], int | None]:
+        """Return the events that count, in order; and where they go on from when that is before ``base``."""
+        events: list[Event] = []
+        node = self._tip
+        while node is not None and node.event is not None:
+            events.append(node.event)
+            node = node.parent
+        events.reverse()
+        return events, node.seq if node else None
 
 
-async def keep(store: Store, session: SessionId, state: State, *, events: int, size: int) -> int | None:
-    """Save a snapshot if the tail (``events``, ``size`` bytes) has outgrown one; return its size if so."""
-    if events <= EVERY:
-        return None
+class _Kept(msgspec.Struct):
+    """A snapshot as it is stored: the state, its checksum, and the hash of the last event it was made of."""
+
+    hash: str
+    sum: str
+    state: msgspec.Raw
+
+
+class _Loaded(NamedTuple):
+    state: State
+    hash: str
+    size: int
+
+
+_read_kept = msgspec.json.Decoder(_Kept).decode
+
+
+async def _load(store: Store, session: SessionId, upto: int | None) -> _Loaded:
+    while True:
+        found = await store.snapshots.load(session, version=FOLD, upto=upto)
+        if found is None:
+            return _Loaded(State(), "", 0)
+        seq, data = found
+        try:
+            return _unpack(seq, data)
+        except (Corrupt, msgspec.MsgspecError, ValueError, RecursionError):
+            upto = seq - 1  # losing a snapshot loses nothing
+
+
+def _unpack(seq: int, data: bytes) -> _Loaded:
+    kept = _read_kept(data)
+    state = load(bytes(kept.state))
+    if state.seq != seq or kept.sum != _sum(kept.hash, bytes(kept.state)):
+        raise Corrupt(f"snapshot {seq} is not what was written")
+    return _Loaded(state, kept.hash, len(data))
+
+
+def _pack(state: State, hash: str) -> bytes:
     data = dump(state)
-    if size <= len(data):
-        return None
-    await store.snapshots.save(session, seq=state.seq, version=FOLD, data=data)
-    return len(data)
+    return msgspec.json.encode(_Kept(hash, _sum(hash, data), msgspec.Raw(data)))
+
+
+def _sum(hash: str, data: bytes) -> str:
+    return hashlib.sha256(hash.encode() + data).hexdigest()
+
+
+class Tail:
+    """What came after the last snapshot, and whether it is time for another."""
+
+    def __init__(self, events: int = 0, floor: int = 0) -> None:
+        self._events, self._size, self._floor = events, floor + 1, floor
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Count events that were appended."""
+        self._events += len(events)
+        for event in events:
+            self._size += len(event.stored)
+
+    async def keep(self, store: Store, session: SessionId, state: State, hash: str) -> None:
+        """Save a snapshot if the tail has outgrown one; ``hash`` is that of the event the state is as of."""
+        if self._events <= EVERY or self._size <= self._floor:
+            return
+        data = _pack(state, hash)
+        self._floor = len(data)
+        if self._size > self._floor:
+            await store.snapshots.save(session, seq=state.seq, version=FOLD, data=data)
+            self._events, self._size = 0, 0

@@ -131,6 +131,8 @@ class State(msgspec.Struct, omit_defaults=True):
     usage: Usage = Usage()
     window: int = 1
     """The first event the model still sees."""
+    taken: dict[int, int] = {}
+    """Where the inputs are that the model still sees, and the event that took each on: they can be far apart."""
     checkpoints: dict[str, int] = {}
     values: dict[str, Any] = {}
     closed: bool = False
@@ -148,9 +150,10 @@ class State(msgspec.Struct, omit_defaults=True):
         return [call for call in self.open.values() if call.path == path]
 
     @property
-    def oldest(self) -> int:
-        """The first event that is still needed to go on: of the window, or of an input that waits."""
-        return min([self.window, *(queued.seq for queued in self.inputs.values())])
+    def early(self) -> list[int]:
+        """The events from before the window that are still needed: inputs that wait, or were taken on inside it."""
+        inputs = {*self.taken, *(queued.seq for queued in self.inputs.values())}
+        return sorted(seq for seq in inputs if seq < self.window)
 
 
 _encoder = msgspec.json.Encoder()

@@ -68,5 +68,5 @@ class Window:
 
     def _trim(self, state: State) -> None:
         if self.events and self.events[0].seq < state.window:
-            waiting = {queued.seq for queued in state.inputs.values()}
-            self.events = [event for event in self.events if event.seq >= state.window or event.seq in waiting]
+            early = set(state.early)
+            self.events = [event for event in self.events if event.seq >= state.window or event.seq in early]

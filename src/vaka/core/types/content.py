@@ -87,6 +87,5 @@ def as_content(value: "str | Part | Content | list[Part]") -> Content:
     """Return ``value`` as content: a string becomes one text."""
     if isinstance(value, str):
         return (Text(text=clean(value)),)
-    if isinstance(value, msgspec.Struct):
-        return (value,)
-    return tuple(value)
+    parts = (value,) if isinstance(value, msgspec.Struct) else tuple(value)
+    return tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in parts)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
-from vaka.core.types.errors import Corrupt
+from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.ids import Path, SessionId, TurnId
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
@@ -183,17 +183,24 @@ def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor
 
 
 def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
-    """Give a durable event its place in the log and its bytes."""
+    """Give a durable event its place in the log and its bytes. ``LogError`` for what could not be read back.
+
+    The body is the one a reader of the bytes will see: plain data, shared with nobody.
+    """
     kind, channel = _names(event.data)
-    data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
-    stored = _encode(
-        _Durable(
-            event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel, kind,
-            data, prev,
-        )
-    )  # fmt: skip
+    try:
+        raw = encode_body(event.data)
+        data = decode_body(kind, raw, channel)
+        stored = _encode(
+            _Durable(
+                event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
+                kind, msgspec.Raw(raw), prev,
+            )
+        )  # fmt: skip
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise LogError(f"{kind[:80]} cannot be written down: {error}") from error
     return Event(
-        data=event.data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
+        data=data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
         seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored, hash=hashlib.sha256(stored).hexdigest(),
     )  # fmt: skip
 
@@ -203,20 +210,38 @@ def encode(event: Event) -> bytes:
     if event.stored:
         return event.stored
     kind, channel = _names(event.data)
-    return _encode(
-        _Live(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, event.data)
-    )
+    data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
+    return _encode(_Live(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data))
 
 
 def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt`` when they encode none."""
     try:
         wire = _read(stored)
-        data = decode_body(wire.type, wire.data, wire.channel)
-        epoch = int(wire.id.partition(".")[0]) if wire.id else 0
+        epoch = _epoch(wire)
+        data = _body(wire)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be read: {error}; it begins with {stored[:60]!r}") from error
     return Event(
         data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path,
-        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"", hash=hashlib.sha256(stored).hexdigest() if wire.seq else "",
+        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"",
+        hash=hashlib.sha256(stored).hexdigest() if wire.seq else "",
     )  # fmt: skip
+
+
+def _epoch(wire: _Read) -> int:
+    if not wire.seq:
+        return 1
+    epoch = int(wire.id.partition(".")[0])
+    if wire.seq < 0 or epoch < 1 or wire.id != f"{epoch}.{wire.seq}":
+        raise ValueError(f"its id {wire.id[:60]!r} is not that of event {wire.seq}")
+    return epoch
+
+
+def _body(wire: _Read) -> Body:
+    try:
+        return decode_body(wire.type, wire.data, wire.channel)
+    except msgspec.ValidationError:
+        if wire.v <= VERSION:
+            raise
+        return Unknown(name=wire.type, raw=bytes(wire.data), of=wire.channel)

@@ -136,6 +136,8 @@ class MessageSnapshot(Progress, tag="message.snapshot", durable=False):
     of: str
     text: str
     name: str = ""
+    offset: int = 0
+    """Code points before ``text`` that are not kept any more: of what a tool prints, only the end is."""
 
 
 class MessageCompleted(Progress, tag="message.completed"):

@@ -1,0 +1,258 @@
+"""A writer's desk: a store in memory, a clock that never waits, logs opened and let go; and stores that misbehave."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Literal
+
+from vaka.core.ports.store import EventStore, Store
+from vaka.core.session.cursor import Cursor
+from vaka.core.session.follow import Hub
+from vaka.core.session.log import Log
+from vaka.core.session.place import Place
+from vaka.core.session.redact import Secrets
+from vaka.core.session.snapshot import reopen
+from vaka.core.session.state import dump
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.content import Text, text_of
+from vaka.core.types.errors import ConflictError, Unavailable
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, Path, SessionId, Term, TurnId
+from vaka.core.types.message import Reason, ToolCall, ToolResult
+from vaka.core.types.tool import Effect
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+
+S = SessionId("s")
+T1 = Place(TurnId("t1"), 1)
+
+
+class Desk:
+    """One process: its handle on a store, its followers, its logs."""
+
+    def __init__(self, store: Store | None = None, *, clock: FakeClock | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.clock = clock or FakeClock(auto=True)
+        self.hub = Hub(self.store)
+
+    async def open(self, session: SessionId = S, secrets: Secrets | None = None) -> Log:
+        log = Log(self.store, session, self.hub.attach(session), self.clock, secrets)
+        log.begin(await self.store.events.claim(session), await reopen(self.store, session))
+        return log
+
+    async def shut(self, log: Log) -> None:
+        await self.store.events.release(log.session, log.term)
+        self.hub.detach(log.session)
+
+    async def stored(self, session: SessionId = S, after: int = 0) -> list[Event]:
+        async with aclosing(self.store.events.read(session, after=after)) as events:
+            return [event async for event in events]
+
+    async def offer(self, body: Body, key: str, session: SessionId = S) -> int:
+        event = Event(data=body, session=session, ts="2026-01-01T00:00:00.000Z")
+        return await self.store.events.offer(session, event, key=key)
+
+    async def read(self, count: int, after: Cursor | None = None, session: SessionId = S) -> list[Event]:
+        """Follow until ``count`` events have come."""
+        found: list[Event] = []
+        async with aclosing(self.hub.follow(session, after or Cursor())) as events:
+            while len(found) < count:
+                found.append(await anext(events))
+        return found
+
+
+async def same_after_reopening(desk: Desk, log: Log) -> None:
+    """Assert that what the writer has in memory is what anyone finds who opens the session."""
+    found = await reopen(desk.store, log.session)
+    assert dump(found.state) == dump(log.state)
+    assert [event.stored for event in found.window.events] == [event.stored for event in log.window.events]
+    assert (found.last.seq if found.last else 0) == log.head
+
+
+async def settled(rounds: int = 50) -> None:
+    """Let everybody run for a while."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+Fault = Literal["", "before", "after", "late", "conflict"]
+
+
+class FlakyEvents:
+    """Logs that lose the connection: before the write, after it, or with the write arriving late."""
+
+    def __init__(self, inner: EventStore, faults: Iterable[Fault] = ()) -> None:
+        self.inner, self.faults = inner, list(faults)
+        self.appends = self.rows = 0
+        self.down = 0
+        """How many reads fail."""
+        self.slow = 0
+        """How often an append gives way to others, before the write and after it."""
+        self._late: list[tuple[SessionId, Sequence[Event], int, Term, bool]] = []
+
+    async def append(
+        self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
+    ) -> int:
+        self.appends += 1
+        fault = self.faults.pop(0) if self.faults else ""
+        await settled(self.slow)
+        if fault == "conflict":
+            raise ConflictError("another writer has taken over")
+        if fault == "late":
+            self._late.append((session, events, head, term, release))
+        if fault in {"before", "late"}:
+            raise Unavailable("the line is down")
+        await self.arrive()
+        reached = await self.inner.append(session, events, head=head, term=term, release=release)
+        await settled(self.slow)
+        if fault == "after":
+            raise Unavailable("the line went down")
+        return reached
+
+    async def arrive(self) -> None:
+        """Let what was under way reach the store."""
+        late, self._late = self._late, []
+        for session, events, head, term, release in late:
+            await self.inner.append(session, events, head=head, term=term, release=release)
+
+    async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        if self.down:
+            self.down -= 1
+            raise Unavailable("the line is down")
+        async with aclosing(self.inner.read(session, after=after, upto=upto)) as events:
+            async for event in events:
+                self.rows += 1
+                yield event
+
+    async def claim(self, session: SessionId) -> Term:
+        return await self.inner.claim(session)
+
+    async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
+        return await self.inner.offer(session, event, key=key)
+
+    async def wait(self, session: SessionId, *, after: int) -> int:
+        return await self.inner.wait(session, after=after)
+
+    async def release(self, session: SessionId, term: Term) -> None:
+        await self.inner.release(session, term)
+
+    def held(self, session: SessionId, term: Term) -> bool:
+        return self.inner.held(session, term)
+
+
+def flaky(*faults: Fault) -> tuple[Desk, FlakyEvents]:
+    """Return a desk on a store that fails in these ways, one append after the other."""
+    store = MemoryStore()
+    events = FlakyEvents(store.events, faults)
+    store.events = events
+    return Desk(store), events
+
+
+# ------------------------------------------------------------------------------------------------- words for events
+
+
+def said(text: str, key: str = "k", policy: control.Conflict = "queue") -> control.InputAdded:
+    return control.InputAdded(key=key, content=(Text(text=text),), policy=policy)
+
+
+def begun(*keys: str, agent: str = "a") -> progress.TurnStarted:
+    return progress.TurnStarted(agent=agent, inputs=keys)
+
+
+def stepped(number: int = 1, *keys: str, agent: str = "a") -> progress.StepStarted:
+    return progress.StepStarted(agent=agent, number=number, inputs=keys)
+
+
+def answered(text: str, message: str = "m1") -> progress.MessageCompleted:
+    return progress.MessageCompleted(message_id=MessageId(message), content=(Text(text=text),))
+
+
+def called(id: str = "call_1", name: str = "look", message: str = "m1", **arguments: object) -> progress.ToolCalled:
+    return progress.ToolCalled(
+        call=ToolCall(id=CallId(id), name=name, arguments=arguments), message_id=MessageId(message)
+    )
+
+
+def started(id: str = "call_1", effect: Effect = "once", **arguments: object) -> progress.ToolStarted:
+    return progress.ToolStarted(
+        call=ToolCall(id=CallId(id), name="look", arguments=arguments), key=f"s/{id}", effect=effect
+    )
+
+
+def result(id: str = "call_1", text: str = "done", *, failed: bool = False, reason: Reason = "") -> ToolResult:
+    return ToolResult(call=CallId(id), content=(Text(text=text),), failed=failed, reason=reason)
+
+
+def ok(id: str = "call_1", text: str = "done") -> progress.ToolCompleted:
+    return progress.ToolCompleted(result=result(id, text))
+
+
+def bad(id: str = "call_1", reason: Reason = "error") -> progress.ToolFailed:
+    return progress.ToolFailed(result=result(id, failed=True, reason=reason))
+
+
+def ended(text: str = "bye") -> progress.TurnCompleted:
+    return progress.TurnCompleted(text=text)
+
+
+def asked(
+    approval: str = "apr_1", call: str = "call_1", expires: str = "", rule: str = "r"
+) -> control.ApprovalRequested:
+    return control.ApprovalRequested(
+        approval=DecisionId(approval), call=ToolCall(id=CallId(call), name="look"), digest=Digest("d"),
+        spec=Digest("spec"), rule=rule, expires=expires,
+    )  # fmt: skip
+
+
+def resolved(
+    approval: str = "apr_1",
+    decision: Literal["approve", "reject"] = "approve",
+    scope: Literal["once", "session"] = "once",
+) -> control.ApprovalResolved:
+    return control.ApprovalResolved(approval=DecisionId(approval), decision=decision, scope=scope)
+
+
+def note(text: str) -> monitor.Logged:
+    return monitor.Logged(level="info", message=text)
+
+
+def delta(text: str, offset: int, message: str = "m1", block: int = 0) -> progress.TextDelta:
+    return progress.TextDelta(message_id=MessageId(message), block=block, offset=offset, text=text)
+
+
+def at(turn: str = "t1", step: int = 0, path: Path = ()) -> Place:
+    return Place(TurnId(turn), step, path)
+
+
+async def simple_turn(log: Log, number: int = 1) -> None:
+    """Write a turn with one call, in four writes."""
+    place, key, message = at(f"t{number}", 1), f"k{number}", f"m{number}"
+    call = f"call_{log.state.calls + 1}"
+    await log.append(place, said(f"question {number}", key), begun(key), stepped())
+    await log.append(place, answered("", message), called(call, message=message), started(call))
+    await log.append(place, ok(call), progress.StepCompleted(number=1), stepped(2))
+    await log.append(place, answered(f"answer {number}", message + "b"), progress.StepCompleted(number=2), ended())
+
+
+def texts(events: Iterable[Event]) -> list[str]:
+    """What a client shows: the text of each message, put together from whatever came."""
+    shown: dict[str, dict[int, str]] = {}
+    for event in events:
+        apply_text(shown, event)
+    return ["".join(block for _, block in sorted(blocks.items())) for blocks in shown.values()]
+
+
+def apply_text(shown: dict[str, dict[int, str]], event: Event) -> None:
+    body = event.data
+    match body:
+        case progress.TextDelta():
+            blocks = shown.setdefault(body.message_id, {})
+            blocks[body.block] = blocks.get(body.block, "")[: body.offset] + body.text
+        case progress.MessageSnapshot():
+            shown.setdefault(body.message_id, {})[body.block] = body.text
+        case progress.MessageCompleted():
+            shown[body.message_id] = {0: text_of(body.content)}
+        case progress.MessageDiscarded():
+            shown.pop(body.message_id, None)
+        case _:
+            return
