@@ -369,7 +369,7 @@ async def test_a_pydantic_field_may_be_the_default() -> None:
     got: list[Any] = []
 
     @tool
-    def function(a: int = Field(ge=1), b: int = Field(5, description="Second."), c=Field(7)) -> None:  # type: ignore[no-untyped-def]
+    def function(a: int = Field(ge=1), b: int = Field(5, description="Second."), c=Field(7)) -> None:  # type: ignore[no-untyped-def]  # people leave it out
         """Take two."""
         got.append((a, b, c))
 

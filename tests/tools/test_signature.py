@@ -133,7 +133,7 @@ def test_a_callable_without_a_signature_is_an_error() -> None:
 
 def test_unannotated_parameters_take_anything() -> None:
     @tool
-    def function(a, b=1):  # type: ignore[no-untyped-def]
+    def function(a, b=1):  # type: ignore[no-untyped-def]  # people leave it out
         """Take two."""
 
     assert function.spec.parameters["properties"] == {"a": {}, "b": {"default": 1}}
@@ -234,7 +234,7 @@ def _any() -> Any:
     return None
 
 
-def _unsaid():  # type: ignore[no-untyped-def]
+def _unsaid():  # type: ignore[no-untyped-def]  # people leave it out
     return None
 
 
