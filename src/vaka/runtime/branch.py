@@ -27,7 +27,11 @@ async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made:
     last = copied[-1] if copied else None
     entries = forked(prefix.state, origin, last.id if last else "1.0")
     term = await store.events.claim(made)
-    await store.events.append(made, [*copied, *chained(made, last, entries, ts)], head=0, term=term, release=True)
+    try:
+        await store.events.append(made, [*copied, *chained(made, last, entries, ts)], head=0, term=term, release=True)
+    except BaseException:
+        await store.events.release(made, term)
+        raise
 
 
 async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str) -> Event:

@@ -1,6 +1,5 @@
 """Agents become recipes: names looked up, functions made into tools, child agents put behind tools."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from vaka.agents.react import Agent, AgentTool, ToolLike
@@ -11,8 +10,7 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import as_content
 from vaka.core.types.errors import ConfigError, TurnError
 from vaka.runtime import registry
-from vaka.tools import tool
-
+from vaka.tools.function import as_tool, tool
 
 RECIPES = 512
 """Recipes kept at hand."""
@@ -25,11 +23,13 @@ class Builder:
         self._default = default
         self._models: dict[str, Model] = {}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
-        self._tools: dict[Callable[..., Any], Tool] = {}
 
     def recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
-        now = (agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits)
+        now = (
+            agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
+            agent.tool_choice, agent.options, model,
+        )  # fmt: skip
         cached = self._recipes.get(agent)
         if cached is not None and cached[0] == now:
             return cached[1]
@@ -62,11 +62,7 @@ class Builder:
             given = given.as_tool()
         if isinstance(given, AgentTool):
             return self._agent_tool(given, model)
-        if isinstance(given, Tool):
-            return given
-        if given not in self._tools:
-            self._tools[given] = tool(given)
-        return self._tools[given]
+        return as_tool(given)
 
     def _agent_tool(self, given: AgentTool, model: Model) -> Tool:
         async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:

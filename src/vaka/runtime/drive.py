@@ -5,12 +5,13 @@ A driver lives only while there is something to do; an idle session has no write
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from vaka.core.loop.scope import Env, Recipe, Turn
 from vaka.core.loop.stop import Stop, Why
 from vaka.core.loop.turn import Opening, run
 from vaka.core.ports.store import Store
-from vaka.core.session.fanout import Follower
+from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.session.follow import Hub
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
@@ -18,7 +19,7 @@ from vaka.core.session.redact import Secrets
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import Content
 from vaka.core.types.control import InputAdded, SessionOpened
-from vaka.core.types.errors import Suspended, TooNew
+from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION
 from vaka.core.types.ids import SessionId, TurnId
 from vaka.core.types.progress import TurnQueued
@@ -33,7 +34,7 @@ class Driver:
     def __init__(self, session: SessionId, recipe: Callable[[], Recipe], env: Env, hub: Hub, secrets: Secrets) -> None:
         self.session, self.recipe, self.env, self.hub = session, recipe, env, hub
         self.store: Store = hub.store
-        self.log = Log(self.store, session, hub.attach(session), env.clock, secrets)
+        self.log = Log(self.store, session, Fanout(session), env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether the session could be claimed, and work has begun."""
@@ -47,7 +48,12 @@ class Driver:
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._attached = True
+        self._attached = False
+        self._answering: tuple[str, ...] = ()
+        self._withdrawn: set[str] = set()
+        self._last = False
+        self._place: Place | None = None
+        self._next_end = asyncio.Event()
 
     async def claim(self) -> None:
         """Become the writer and read what there is. ``Busy`` while another process is it."""
@@ -62,6 +68,9 @@ class Driver:
         except BaseException:
             await self.store.events.release(self.session, term)
             raise
+        if not self._attached:
+            self._attached = True
+            self.log.fanout = self.hub.attach(self.session)
         self.log.begin(term, opened)
         self.log.listeners = [self._heard]
 
@@ -75,6 +84,32 @@ class Driver:
     def stop(self, why: Why, note: str = "") -> None:
         """Stop the running turn."""
         self._stop.trigger(why, note)
+
+    def finish(self, note: str) -> None:
+        """Stop the running turn and begin no other: what was said after it stays in the log."""
+        self._last = True
+        self.stop("cancelled", note)
+
+    async def withdraw(self, key: str, turn: str) -> None:
+        """A caller takes an input back: its turn is stopped, now or as soon as it begins."""
+        self.fresh = [added for added in self.fresh if added.key != key]
+        self._withdrawn.add(key)
+        running = self._place.turn if self._place else ""
+        if running and (key in self._answering or turn == running):
+            self.stop("cancelled", "the caller withdrew")
+            while self._place is not None and self._place.turn == running:
+                await self._next_end.wait()
+
+    @property
+    def opening(self) -> bool:
+        """Whether a turn is about to begin that is not in the log yet."""
+        return self._place is not None and self.log.state.turn is None
+
+    @property
+    def upcoming(self) -> tuple[str, str]:
+        """The unfinished turn, or else the key of the input that is answered next."""
+        turn, waiting = self.log.state.turn, self._waiting()
+        return (turn.id, "") if turn else ("", waiting[0].key if waiting else "")
 
     def attend(self, follower: Follower) -> None:
         """Tell a follower when this driver has nothing more to do."""
@@ -97,7 +132,7 @@ class Driver:
 
     async def wait(self) -> None:
         """Return when the driver has ended, however it ended."""
-        if self._task is not None:
+        if await self.ready and self._task is not None:
             await asyncio.wait([self._task])
 
     def abort(self) -> None:
@@ -107,15 +142,25 @@ class Driver:
 
     async def _run(self) -> None:
         try:
-            while self._work():
+            await self._turns()
+            self.ending = True
+            if not self.log.released:
+                await self.log.append(Place(), release=True)
+        except BaseException:
+            self.ending = True
+            if not self.log.released:  # nobody else could go on with the session
+                with suppress(VakaError):
+                    await self.store.events.release(self.session, self.log.term)
+            raise
+
+    async def _turns(self) -> None:
+        try:
+            while self._work() and not self._last:
                 if self.log.released:
                     await self.claim()
                 await self._turn(self._next())
         except Suspended as suspended:
             self.error = suspended
-        self.ending = True
-        if not self.log.released:
-            await self.log.append(Place(), release=True)
 
     def _work(self) -> bool:
         state = self.log.state
@@ -126,10 +171,7 @@ class Driver:
         state = self.log.state
         if state.turn is not None:
             return None
-        queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
-        waiting = [queued[key] for key in state.inputs]
-        # An input that came to interrupt goes before what was queued; it was said to be heard now.
-        waiting.sort(key=lambda added: added.policy != "interrupt")
+        waiting = self._waiting()
         if waiting:
             first = waiting[0]
             return Opening(content=first.content, keys=(first.key,))
@@ -138,10 +180,18 @@ class Driver:
         content: Content = tuple(part for added in fresh for part in added.content)
         return Opening(content=content, keys=tuple(added.key for added in fresh), fresh=fresh)
 
+    def _waiting(self) -> list[InputAdded]:
+        """Return the inputs no turn has taken yet: first those that came to interrupt, to be heard now."""
+        queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
+        return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
+
     async def _turn(self, opening: Opening | None) -> None:
         recipe = self.recipe()
         state = self.log.state
         self._stop = Stop()
+        self._answering = opening.keys if opening else ()
+        if not self._withdrawn.isdisjoint(self._answering):
+            self._stop.trigger("cancelled", "the caller withdrew")
         if opening is None and state.turn is not None:
             place = Place(state.turn.id)
             if state.turn.interrupted is not None:
@@ -150,7 +200,13 @@ class Driver:
             place = Place(TurnId(self.env.ids.new("trn")))
             if self.log.head == 0:
                 self.log.later(Place(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
-        await run(Turn(self.log, recipe, self.env, place, self._stop), opening)
+        self._place = place
+        try:
+            await run(Turn(self.log, recipe, self.env, place, self._stop), opening)
+        finally:
+            self._place, self._answering = None, ()
+            self._next_end.set()
+            self._next_end = asyncio.Event()
 
     def _heard(self) -> None:
         """Events were folded: has someone asked to stop, or said something that must wait?"""
@@ -168,9 +224,15 @@ class Driver:
         self._watch = asyncio.create_task(self._sync())
 
     async def _sync(self) -> None:
+        """Hear what others offer; when the store cannot be asked, the next write will say so."""
         while True:
-            await self.store.events.wait(self.session, after=self.log.head)
-            await self.log.sync()
+            try:
+                await self.store.events.wait(self.session, after=self.log.head)
+                await self.log.sync()
+            except Unavailable:
+                await self.env.clock.sleep(1.0)
+            except VakaError:
+                return
 
     def _over(self, done: "Callable[[Driver], None]") -> None:
         task, self.ending = self._task, True

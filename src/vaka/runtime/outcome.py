@@ -17,6 +17,8 @@ class Watcher:
 
     def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
         self.session, self.key, self.turn = session, key, turn
+        self.joined = False
+        """True when the input came to a turn that somebody else's had begun."""
         self.end: Event | None = None
         self.steps = 0
         self.calls: list[str] = []
@@ -32,7 +34,7 @@ class Watcher:
         body = event.data
         if not self.turn:
             if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
-                self.turn = event.turn
+                self.turn, self.joined = event.turn, isinstance(body, progress.StepStarted)
             elif event.type == "session.opened":
                 return True
             else:

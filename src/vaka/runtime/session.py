@@ -43,7 +43,7 @@ class Session:
                 while not watcher.ended:
                     await reading.batch()
         except asyncio.CancelledError:
-            await self._withdraw()
+            await self._withdraw(watcher)
             raise
         return watcher.response()
 
@@ -60,22 +60,23 @@ class Session:
                     yield event
 
     async def resume(self) -> AsyncGenerator[Event]:
-        """Finish the unfinished turn and yield its events; nothing when nothing is unfinished."""
+        """Finish the unfinished turn, or begin the one that waits, and yield its events; nothing when there is none."""
         follower = Follower()
-        after, turn = await self._runtime.wake(self, follower)
-        if not turn:
+        after, watcher = await self._runtime.wake(self, follower)
+        if watcher is None:
             return
-        watcher = Watcher(self.id, turn=turn)
         async with _Reading(self._runtime.hub, watcher, after, follower) as reading:
             while not watcher.ended:
                 for event in await reading.batch():
                     yield event
 
     async def send(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "") -> str:
-        """Say something and return at once, with the key of the input; the turn runs in the background."""
-        added = self._input(says, on_busy, key)
-        await self._runtime.submit(self, added, Follower(), reject=on_busy == "reject", known=bool(key))
-        return added.key
+        """Say something and return when it is kept, with the key of the input; the turn runs in the background."""
+        watcher = Watcher(self.id)
+        async with await self._say(says, watcher, on_busy, key) as reading:
+            while not await reading.batch():
+                pass
+        return watcher.key
 
     async def steer(self, says: Says) -> None:
         """Say something to the turn that is running: it joins with its next step."""
@@ -84,7 +85,7 @@ class Session:
     async def interrupt(self, note: str = "", *, by: str = "") -> None:
         """Stop the running turn, in whichever process it runs; nothing when none is running."""
         key = self._runtime.env.ids.new("int")
-        await self._runtime.offer(self.id, InterruptRequested(key=key, note=note, by=by), key)
+        await self._runtime.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield everything after a cursor, then everything as it happens."""
@@ -138,11 +139,10 @@ class Session:
         after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
         return _Reading(self._runtime.hub, watcher, after, follower)
 
-    async def _withdraw(self) -> None:
+    async def _withdraw(self, watcher: Watcher) -> None:
         driver = self._runtime.driver(self.id)
         if driver is not None:
-            driver.stop("cancelled", "the caller withdrew")
-            await driver.wait()
+            await driver.withdraw(watcher.key, "" if watcher.joined else watcher.turn)
 
 
 class _Reading:
