@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Literal
 
 from vaka.core.ports.store import EventStore, Store
+from vaka.core.session import branch
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.follow import Hub
 from vaka.core.session.log import Log
@@ -256,3 +257,30 @@ def apply_text(shown: dict[str, dict[int, str]], event: Event) -> None:
             shown.pop(body.message_id, None)
         case _:
             return
+
+
+# ------------------------------------------------------------------------------------------------- branches
+
+NOW = "2026-01-01T00:00:00.000Z"
+
+
+async def rewind(desk: Desk, to: int, session: SessionId = S) -> list[Event]:
+    """Take a session back to an event; return what was written."""
+    now = await reopen(desk.store, session)
+    prefix = await reopen(desk.store, session, upto=to)
+    entries = [*branch.ended(now.state, "rewound"), *branch.reverted(prefix.state, now.state.calls, "")]
+    events = branch.chained(session, now.last, entries, NOW)
+    term = await desk.store.events.claim(session)
+    await desk.store.events.append(session, events, head=now.state.seq, term=term, release=True)
+    return events
+
+
+async def fork(desk: Desk, upto: int, made: SessionId, session: SessionId = S) -> list[Event]:
+    """Copy a session up to an event; return what was written."""
+    prefix = await reopen(desk.store, session, upto=upto)
+    copied = (await desk.stored(session))[:upto]
+    last = copied[-1]
+    events = [*copied, *branch.chained(made, last, branch.forked(prefix.state, session, last.id), NOW)]
+    term = await desk.store.events.claim(made)
+    await desk.store.events.append(made, events, head=0, term=term, release=True)
+    return events

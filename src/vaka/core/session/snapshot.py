@@ -69,7 +69,8 @@ async def _older(store: Store, session: SessionId, state: State, base: int) -> l
     """Return what the model still sees of the events up to the snapshot, and the inputs from before its window."""
     found: list[Event] = []
     for seq in state.early:
-        found += await _read(store, session, seq - 1, seq)
+        if seq <= base:
+            found += await _read(store, session, seq - 1, seq)
     if state.window <= base:
         line = _Line(state.window - 1)
         for event in await _read(store, session, state.window - 1, base):
