@@ -1,18 +1,38 @@
-"""Measure each peer in an environment of its own.
+"""Measure vaka and each peer with the same code, one after the other, and print them in one table.
 
-``bench/peers/NAME.txt`` lists what a peer needs, ``bench/peers/NAME.py`` measures it; the environment is
-``.venv-peers/NAME``, made once for each text of the list. Arguments name the peers to run; none means all.
+``bench/peers/NAME.txt`` lists what a peer needs, ``bench/peers/NAME.py`` measures it and writes a line of JSON; the
+environment is ``.venv-peers/NAME``, made once for each text of the list. Arguments name the peers to run; none means
+all. ``bench/peers/vaka.py`` is measured first, and each peer's numbers stand beside how many times ours they are.
 """
 
 import hashlib
+import json
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.measure import environment as without_pyc_switch
+from bench.row import grid, number
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "bench" / "peers"
 HOMES = ROOT / ".venv-peers"
+RESULTS = ROOT / "bench" / "results"
+
+COLUMNS = {
+    "import_ms": "import ms",
+    "construct_us": "construct µs",
+    "agent_kib": "KiB/agent",
+    "run_ms": "run p50 ms",
+    "run_p95_ms": "p95",
+    "run_cpu_ms": "CPU ms",
+    "first_run_ms": "new agent + run ms",
+    "runs_per_s": "runs/s, 100 at once",
+}
 
 
 def environment(requirements: Path) -> Path:
@@ -28,21 +48,50 @@ def environment(requirements: Path) -> Path:
     return python
 
 
+def measure(python: Path, name: str) -> list[dict[str, Any]]:
+    """Return what ``bench.peers.NAME`` says of itself when ``python`` runs it."""
+    command = [str(python), "-m", f"bench.peers.{name}"]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=without_pyc_switch())
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the numbers, and below each the ratio to the first line's: above 1 is dearer, for rates too."""
+    lines: list[list[str]] = []
+    for line in found:
+        lines.append([line["name"], line["keeps"], *[number(line[key]) for key in COLUMNS]])
+        lines.append(["", "", *[f"({_ratio(key, line, found[0]):.2f}×)" for key in COLUMNS]])
+    return grid(["", "a run survives", *COLUMNS.values()], lines)
+
+
+def _ratio(key: str, line: Mapping[str, Any], first: Mapping[str, Any]) -> float:
+    ratio: float = line[key] / first[key]
+    return 1 / ratio if key == "runs_per_s" else ratio
+
+
 def main() -> int:
-    """Run the peers one after the other; return 1 if any failed."""
+    """Measure all, print them together; return 1 if any failed."""
     chosen = [path for path in sorted(PEERS.glob("*.txt")) if not sys.argv[1:] or path.stem in sys.argv[1:]]
     if not chosen:
         print(f"no peers: {PEERS.relative_to(ROOT)} has no lists by these names")
         return 1
-    failed: list[str] = []
-    for requirements in chosen:
+    pythons = {path.stem: environment(path) for path in chosen}
+    about = machine.describe()
+    print("measuring vaka", flush=True)
+    found, failed = measure(Path(sys.executable), "vaka"), list[str]()
+    for name, python in pythons.items():
+        print(f"measuring {name}", flush=True)
         try:
-            script = str(requirements.with_suffix(".py"))
-            subprocess.run([str(environment(requirements)), script], cwd=ROOT, check=True)
+            found += measure(python, name)
         except subprocess.CalledProcessError as error:
-            failed.append(requirements.stem)
-            print(f"{requirements.stem}: {error}", flush=True)
-    print(f"peers: {len(chosen)} run, {len(failed)} failed {' '.join(failed)}".rstrip())
+            failed.append(name)
+            print(f"{name}: {error}", flush=True)
+    about["load after"] = machine.load()
+    print("\n".join(f"{key:12} {value}" for key, value in about.items()))
+    print(f"\n{table(found)}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "peers.json").write_text(json.dumps({"machine": about, "rows": found}, indent=1))
+    print(f"\npeers: {len(chosen)} run, {len(failed)} failed {' '.join(failed)}".rstrip())
     return 1 if failed else 0
 
 
