@@ -176,7 +176,8 @@ class Following:
             return []
         info = await self._hub.store.sessions.find(self._session)
         head, epoch = (info.head, info.epoch) if info else (0, 0)
-        self._fanout.head = max(self._fanout.head, head)
+        if head > self._fanout.head:
+            self._fanout.reach(head)  # everyone hears of it: a pump that starts now waits for what comes after
         if after.epoch in (0, epoch) and after.seq <= head:
             return []
         self._seq = 0
