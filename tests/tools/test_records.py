@@ -1,6 +1,7 @@
 """Classes as parameters: their schemas, and the values that reach the function."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -350,19 +351,40 @@ class Checked:
     a: Annotated[int, Field(gt=1)]
 
 
+class Stranger:
+    """A class like any other."""
+
+
 def _even(value: int) -> int:
     if value % 2:
         raise ValueError("must be even")
     return value
 
 
+class Wrong(BaseModel):
+    a: Annotated[int, AfterValidator(_even)]
+
+
 async def test_pydantic_dataclasses_validators_and_types() -> None:
     assert await given(Checked, {"a": 2}) == Checked(a=2)
     assert await given(Annotated[int, AfterValidator(_even)], 2) == 2
-    assert "must be even" in await given(Annotated[int, AfterValidator(_even)], 3)
+    said = "the arguments of function cannot be used: Value error, must be even"
+    assert await given(Annotated[int, AfterValidator(_even)], 3) == said
+    assert await given(Wrong, {"a": 1}) == "the arguments of function cannot be used: a: Value error, must be even"
     assert str(await given(pydantic.AnyUrl, "http://a.example/")) == "http://a.example/"
     taker, _ = taking(Annotated[Circle, "Round."])
     assert taker.spec.parameters["properties"]["value"] == {"$ref": "#/$defs/Circle", "description": "Round."}
+
+
+class Odd(BaseModel):
+    run: Callable[[], int]
+
+
+def test_what_pydantic_cannot_describe_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="tool 'function': pydantic has no schema for Odd"):
+        defs(Odd)
+    with pytest.raises(InvalidInput, match="parameter 'value': pydantic cannot describe Stranger"):
+        defs(Annotated[Stranger, AfterValidator(_even)])
 
 
 async def test_a_pydantic_field_may_be_the_default() -> None:

@@ -1,5 +1,6 @@
 """Sets of tools."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -43,6 +44,24 @@ def test_tools_are_found_by_name_in_order() -> None:
     assert "look" in tools
     assert repr(tools) == "Toolset(look, write, bare)"
     assert Toolset([write])["write"] is tools["write"]
+
+
+@dataclass
+class Held:
+    """A tool whose spec is a value it holds."""
+
+    spec: ToolSpec
+
+    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+        return Problem(f"no {raw}")
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Any:
+        return arguments
+
+
+def test_a_tool_may_hold_its_spec() -> None:
+    held = Held(ToolSpec(name="held"))
+    assert Toolset([held])["held"] is held
 
 
 def test_a_name_that_two_tools_want_is_an_error() -> None:

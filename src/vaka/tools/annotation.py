@@ -29,6 +29,7 @@ from vaka.tools.shape import (
     Table,
     Unsupported,
     bare,
+    first_line,
     flat,
 )
 
@@ -223,7 +224,7 @@ def _enum(kind: type[Enum]) -> Choice:
 def is_foreign(hint: Any) -> bool:
     """Tell whether pydantic describes this type itself."""
     kind = typing.get_origin(hint) or hint
-    return isinstance(kind, type) and hasattr(kind, "__get_pydantic_core_schema__")
+    return isinstance(kind, type) and hasattr(kind, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
 
 
 def _needs_pydantic(item: Any) -> bool:
@@ -235,7 +236,10 @@ def foreign(hint: Any, name: str) -> Foreign:
     """Return the shape of a type that pydantic knows."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - an optional library, loaded by whoever made the type
 
-    return Foreign(name, TypeAdapter(hint))
+    try:
+        return Foreign(name, TypeAdapter(hint))
+    except (RuntimeError, NameError, TypeError) as error:
+        raise Unsupported(f"pydantic cannot describe {name}: {first_line(error)}") from error
 
 
 def describe(hint: Any) -> str:

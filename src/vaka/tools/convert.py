@@ -1,6 +1,6 @@
 """From JSON data to the Python values an annotation asks for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from types import NoneType
 from typing import Any
@@ -132,7 +132,20 @@ def _either(shape: Either, value: Any) -> Any:
 
 
 def _foreign(shape: Foreign, value: Any) -> Any:
-    return shape.adapter.validate_json(msgspec.json.encode(value))
+    try:
+        return shape.adapter.validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        raise Mismatch("; ".join(_faults(error))) from error
+
+
+def _faults(error: Any) -> Iterator[str]:
+    """What pydantic found, without its links and without what was sent."""
+    if not hasattr(error, "errors"):  # raised on the way there
+        yield str(error)
+        return
+    for fault in error.errors(include_url=False, include_input=False):
+        path = ".".join(str(step) for step in fault["loc"])
+        yield f"{path}: {fault['msg']}" if path else fault["msg"]
 
 
 _CONVERT: dict[type, Callable[[Any, Any], Any]] = {

@@ -15,6 +15,7 @@ from vaka.core.types.tool import Arguments, Effect, Problem, ToolSpec
 from vaka.tools.names import sanitised
 from vaka.tools.output import NotPlain, Returned, failure, plain
 from vaka.tools.reader import Reader
+from vaka.tools.shape import Unsupported
 from vaka.tools.signature import Signature, doc_of, is_async, name_of, output_schema, read
 from vaka.tools.strict import strict_schema
 from vaka.tools.thread import in_thread
@@ -56,7 +57,7 @@ class _Plan:
     def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
         raw = options.parameters
         self.signature: Signature = read(function, name, typed=raw is None)
-        parameters = self.signature.schema() if raw is None else _given(raw, name)
+        parameters = _written(self.signature, name) if raw is None else _given(raw, name)
         output = output_schema(function)
         if options.validate_output and output is None:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
@@ -184,6 +185,13 @@ def _timeout(options: Options) -> float | None:
     return options.timeout
 
 
+def _written(signature: Signature, name: str) -> dict[str, Any]:
+    try:
+        return signature.schema()
+    except Unsupported as error:
+        raise InvalidInput(f"tool {name!r}: {error}") from error
+
+
 def _given(parameters: dict[str, Any], name: str) -> dict[str, Any]:
     """A schema somebody wrote: it must be one of an object."""
     if parameters.get("type", "object") != "object":
@@ -247,4 +255,9 @@ def as_tool(thing: "Tool | Callable[..., Any]") -> Tool:
 
 def is_tool(thing: object) -> TypeGuard[Tool]:
     """Tell whether something is a tool, without asking for its spec: that may not be worked out yet."""
-    return isinstance(thing, FunctionTool) or all(hasattr(type(thing), name) for name in ("spec", "parse", "call"))
+    if isinstance(thing, FunctionTool):
+        return True
+    if inspect.isfunction(thing):
+        return False
+    own = getattr(thing, "__dict__", {})
+    return all(name in own or hasattr(type(thing), name) for name in ("spec", "parse", "call"))

@@ -28,7 +28,9 @@ from vaka.tools.shape import (
     Scalar,
     Shape,
     Table,
+    Unsupported,
     bare,
+    first_line,
     is_null,
 )
 from vaka.tools.values import is_object
@@ -195,7 +197,10 @@ class SchemaWriter:
         if (known := self._named.get(id(shape.adapter))) is not None:
             return {"$ref": f"#/$defs/{known[1]}"}
         mode = "serialization" if self.output else "validation"
-        schema: Schema = untitled(shape.adapter.json_schema(ref_template="#/$defs/{model}", mode=mode))
+        try:
+            schema: Schema = untitled(shape.adapter.json_schema(ref_template="#/$defs/{model}", mode=mode))
+        except RuntimeError as error:
+            raise Unsupported(f"pydantic has no schema for {shape.name}: {first_line(error)}") from error
         inner: dict[str, Schema] = schema.pop("$defs", {})
         taken = [name for name in inner if self.defs.get(name, inner[name]) != inner[name]]
         free = {name: self._name(inner[name], name) for name in taken}

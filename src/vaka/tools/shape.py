@@ -142,6 +142,11 @@ Shape: TypeAlias = (
 )  # fmt: skip
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error says first."""
+    return str(error).strip().partition("\n")[0]
+
+
 def is_null(shape: Shape) -> bool:
     """Tell whether a shape is exactly null."""
     return isinstance(shape, Scalar) and shape.kind is NoneType

@@ -75,6 +75,14 @@ def _reads_as(kind: type) -> Callable[[str], bool]:
     return check
 
 
+_EXAMPLES = {
+    "date-time": "2024-01-31T10:30:00Z",
+    "date": "2024-01-31",
+    "time": "10:30:00",
+    "duration": "PT1H30M",
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+    "byte": "aGVsbG8=",
+}
 _FORMATS = {
     "date-time": _reads_as(datetime),
     "date": _reads_as(date),
@@ -147,7 +155,8 @@ def _expected(error: _Error) -> str:
         case "const":
             return f"expected {_shown(kind.expected_value)}"
         case "format":
-            return f"expected a {kind.format}"
+            example = _EXAMPLES.get(kind.format)
+            return f"expected text in the format {kind.format}" + (f" such as {example}" if example else "")
         case "pattern":
             return f"expected text that matches {kind.pattern}"
         case "anyOf" | "oneOf":
