@@ -54,7 +54,7 @@ class Conversation:
                 if not signals.code:
                     raise
                 raise Quit(signals.code) from None
-        return signals.code or code
+        return code
 
     async def _watch(self, session: Session, target: Target, cursor: str, signals: Signals) -> int:
         desk = self._attend(session.id, cursor)
@@ -72,6 +72,7 @@ class Conversation:
                 desk.cancel()
                 with suppress(asyncio.CancelledError):
                     await desk
+        self.report.tally.signal = signals.code
         return self.report.finish()
 
     async def _recall(self, session: Session) -> None:

@@ -40,6 +40,12 @@ class _Lazy(click.Group):
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise Quit(CLOSED_PIPE) from None  # click itself would make it a failure
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -78,9 +84,11 @@ def _run(arguments: list[str], name: str) -> int:
     sys.excepthook = lambda kind, error, trace: _complain(error, trace, loud=loud)
     try:
         cli.main(arguments, prog_name=name, standalone_mode=False)
+    except Quit as quitting:
+        return quitting.exit
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except (click.Abort, KeyboardInterrupt, BrokenPipeError) as quiet:
+    except (click.Abort, KeyboardInterrupt) as quiet:
         return told(quiet).exit
     except (click.ClickException, VakaError, OSError) as error:
         _complain(error, error.__traceback__, loud=loud)

@@ -59,6 +59,7 @@ class Progress:
                 self._calls[call.id] = call.name
                 return ""
             case progress.ToolStarted(call=call, attempt=attempt):
+                self._calls[call.id] = call.name
                 return f"→ {call_text(call)}" + (f" (attempt {attempt})" if attempt > 1 else "")
             case progress.ToolCompleted(result=result):
                 return f"← {self._name(result)}: {short(result.text)}"

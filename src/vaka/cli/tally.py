@@ -53,6 +53,8 @@ class Tally:
         """False from a refused call on, until another call succeeds."""
         self.taken = False
         """Whether the session has taken the input on."""
+        self.signal = 0
+        """The exit code a signal asked for, when one came."""
         self._began = time.monotonic()
         self._first: float | None = None
 
@@ -81,6 +83,7 @@ class Tally:
         """Return what the turn came to; ``told`` is why it came to no end, ``decisions`` what it waits for."""
         ended = self.watcher.summary() if self.watcher.ended else None
         status, code = _verdict(ended, told, suspended=bool(decisions), recovered=self.recovered)
+        code = self.signal or code if status in ("interrupted", "cancelled") else code
         now = time.monotonic()
         usage = ended.usage if ended else sum(self.models.values(), Usage())
         return Result(

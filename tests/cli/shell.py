@@ -1,0 +1,267 @@
+"""A folder of its own in which commands are run as real processes, and a terminal for those that want one."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+TIMEOUT = 60
+"""Seconds after which a command is said to hang. Nothing else here depends on time."""
+
+AGENT = '''
+import asyncio
+import os
+import sys
+
+import vaka
+from vaka.core.types.errors import ModelError
+
+
+@vaka.tool(effect="read")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@vaka.tool
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    with open("ledger", "a") as ledger:
+        ledger.write(f"{amount}\\n")
+    return f"paid {amount}"
+
+
+@vaka.tool(effect="read")
+async def hang() -> str:
+    """Wait for something that never comes."""
+    await asyncio.Event().wait()
+
+
+@vaka.tool(effect="read")
+def gate(path: str) -> str:
+    """Wait until somebody writes to a pipe."""
+    with open(path) as pipe:
+        return pipe.read()
+
+
+@vaka.tool(effect="read")
+async def colour(context: vaka.ToolContext) -> str:
+    """Ask for a colour."""
+    return f"colour {await context.ask('Which colour?', options=['red', 'blue'])}"
+
+
+@vaka.tool
+def boom() -> str:
+    """Fail."""
+    raise ValueError("boom")
+
+
+class Careful(vaka.Middleware):
+    """Money is asked about."""
+
+    async def before_tool(self, turn, call):
+        return vaka.Ask("money is involved", rule="money") if call.name == "pay" else call
+
+
+class Broken(vaka.Middleware):
+    """Fails before anything happens."""
+
+    async def before_agent(self, turn, content):
+        raise RuntimeError("no luck")
+
+
+class Locked(ModelError):
+    """The key is refused."""
+
+    code = "authentication"
+
+
+class LockedModel:
+    name = "locked"
+
+    async def stream(self, prompt):
+        raise Locked("the key is refused")
+        yield
+
+
+tools = [add, pay, hang, gate, colour, boom]
+agent = vaka.Agent("payer", tools=tools, middleware=[Careful()])
+broken = vaka.Agent("broken", middleware=[Broken()])
+locked = vaka.Agent("locked", model=LockedModel())
+'''
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """A line of a script that calls a tool."""
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def say(text: str) -> dict[str, Any]:
+    """A line of a script that says something."""
+    return {"text": text}
+
+
+class Done:
+    """What a command left behind."""
+
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code, self.raw = code, out
+        self.out, self.err = out.decode(), err.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Running:
+    """A command at work."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.stdout: IO[bytes] = process.stdout
+        self.seen: list[Any] = []
+
+    def until(self, kind: str) -> Any:
+        """Read stream-json until an event of this type."""
+        for line in self.stdout:
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["type"] == kind:
+                return self.seen[-1]
+        raise AssertionError(f"no {kind} among {[line['type'] for line in self.seen]}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> Done:
+        """Wait for the end; what was read before is in front."""
+        out, err = self.process.communicate(timeout=TIMEOUT)
+        before = b"".join(json.dumps(line).encode() + b"\n" for line in self.seen)
+        return Done(self.process.returncode, before + out, err)
+
+
+class Shell:
+    """Runs commands in one folder, with a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("VAKA_", "XDG_")) and not key.endswith("_API_KEY")
+        }
+        self.env |= {
+            "HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_CONFIG_HOME": str(folder / "conf"), "USER": "kim", "LOGNAME": "kim", "TERM": "xterm",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }  # fmt: skip
+        self.file("agent.py", AGENT)
+        self.file(".git/HEAD", "")
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def script(self, *lines: dict[str, Any], name: str = "script.jsonl") -> str:
+        """Write a script and return the model that reads it."""
+        self.file(name, "".join(json.dumps(line) + "\n" for line in lines))
+        return f"scripted:{name}"
+
+    def vaka(self, *words: str, input: bytes | None = None, **env: str) -> Done:
+        """Run a command without a terminal."""
+        source: Any = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
+        command, env = [sys.executable, "-m", "vaka", *words], self.env | env
+        done: subprocess.CompletedProcess[bytes] = subprocess.run(
+            command, cwd=self.folder, env=env, timeout=TIMEOUT, capture_output=True, check=False, **source
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def run(self, *words: str, model: str = "scripted:script.jsonl", agent: str = "agent.py", **more: Any) -> Done:
+        """Run a turn."""
+        return self.vaka("run", *words, "--agent", agent, "--model", model, **more)
+
+    def start(self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl") -> Running:
+        """Begin a turn."""
+        command = [sys.executable, "-m", "vaka", "run", *words, "--agent", "agent.py", "--model", model]
+        command += ["--output", "stream-json"]
+        pipe = subprocess.PIPE
+        return Running(subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=stdin, stdout=pipe, stderr=pipe))
+
+    def bash(self, line: str) -> Done:
+        """Run a line of shell."""
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self.folder, env=self.env, timeout=TIMEOUT, capture_output=True, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def terminal(self, *words: str, **env: str) -> "Terminal":
+        """Run a command at a terminal."""
+        return Terminal([sys.executable, "-m", "vaka", *words], self.folder, self.env | env)
+
+    def pending(self) -> list[Any]:
+        """What waits for a person."""
+        found: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
+        return found
+
+    def events(self, session: str) -> list[Any]:
+        """A session's log."""
+        return self.vaka("sessions", "export", session).lines
+
+    def types(self, session: str) -> list[str]:
+        return [event["type"] for event in self.events(session)]
+
+
+class Terminal:
+    """A command whose stdin, stdout and stderr are a terminal."""
+
+    def __init__(self, command: Sequence[str], folder: Path, env: dict[str, str]) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
+        os.close(slave)
+        self.screen = ""
+        self._at = 0
+
+    def expect(self, text: str) -> str:
+        """Read until ``text`` is on the screen; return what came before it."""
+        while text not in self.screen[self._at :]:
+            if not self._read():
+                raise AssertionError(f"{text!r} never came; the screen is {self.screen!r}")
+        place = self.screen.index(text, self._at)
+        before, self._at = self.screen[self._at : place], place + len(text)
+        return before
+
+    def type(self, line: str) -> None:
+        os.write(self.master, f"{line}\n".encode())
+
+    def end(self) -> int:
+        """Read to the end and return the exit code."""
+        while self._read():
+            pass
+        os.close(self.master)
+        return self.process.wait(TIMEOUT)
+
+    def _read(self) -> bool:
+        if not select.select([self.master], [], [], TIMEOUT)[0]:
+            self.process.kill()
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # the other side is gone
+            return False
+        self.screen += data.decode(errors="replace")
+        return bool(data)
