@@ -107,8 +107,9 @@ class _Crew:
                 task.cancel()
             await asyncio.wait(tasks)
             raise
-        for task in tasks:
-            task.result()
+        for error in [task.exception() for task in tasks]:  # all are looked at: none complains later
+            if error is not None:
+                raise error
 
     async def _see_through(self, job: _Job) -> None:
         result = await self._result(job)

@@ -1,0 +1,83 @@
+"""Other processes: started, read line by line, stopped, continued and killed; none outlives its test."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 60.0
+"""Seconds after which something that should happen surely never will."""
+
+
+class Child:
+    """A process in a group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process, self._in, self._out = process, process.stdin, process.stdout
+
+    @property
+    def code(self) -> int | None:
+        return self.process.returncode
+
+    async def line(self) -> str:
+        """Return what it says next, ``""`` when it has ended."""
+        async with asyncio.timeout(PATIENCE):
+            return (await self._out.readline()).decode().rstrip("\n")
+
+    async def until(self, word: str) -> list[str]:
+        """Return the lines up to the one that begins with ``word``; fail when it ends before that."""
+        lines: list[str] = []
+        while line := await self.line():
+            lines.append(line)
+            if line.split()[0] == word:
+                return lines
+        raise AssertionError(f"it ended without {word!r}: {lines}")
+
+    async def rest(self) -> list[str]:
+        """Return the lines it says until it ends."""
+        async with asyncio.timeout(PATIENCE):
+            lines = (await self._out.read()).decode().splitlines()
+            await self.process.wait()
+        return lines
+
+    async def tell(self, word: str) -> None:
+        self._in.write(f"{word}\n".encode())
+        with suppress(ConnectionError):
+            await self._in.drain()
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def died(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+    async def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        await self.died()
+
+    def alone(self) -> bool:
+        """Whether nothing is left of its process group."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+
+async def start(program: str, plan: msgspec.Struct, **environment: str) -> Child:
+    """Start one of our programs with a plan."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode(),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, start_new_session=True,
+        env={**os.environ, **environment}, limit=1 << 24,
+    )  # fmt: skip
+    return Child(process)

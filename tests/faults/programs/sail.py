@@ -1,0 +1,47 @@
+"""Run or resume the voyage: ``python -m tests.faults.programs.sail PLAN``.
+
+Each durable event that this process was shown is acknowledged by a line with its cursor and the hash of its bytes.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+
+import msgspec
+
+from tests.faults.lines import Ears, acknowledge, say
+from tests.faults.sailing import sail
+from tests.faults.voyage import GatedModel, Plan
+from vaka.stores import failpoint
+from vaka.testing import failpoints
+
+
+def pause(plan: str) -> None:
+    """Stop at a place of an append, until somebody continues this process."""
+    place, _, number = plan.partition(":")
+    passes: Counter[str] = Counter()
+
+    def hit(name: str) -> None:
+        passes[name] += 1
+        if (name, passes[name]) == (place, int(number)):
+            say("paused")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    failpoint.hit = hit
+
+
+async def main(plan: Plan) -> None:
+    failpoints.arm()
+    if plan.pause:
+        pause(plan.pause)
+    ears = Ears()
+    if plan.wait:
+        await ears.gate("start")
+    model = GatedModel(ears.gate, plan.gates) if plan.gates else None
+    say(await sail(plan, acknowledge, model))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Plan)))

@@ -1,0 +1,199 @@
+"""The power goes: the write-ahead log ends anywhere, or some of its bytes are wrong. The run goes on from what is left.
+
+After each commit of a run the files are looked at. A log that only grows is cut wherever a disk may have cut it, and
+the ledger is what it was at that moment.
+"""
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.faults import checks
+from tests.faults.homes import Sqlite, read
+from tests.faults.sailing import sail
+from tests.faults.voyage import ANSWER, Ledger, Plan
+from vaka.core.types.errors import Corrupt, StoreError
+from vaka.core.types.event import Event
+from vaka.core.types.progress import TurnCompleted
+from vaka.stores import failpoint
+from vaka.testing import failpoints
+
+HEADER, FRAME = 32, 24 + 4096
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The moment after a commit: how long the write-ahead log is, what was acknowledged, and the ledger then."""
+
+    length: int
+    acknowledged: int
+    ledger: bytes
+
+
+class Recorded:
+    """A run, and its files as they were after each commit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Sqlite(folder, "power")
+        self.plan = self.home.plan()
+        self.path = Path(self.plan.store.removeprefix("sqlite:///"))
+        self.commits: list[Commit] = [Commit(0, 0, b"")]
+        self.files: tuple[bytes, bytes] = (b"", b"")
+        self._shown: list[Event] = []
+
+    async def run(self) -> None:
+        with self._looking():
+            assert await sail(self.plan, self._shown.append) == "ended"
+        self.log = await read(self.plan)
+
+    @contextmanager
+    def _looking(self) -> Generator[None]:
+        failpoint.hit = self._look
+        try:
+            yield
+        finally:
+            failpoints.disarm()
+
+    def _look(self, place: str) -> None:
+        if place != "append.after_commit":
+            return
+        wal = self.path.with_name("vaka.db-wal").read_bytes()
+        assert wal.startswith(self.files[1]), "the write-ahead log was begun anew: cuts mean something else then"
+        self.files = (self.path.read_bytes(), wal)
+        acknowledged = max((event.seq for event in self._shown), default=0)
+        self.commits.append(Commit(len(wal), acknowledged, Path(self.plan.ledger).read_bytes()))
+
+    def at(self, length: int) -> Commit:
+        """Return the last commit that a log of this length holds whole."""
+        return [commit for commit in self.commits if commit.length <= length][-1]
+
+    def left(self, database: bytes, wal: bytes, commit: Commit) -> Plan:
+        """Return a plan for files that look like this."""
+        plan = msgspec.structs.replace(self.home.plan(), ahead=60.0, how="resume")
+        path = Path(plan.store.removeprefix("sqlite:///"))
+        path.parent.mkdir()
+        path.write_bytes(database)
+        path.with_name("vaka.db-wal").write_bytes(wal)
+        if commit.ledger:
+            Path(plan.ledger).write_bytes(commit.ledger)
+        return plan
+
+    async def goes_on(self, plan: Plan, *, at_least: int = 0) -> None:
+        """What is left is the beginning of the log, and the run ends as it would have ended."""
+        before = await read(plan)
+        assert [event.stored for event in before] == [event.stored for event in self.log[: len(before)]]
+        assert len(before) >= at_least
+        unsure = checks.lost(before)
+        assert await sail(plan, lambda _: None) == "ended"
+        log = await read(plan)
+        checks.whole(log)
+        checks.effects(plan, log, unsure)
+        assert [event.stored for event in log[: len(before)]] == [event.stored for event in before]
+        last = log[-1].data
+        assert isinstance(last, TurnCompleted)
+        assert last.text == ANSWER
+        assert checks.essence(log, but=unsure) == checks.essence(self.log, but=unsure)
+        shutil.rmtree(Path(plan.store.removeprefix("sqlite:///")).parent)
+
+
+@pytest.fixture
+async def recorded(tmp_path: Path) -> Recorded:
+    recorded = Recorded(tmp_path)
+    await recorded.run()
+    return recorded
+
+
+async def test_a_log_cut_after_any_commit_has_everything_that_was_acknowledged(recorded: Recorded) -> None:
+    database, wal = recorded.files
+    for commit in recorded.commits[1:]:
+        plan = recorded.left(database, wal[: commit.length], commit)
+        await recorded.goes_on(plan, at_least=commit.acknowledged)
+
+
+async def _cut(recorded: Recorded, lengths: list[int]) -> None:
+    database, wal = recorded.files
+    for length in lengths:
+        commit = recorded.at(length)
+        plan = recorded.left(database, wal[:length], commit)
+        await recorded.goes_on(plan, at_least=commit.acknowledged)
+
+
+def _frames(wal: bytes) -> list[int]:
+    return list(range(HEADER, len(wal) + 1, FRAME))
+
+
+async def test_a_log_cut_at_some_frames_goes_on(recorded: Recorded) -> None:
+    wal = recorded.files[1]
+    begun = [length for length in _frames(wal) if length >= recorded.commits[1].length]
+    await _cut(recorded, begun[::12])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+async def test_a_log_cut_at_any_frame_and_inside_goes_on(recorded: Recorded) -> None:
+    wal = recorded.files[1]
+    chance = random.Random(1)
+    begun = [length for length in _frames(wal) if length >= recorded.commits[1].length]
+    inside = [length + chance.randrange(1, FRAME) for length in begun[:-1] for _ in range(3)]
+    await _cut(recorded, begun + inside)
+
+
+async def _damaged(recorded: Recorded, seed: int) -> tuple[bytes, bytes, int]:
+    """Return the files with some bytes wrong, and the length of the log that is surely good."""
+    chance = random.Random(seed)
+    database, wal = (bytearray(file) for file in recorded.files)
+    kind = seed % 4
+    if kind == 0:  # a flipped bit in the log
+        place = chance.randrange(recorded.commits[1].length, len(wal))
+        wal[place] ^= 1 << chance.randrange(8)
+        return bytes(database), bytes(wal), place // FRAME * FRAME
+    if kind == 1:  # a garbage tail
+        return bytes(database), bytes(wal) + chance.randbytes(chance.randrange(1, 3 * FRAME)), len(wal)
+    if kind == 2:  # a tail written twice
+        return bytes(database), bytes(wal) + bytes(wal[-FRAME * chance.randrange(1, 5) :]), len(wal)
+    place = chance.randrange(len(database))  # a flipped bit in the database
+    database[place] ^= 1 << chance.randrange(8)
+    return bytes(database), bytes(wal), -1
+
+
+async def _go_on_damaged(recorded: Recorded, seeds: range) -> None:
+    for seed in seeds:
+        database, wal, good = await _damaged(recorded, seed)
+        commit = recorded.at(max(good, recorded.commits[1].length))
+        plan = recorded.left(database, wal, commit)
+        if good >= 0:
+            await recorded.goes_on(plan, at_least=commit.acknowledged)
+            continue
+        with suppress(StoreError):  # damage that shows is an error
+            log = await read(plan)
+            assert [event.stored for event in log] == [event.stored for event in recorded.log[: len(log)]]
+
+
+async def test_a_log_with_wrong_bytes_is_an_error_or_a_beginning(recorded: Recorded) -> None:
+    await _go_on_damaged(recorded, range(24))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+async def test_a_log_with_any_wrong_bytes_is_an_error_or_a_beginning(recorded: Recorded) -> None:
+    await _go_on_damaged(recorded, range(600))
+
+
+async def test_a_session_of_which_an_event_was_rewritten_is_not_resumed(recorded: Recorded) -> None:
+    """The database itself is sound, but one event in it says something else."""
+    commit = recorded.commits[-2]
+    plan = recorded.left(recorded.files[0], recorded.files[1][: commit.length], commit)
+    change = (
+        "update events set body = cast(replace(cast(body as text), 'open sea', 'dry land') as blob) "
+        "where cast(body as text) like '%open sea%'"
+    )
+    with closing(sqlite3.connect(plan.store.removeprefix("sqlite:///"))) as database, database:
+        assert database.execute(change).rowcount == 1
+    with pytest.raises(Corrupt, match="bytes changed"):
+        await sail(plan, lambda _: None)
+    assert Ledger(plan.ledger).count().total() == Ledger(recorded.plan.ledger).count().total()
