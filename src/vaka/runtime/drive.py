@@ -51,7 +51,7 @@ class Driver:
         self._attached = False
         self._answering: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
-        self._last = False
+        self._last = self._ended = False
         self._place: Place | None = None
         self._next_end = asyncio.Event()
 
@@ -113,6 +113,8 @@ class Driver:
 
     def attend(self, follower: Follower) -> None:
         """Tell a follower when this driver has nothing more to do."""
+        if self._ended:
+            follower.end(self.error)
         self._followers.add(follower)
 
     def detach(self) -> None:
@@ -243,6 +245,7 @@ class Driver:
         if task is not None and not task.cancelled() and task.exception() is not None:
             self.error = task.exception()
         self.detach()
+        self._ended = True
         done(self)
         for follower in self._followers:
             follower.end(self.error)

@@ -18,7 +18,7 @@ from vaka.core.session.follow import Hub
 from vaka.core.session.log import stamp
 from vaka.core.session.redact import Secrets
 from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, Offer, QuestionAnswered
-from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, VakaError
+from vaka.core.types.errors import Busy, Closed, ConflictError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
 from vaka.policy.names import NamePolicy
@@ -236,6 +236,7 @@ class Runtime:
             if reject:
                 raise
             return await self._visit(session, added, follower)
+        first = known and not driver.log.head
         try:
             if after is None and driver.log.head and (known or any(driver.upcoming)):
                 after = await self._offer_input(session.id, added)
@@ -244,9 +245,18 @@ class Runtime:
                 after = driver.log.head
                 driver.fresh.append(added)
         finally:
-            driver.attend(follower)
+            if not first:
+                driver.attend(follower)
             driver.start(self._done)
-        return after
+        return after if not first or await self._won(driver, follower) else None
+
+    async def _won(self, driver: Driver, follower: Follower) -> bool:
+        """Whether a request that may be sent twice at once began the session here, and not in another process."""
+        await driver.written()
+        if isinstance(driver.error, ConflictError) and not driver.log.head:
+            return False
+        driver.attend(follower)
+        return True
 
     async def _claim(self, session: Session) -> Driver:
         driver = Driver(session.id, lambda: self._builder.recipe(session.agent), self.env, self.hub, self.secrets)
