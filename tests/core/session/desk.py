@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Literal
 
 from vaka.core.ports.store import EventStore, Store
@@ -12,11 +12,11 @@ from vaka.core.session.follow import Hub
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
 from vaka.core.session.redact import Secrets
-from vaka.core.session.snapshot import reopen
+from vaka.core.session.snapshot import EVERY, Tail, reopen
 from vaka.core.session.state import dump
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.content import Text, text_of
-from vaka.core.types.errors import ConflictError, Unavailable
+from vaka.core.types.errors import ConflictError, HeadMoved, Unavailable
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, Path, SessionId, Term, TurnId
 from vaka.core.types.message import Reason, ToolCall, ToolResult
@@ -70,6 +70,14 @@ async def same_after_reopening(desk: Desk, log: Log) -> None:
     assert (found.last.seq if found.last else 0) == log.head
 
 
+async def snapshot(desk: Desk, log: Log) -> None:
+    """Take a snapshot now, however short the tail is."""
+    last = (await desk.stored(log.session, after=log.head - 1))[-1]
+    tail = Tail(EVERY)
+    tail.add([last] * (2 + len(dump(log.state)) // 200))
+    await tail.keep(desk.store, log.session, log.state, last.hash)
+
+
 async def settled(rounds: int = 50) -> None:
     """Let everybody run for a while."""
     for _ in range(rounds):
@@ -111,10 +119,11 @@ class FlakyEvents:
         return reached
 
     async def arrive(self) -> None:
-        """Let what was under way reach the store."""
+        """Let what was under way reach the store, if it still can."""
         late, self._late = self._late, []
         for session, events, head, term, release in late:
-            await self.inner.append(session, events, head=head, term=term, release=release)
+            with suppress(HeadMoved, ConflictError):
+                await self.inner.append(session, events, head=head, term=term, release=release)
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         if self.down:
