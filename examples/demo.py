@@ -29,7 +29,7 @@ def vaka(*arguments: str) -> list[str]:
 def run(*arguments: str) -> list[str]:
     """Return the command line of a run, with the demonstration's model and tools."""
     tools, answers = str(HERE / "demo" / "tools.py"), str(HERE / "demo" / "answers.jsonl")
-    more = ("--session", SESSION, "--tools", tools, "--model", f"scripted:{answers}", "--output", "stream-json")
+    more = ("--session", SESSION, "--tools", tools, "--model", f"scripted:{answers}", "--output", "stream-json", "-q")
     return vaka("run", *arguments, *more)
 
 

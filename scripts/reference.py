@@ -42,7 +42,9 @@ def members(value: type) -> Iterator[str]:
         target = member.fget if isinstance(member, property) else member
         if name.startswith("_") or not inspect.isfunction(target):
             continue
-        shown = "" if isinstance(member, property) else signature(target).replace("(self, ", "(").replace("(self)", "()")
+        shown = (
+            "" if isinstance(member, property) else signature(target).replace("(self, ", "(").replace("(self)", "()")
+        )
         yield f"- `{name}{shown}`: {first(target.__doc__)}"
 
 

@@ -11,7 +11,7 @@ import vaka
 from vaka.core.ports.tool import ToolContext
 
 HOME = Path(os.environ.get("VAKA_DEMO_HOME", "vaka-demo"))
-SKIPPED = {".git", ".venv", ".venv-peers", "node_modules", "__pycache__", "target"}
+SKIPPED = {"vaka-demo", ".git", ".venv", ".venv-peers", "node_modules", "__pycache__", "target"}
 
 
 def _survey(folder: Path) -> tuple[Counter[str], list[tuple[int, str]]]:
