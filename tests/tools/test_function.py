@@ -12,6 +12,7 @@ import pytest
 
 from tests.tools.context import FakeContext
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.content import Image
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import Arguments, Problem
@@ -325,6 +326,13 @@ async def test_output_is_validated_when_asked() -> None:
     result = cast(ToolResult, await function.call(FakeContext(), {"good": False}))
     assert result.failed
     assert result.text == 'function ran, but its result is not what it promises: a: expected integer, got "one"'
+
+    @tool(validate_output=True)
+    def pictured() -> int:
+        """Give a picture after all."""
+        return cast(int, [Image(data="aGk=")])
+
+    assert await pictured.call(FakeContext(), {}) == (Image(data="aGk="),)
 
     @tool(validate_output=True)
     def untold() -> Any:

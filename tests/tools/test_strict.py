@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from vaka.core.types.tool import Arguments
 from vaka.tools import strict_schema, tool
-from vaka.tools.schema import subschemas
+from vaka.tools.schema import mapped
 
 
 @dataclass
@@ -60,11 +60,18 @@ def everything(
     """Take everything that can be said strictly."""
 
 
-def every(schema: Any) -> list[dict[str, Any]]:
+def every(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a schema and all inside it."""
-    return (
-        [schema, *(inner for part in subschemas(schema) for inner in every(part))] if isinstance(schema, dict) else []
-    )
+    found: list[dict[str, Any]] = []
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, dict):
+            found.append(part)
+            mapped(part, visit)
+        return part
+
+    visit(schema)
+    return found
 
 
 def test_the_dialect_is_followed_everywhere() -> None:

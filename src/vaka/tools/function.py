@@ -13,7 +13,7 @@ from vaka.core.types.content import clean
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import Arguments, Effect, Problem, ToolSpec
 from vaka.tools.names import sanitised
-from vaka.tools.output import NotPlain, Returned, failure, plain
+from vaka.tools.output import NotPlain, Returned, failure, is_content, plain
 from vaka.tools.reader import Reader
 from vaka.tools.shape import Unsupported
 from vaka.tools.signature import Signature, doc_of, is_async, name_of, output_schema, read
@@ -133,8 +133,7 @@ class FunctionTool(Generic[P, R]):
             value = plain(await self._run(context, functools.partial(self.function, *args, **kwargs)))
         except NotPlain as error:
             return failure(context.call, f"{self.name} ran, but {error}")
-        faults = plan.output.faults(value) if plan.output is not None else []
-        if faults:
+        if plan.output is not None and not is_content(value) and (faults := plan.output.faults(value)):
             said = "; ".join(faults)
             return failure(context.call, f"{self.name} ran, but its result is not what it promises: {said}")
         return value

@@ -34,6 +34,11 @@ def plain(value: Any) -> Returned:
     return _data(value)
 
 
+def is_content(value: Any) -> bool:
+    """Tell whether what ``plain`` returned is parts or a whole result, not data."""
+    return isinstance(value, (ToolResult, tuple, *_PARTS))
+
+
 def failure(call: CallId, message: str, *, arguments: bool = False) -> ToolResult:
     """Return the failed result that tells the model what went wrong."""
     reason: Reason = "invalid_arguments" if arguments else "error"

@@ -1,6 +1,6 @@
 """From shapes to JSON Schema, draft 2020-12."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import PurePath
@@ -262,17 +262,6 @@ def accepts_null(shape: Shape) -> bool:
     if isinstance(inner, Choice):
         return any(plain is None for plain, _ in inner.values)
     return is_null(inner) or isinstance(inner, Anything | Foreign)
-
-
-def subschemas(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas directly inside a schema."""
-    for name in _INNER:
-        if name in schema:
-            yield schema[name]
-    for name in _LISTS:
-        yield from schema.get(name, ())
-    for name in _TABLES:
-        yield from schema.get(name, {}).values()
 
 
 def mapped(schema: Schema, change: Callable[[Any], Any]) -> Schema:
