@@ -1,5 +1,6 @@
 """Runtimes on a memory both the test and a second runtime can see, and what every log must hold."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -72,6 +73,21 @@ async def said(session: Session, says: str = "Go.", **more: Any) -> list[Event]:
 async def logged(store: MemoryStore, session: str) -> list[Event]:
     """Return a session's log."""
     return await collect(store.events.read(SessionId(session)))
+
+
+def now(store: MemoryStore, session: str, kind: str) -> int:
+    """Return how many events of a type a session's log has right now."""
+    log = store.hub.shared.logs.get(("", SessionId(session)))
+    return types(log.events).count(kind) if log else 0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let others run until something holds."""
+    for _ in range(100_000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to hold")
 
 
 def types(events: Sequence[Event], *, live: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, counted, last, logged, runtime, said, sound, types
+from tests.runtime.scene import agent, collect, counted, last, logged, now, runtime, said, sound, types, until
 from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted
 from vaka.core.types.message import UserMessage
 from vaka.core.types.progress import TurnCancelled, TurnStarted
@@ -84,8 +84,7 @@ async def test_an_input_that_interrupts_goes_before_what_was_queued() -> None:
         first = await background(session, "a")
         await door.inside.wait()
         queued = await background(session, "b")
-        while not any(event.type == "input.added" for event in (await logged(store, "s"))[3:]):
-            await asyncio.sleep(0)
+        await until(lambda: now(store, "s", "input.added") == 2)
         urgent = await background(session, "c", on_busy="interrupt")
         assert (await urgent).text == "b"
         assert (await queued).text == "c"
@@ -151,8 +150,8 @@ async def test_a_busy_session_can_be_refused() -> None:
             await session.run("Second.", on_busy="reject")
         door.opened.set()
         assert (await first).text == "one"
+        await rt.close()
         with pytest.raises(Closed):
-            await rt.close()
             await session.run("Third.", on_busy="reject")
 
 
@@ -219,8 +218,7 @@ async def test_a_caller_that_withdraws_stops_only_its_own_turn() -> None:
         first = await background(session, "First.")
         await door.inside.wait()
         second = await background(session, "Second.")
-        while types(await logged(store, "s")).count("input.added") < 2:
-            await asyncio.sleep(0)
+        await until(lambda: now(store, "s", "input.added") == 2)
         second.cancel()
         await asyncio.wait([second])
         door.opened.set()
@@ -256,8 +254,7 @@ async def test_a_caller_that_withdraws_a_steered_input_leaves_the_turn_alone() -
         joined = await background(session, "Also.", on_busy="steer")
         await asyncio.sleep(0)
         door.opened.set()
-        while len(model.prompts) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(model.prompts) == 2)
         joined.cancel()
         await asyncio.wait([joined])
         assert (await first).text == "done"
@@ -286,8 +283,7 @@ async def test_a_second_runtime_leaves_its_input_with_the_first_and_follows() ->
         with pytest.raises(Busy):
             await two.run("Now.", on_busy="reject")
         second = await background(two, "Second.", key="2")
-        while types(await logged(store, "s")).count("input.added") < 2:
-            await asyncio.sleep(0)
+        await until(lambda: now(store, "s", "input.added") == 2)
         door.opened.set()
         assert (await first).text == "one"
         assert (await second).text in {"two", "wrong"}  # whoever claims first
@@ -305,8 +301,7 @@ async def test_a_second_runtime_takes_over_when_the_first_dies() -> None:
         first = await background(one, "First.")
         await door.inside.wait()
         second = await background(two, "Second.", key="2")
-        while types(await logged(store, "s")).count("input.added") < 2:
-            await asyncio.sleep(0)
+        await until(lambda: now(store, "s", "input.added") == 2)
         driver = rt.driver(one.id)
         assert driver is not None
         driver.abort()
@@ -350,8 +345,7 @@ async def test_a_visitor_is_told_when_its_own_runtime_closes() -> None:
         rt2 = runtime(other)
         two = await rt2.open(agent(ScriptedModel(say("never"))), id="s")
         second = await background(two, "Second.", key="2")
-        while types(await logged(store, "s")).count("input.added") < 2:
-            await asyncio.sleep(0)
+        await until(lambda: now(store, "s", "input.added") == 2)
         await rt2.close()
         with pytest.raises(Closed):
             await second

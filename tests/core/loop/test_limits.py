@@ -1,0 +1,196 @@
+"""How far a turn may go: a limit ends it with what is ready."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, last, load, logged, reasons, results, runtime, sound, types
+from vaka.core.types.progress import ToolCalled, ToolStarted
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, say, stall
+
+
+@vaka.tool(effect="read")
+async def look(at: str = "") -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+@vaka.tool(effect="read", poll=True)
+async def poll() -> str:
+    """Ask whether it is done."""
+    return "not yet"
+
+
+def looks(*, text: str = "Looking.", **more: Any) -> dict[str, Any]:
+    return call("look", **more) | {"text": text}
+
+
+def spending(tokens: int, cost: float = 0.0) -> dict[str, Any]:
+    return {"usage": {"input": tokens, "output": 0, "cost": cost}}
+
+
+async def ended(model: Any, *tools: Any, **limits: Any) -> tuple[Any, list[Any]]:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, *tools, limits=vaka.Limits(**limits)), id="s")
+        response = await session.run("Go.")
+    log = await logged(store, "s")
+    sound(log)
+    return response, log
+
+
+async def test_steps_are_counted_and_the_partial_answer_kept() -> None:
+    model = ScriptedModel(looks(at="a"), looks(text="Still.", at="b"), say("never"))
+    response, log = await ended(model, look, max_steps=2)
+    assert (response.stop, response.limit, response.text, response.steps) == ("limit", "steps", "Still.", 2)
+    assert (last(log).stop, last(log).limit) == ("limit", "steps")
+
+
+async def test_no_steps_at_all_is_a_limit_too() -> None:
+    response, _ = await ended(ScriptedModel(say("never")), max_steps=0)
+    assert (response.limit, response.text) == ("steps", "")
+
+
+async def test_tokens_are_counted() -> None:
+    model = ScriptedModel(looks(at="a") | spending(60), looks(at="b") | spending(60), say("never"))
+    response, _ = await ended(model, look, max_tokens=100)
+    assert (response.limit, response.usage.total) == ("tokens", 120)
+
+
+async def test_money_is_counted() -> None:
+    model = ScriptedModel(looks(at="a") | spending(1, 0.6), looks(at="b") | spending(1, 0.6), say("never"))
+    response, _ = await ended(model, look, max_cost=1.0)
+    assert (response.limit, response.usage.cost) == ("cost", 1.2)
+
+
+async def test_what_a_child_spends_counts_for_its_root() -> None:
+    model = ScriptedModel(
+        call("helper", prompt="Spend.") | spending(1, 0.1),
+        say("never"),
+        agents={"helper": [say("spent") | spending(1, 5.0)]},
+    )
+    response, _ = await ended(model, vaka.Agent("helper", model=model), max_cost=1.0)
+    assert (response.limit, response.usage.cost) == ("cost", 5.1)
+
+
+async def test_an_answer_in_the_last_step_is_an_answer() -> None:
+    response, _ = await ended(
+        ScriptedModel(looks(at="a"), say("Yes.") | spending(1000)), look, max_steps=2, max_tokens=5000
+    )
+    assert (response.stop, response.text) == ("end", "Yes.")
+
+
+async def test_time_is_a_limit_while_a_model_answers_and_keeps_what_was_said() -> None:
+    async def answer(prompt: Any) -> Any:
+        return {"chunks": ["Half", " an", " answer"], "stall": 0}
+
+    class Slow(FunctionModel):
+        async def stream(self, prompt: Any) -> Any:
+            async for chunk in super().stream(prompt):
+                yield chunk
+                if chunk.text == "Half":
+                    await asyncio.Event().wait()
+
+    response, log = await ended(Slow(answer), timeout=0.01)
+    assert (response.stop, response.limit, response.text) == ("limit", "time", "Half")
+    assert next(event.data for event in log if event.type == "message.completed").cut
+
+
+async def test_time_is_a_limit_while_a_tool_works() -> None:
+    @vaka.tool(timeout=None)
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.Event().wait()
+        return ""
+
+    model = ScriptedModel(call("hang") | {"text": "Trying."}, say("never"))
+    response, log = await ended(model, hang, timeout=0.01)
+    assert (response.limit, response.text) == ("time", "Trying.")
+    result = results(log)["call_1"]
+    assert result.reason == "limit"
+    assert result.text == "stopped before it was done: time; its outcome is unknown, verify before repeating it"
+
+
+async def test_an_answer_cut_at_the_models_own_length_is_a_limit_and_runs_no_call() -> None:
+    response, log = await ended(ScriptedModel(looks(at="a") | {"stop": "length"}), look)
+    assert (response.stop, response.limit, response.text) == ("limit", "length", "Looking.")
+    assert "tool.called" not in types(log)
+
+
+async def test_the_third_equal_call_in_a_row_is_an_error_and_the_fifth_ends_the_turn() -> None:
+    response, log = await ended(ScriptedModel(looks(at="a") | {"repeat": True}), look)
+    assert (response.stop, response.limit, response.text) == ("limit", "repeated_call", "Looking.")
+    assert list(reasons(log).values()) == ["ok", "ok", "repeated", "repeated", "repeated"]
+    text = "this is call 3 in a row of look with the same arguments; do something else"
+    assert results(log)["call_3"].text == text
+
+
+async def test_a_different_call_starts_the_count_again() -> None:
+    lines = [looks(at=at) for at in "aabaab"]
+    response, log = await ended(ScriptedModel(*lines, say("done")), look)
+    assert response.stop == "end"
+    assert set(reasons(log).values()) == {"ok"}
+
+
+async def test_equal_calls_in_one_message_count_too() -> None:
+    response, log = await ended(ScriptedModel(calls(*[call("look", at="a")] * 6)), look)
+    assert response.limit == "repeated_call"
+    assert sorted(reasons(log).items()) == [(f"call_{n}", "ok" if n < 3 else "repeated") for n in range(1, 7)]
+
+
+async def test_tools_that_poll_are_exempt() -> None:
+    response, log = await ended(ScriptedModel(*[call("poll")] * 8, say("done")), poll)
+    assert (response.stop, response.steps) == ("end", 9)
+    assert set(reasons(log).values()) == {"ok"}
+
+
+async def test_calls_that_cannot_be_read_count_as_equal_when_they_are() -> None:
+    bad: dict[str, Any] = {"tool_calls": [{"name": "look", "arguments": "{"}], "repeat": True}
+    response, log = await ended(ScriptedModel(bad), look)
+    assert response.limit == "repeated_call"
+    assert list(reasons(log).values())[:3] == ["invalid_arguments", "invalid_arguments", "repeated"]
+
+
+async def test_the_count_goes_on_after_a_crash() -> None:
+    model = ScriptedModel(looks(at="a") | {"repeat": True})
+    _, log = await ended(model, look)
+    cut = [n for n, event in enumerate(log, 1) if isinstance(event.data, ToolCalled)][3]
+    for end in (cut, cut - 3):
+        store = MemoryStore()
+        await load(store, "s", log[:end])()
+        async with runtime(store) as rt:
+            session = await rt.open(agent(model, look), id="s")
+            events = [event async for event in session.resume()]
+        assert last(events).limit == "repeated_call"
+        assert list(reasons(await logged(store, "s")).values()) == ["ok", "ok", "repeated", "repeated", "repeated"]
+
+
+async def test_the_call_that_ends_the_turn_is_written_with_its_end() -> None:
+    """Else a crash in between would let the turn go on."""
+    gate = asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def other() -> str:
+        """Do something else."""
+        gate.set()
+        return "ok"
+
+    repeated = [call("look", at="a")] * 5
+    _, log = await ended(ScriptedModel(calls(*repeated, call("other"))), look, other)
+    assert gate.is_set()
+    assert types(log)[-3:] == ["tool.failed", "step.completed", "turn.completed"]
+    assert next(event for event in log if isinstance(event.data, ToolStarted))
+
+
+async def test_a_limit_below_one_tool_at_a_time_is_refused() -> None:
+    with pytest.raises(vaka.VakaError, match="max_tool_concurrency 0 must be at least 1"):
+        vaka.Limits(max_tool_concurrency=0)
+
+
+async def test_a_model_that_says_nothing_is_stopped_by_the_clock() -> None:
+    response, log = await ended(ScriptedModel(stall()), timeout=0.01)
+    assert (response.limit, response.text) == ("time", "")
+    assert "message.completed" not in types(log)
