@@ -66,6 +66,13 @@ async def test_a_value_of_another_kind_in_a_row_is_found(store: SqliteStore, pat
             await store.sessions.find(S)
 
 
+async def test_empty_bytes_are_not_an_empty_text(store: SqliteStore, path: Path) -> None:
+    await kept(store, "s")
+    _sql(path, "update sessions set turn = ?", b"")
+    with pytest.raises(Corrupt):
+        await store.sessions.find(S)
+
+
 async def test_a_lost_row_comes_back(store: SqliteStore, path: Path) -> None:
     pen = await kept(store, "s", said("hello"), asks("a1"))
     await kept(store, "t")

@@ -51,7 +51,7 @@ def row_of(key: Key, record: tuple[Any, ...]) -> Row:
     """Return the row that ``COLUMNS`` of a session make; ``Corrupt`` when they are not what was written."""
     fields = record[:-1]
     try:
-        intact = zlib.crc32(_encode((key, fields))) == record[-1]
+        intact = zlib.crc32(_encode((key, fields))) == record[-1] and bytes not in map(type, fields)
     except (msgspec.MsgspecError, TypeError, ValueError):
         intact = False
     if not intact:
