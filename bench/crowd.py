@@ -15,6 +15,7 @@ from vaka.core.types.progress import MessageSnapshot, TextDelta, TurnCompleted
 
 DELTAS = 50
 EVENTS = 15
+"""Of one run at least; a log may say more, such as that the event loop was late."""
 LIMIT_MB = 250.0
 
 
@@ -43,8 +44,9 @@ class Seen:
 
     @property
     def whole(self) -> bool:
-        """Whether no durable event is missing or twice, and the text is the one the model wrote."""
-        return self.seqs == list(range(1, EVENTS + 1)) and list(self.texts.values()) == ["done" * DELTAS]
+        """Whether no durable event is missing or twice, and the deltas add up to what the model wrote."""
+        all_of_them = len(self.seqs) >= EVENTS and self.seqs == list(range(1, len(self.seqs) + 1))
+        return all_of_them and self.ended and list(self.texts.values()) == ["done" * DELTAS]
 
 
 async def follow(runtime: vaka.Runtime, session: str, ready: Callable[[], None]) -> Seen:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench import machine
-from bench.row import Row, failed, table
+from bench.row import Row, failed, markdown, table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -60,6 +60,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.run", description="Measure vaka.")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller loads")
+    parser.add_argument("--markdown", action="store_true", help="print the table as README.md has it")
     parser.add_argument("--json", type=Path, default=RESULTS / "vaka.json", help="where to write the result")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found.machine["load after"] = machine.load()
     for name, value in found.machine.items():
         print(f"{name:12} {value}")
-    print(f"\n{table(found.rows)}")
+    print(f"\n{(markdown if given.markdown else table)(found.rows)}")
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
     return 1 if any(row.note.startswith("failed") for row in found.rows) else 0

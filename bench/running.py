@@ -1,6 +1,8 @@
 """One run: a new session, a tool call and the answer."""
 
 import asyncio
+import cProfile
+import pstats
 import struct
 import time
 from collections.abc import AsyncIterator
@@ -139,12 +141,26 @@ async def count_commits(home: Path, runs: int = 10) -> Written:
     return Written((after.commits - before.commits) / runs, (after.pages - before.pages) / runs)
 
 
+async def count_calls(runs: int = 50) -> float:
+    """Return how many functions, Python's and C's, a warm run in memory calls: its cost on any machine."""
+    async with runner("memory:", "power") as run:
+        await one_by_one(run, 20)
+        profile = cProfile.Profile()
+        profile.enable()
+        await one_by_one(run, runs)
+        profile.disable()
+    total: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]  # typeshed does not know it
+    return total / runs
+
+
 def commits(quick: bool) -> list[Row]:
-    """Commits of one run, and how many pages they write."""
+    """Commits of one run, how many pages they write, and what it takes on any machine."""
     with stores.folder() as home:
         found = asyncio.run(count_commits(home))
+    calls = asyncio.run(count_calls())
     note = "new session, one tool call; counted in the write-ahead log"
     return [
         stores.POWER.row("commits per run", found.commits, target=4.0, better="equal", note=note),
         stores.POWER.row("pages per run", found.pages, "4 KiB"),
+        stores.MEMORY.row("function calls per run", calls, note="Python's and C's, counted by the profiler"),
     ]
