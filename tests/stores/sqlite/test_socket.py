@@ -222,7 +222,7 @@ async def test_nothing_is_left_after_close(path: Path) -> None:
     await store.close()
     assert asyncio.all_tasks() == tasks
     if before:
-        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
     assert sorted(file.name for file in path.parent.iterdir()) == ["vaka.db", "vaka.db-live"]
     assert list(_live(path).iterdir()) == []
 

@@ -184,7 +184,7 @@ def _rows(connection: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, Row 
         some = keys[start : start + 400]
         places = ",".join(["(?,?)"] * len(some))
         query = (
-            f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # made of constants
+            f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
         )
         for namespace, session, *record in connection.execute(query, [part for key in some for part in key]):
             try:

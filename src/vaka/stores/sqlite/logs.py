@@ -84,7 +84,7 @@ def bytes_of(key: Key, seq: int, body: object) -> bytes:
 def remove(connection: sqlite3.Connection, key: Key) -> None:
     """Delete all rows of a session."""
     for table in TABLES:
-        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # of TABLES
+        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
 
 
 class Reading(NamedTuple):

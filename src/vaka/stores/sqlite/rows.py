@@ -16,7 +16,7 @@ Key: TypeAlias = tuple[str, SessionId]
 COLUMNS = (
     "head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, origin, owner, checksum"
 )
-_SELECT = f"select {COLUMNS} from sessions where namespace = ? and session = ?"  # noqa: S608  # made of constants
+_SELECT = f"select {COLUMNS} from sessions where namespace = ? and session = ?"  # noqa: S608  # nosec B608  # constants
 _INSERT = f"insert or ignore into sessions (namespace, session, {COLUMNS}) values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
 _UPDATE = (
     "update sessions set head=?, hash=?, epoch=?, term=?, title=?, agent=?, turn=?, inputs=?, pending=?, closed=?, "

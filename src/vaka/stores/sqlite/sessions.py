@@ -25,7 +25,7 @@ _STATUS: dict[Status, str] = {
     "running": f"{_WORK} and turn <> '' and pending = 0",
     "waiting": f"{_WORK} and turn <> '' and pending > 0",
 }
-_LIST = f"select session, {rows.COLUMNS} from sessions where "  # noqa: S608  # made of constants
+_LIST = f"select session, {rows.COLUMNS} from sessions where "  # noqa: S608  # nosec B608  # constants
 _PENDING = (
     "select d.session, d.decision, d.seq, d.hash, e.body from decisions d "
     "left join events e on e.namespace = d.namespace and e.session = d.session and e.seq = d.seq where d.namespace = ?"

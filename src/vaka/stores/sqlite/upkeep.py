@@ -123,7 +123,7 @@ def _rebuild(key: Key, connection: sqlite3.Connection) -> bool:
     info = SessionInfo(id=key[1], term=old.info.term)
     chain = Chain(key[1])
     for table in ("keys", "decisions", "refs", "sessions"):
-        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # constants
+        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     while events := logs.more(connection, key, chain, (1 << 63) - 1):
         info = advance(info, events)
         logs.derive(connection, key, events)
