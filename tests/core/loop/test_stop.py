@@ -12,6 +12,7 @@ from tests.runtime.scene import agent, last, logged, now, reasons, results, runt
 from vaka.core.ports.model import CallChunk, Chunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Interrupted
+from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import Ask
 from vaka.core.types.usage import Usage
 from vaka.stores.memory import MemoryStore
@@ -78,7 +79,7 @@ async def test_a_message_cut_short_keeps_its_text_and_loses_its_calls(how: str) 
     log = await logged(store, "s")
     assert "tool.called" not in types(log)
     assert model.closed
-    assert next(event.data for event in log if event.type == "message.completed").cut
+    assert [event.data.cut for event in log if isinstance(event.data, MessageCompleted)] == [True]
 
 
 @HOW

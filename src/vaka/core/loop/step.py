@@ -44,6 +44,9 @@ async def ask(turn: Turn) -> list[OpenCall]:
     try:
         whole = _message(turn, assembly)
         said = _reread(turn, await turn.chain.after_model(turn, whole), whole.calls)
+    except Stopped:
+        _cut(turn, assembly)
+        raise
     except Exception as error:
         _discard(turn, assembly, str(error))
         raise

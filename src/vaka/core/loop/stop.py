@@ -35,9 +35,16 @@ class Stop:
         if self.reason is None:
             self.reason = Stopped(why, note)
             for task in self._inside:
-                task.cancel()
+                if task is asyncio.current_task():  # it cannot be cut while it runs, only when it waits
+                    task.get_loop().call_soon(self._cut, task)
+                else:
+                    task.cancel()
         for child in self.below:
             child.trigger(why, note)
+
+    def _cut(self, task: "asyncio.Task[object]") -> None:
+        if task in self._inside:
+            task.cancel()
 
     def close(self) -> None:
         """Nothing below this is running any more."""

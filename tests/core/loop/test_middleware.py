@@ -1,0 +1,477 @@
+"""Six points, value in and value out."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, last, load, logged, reasons, results, runtime, said, sound, types
+from vaka.core.loop.middleware import Outcome
+from vaka.core.ports.model import Prompt
+from vaka.core.types.content import CallRef, Text
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.progress import MessageCompleted, StepStarted
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+POINTS = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
+
+
+@vaka.tool(effect="read")
+async def look(at: str = "") -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+def noting(name: str, notes: list[str]) -> vaka.Middleware:
+    def point(which: str) -> Any:
+        async def function(turn: Any, *values: Any) -> Any:
+            notes.append(f"{name}.{which}")
+            return values[-1]
+
+        return function
+
+    return vaka.from_functions(name, **{which: point(which) for which in POINTS})
+
+
+def at(point: str, function: Any, name: str = "mine") -> vaka.Middleware:
+    return vaka.from_functions(name, **{point: function})
+
+
+async def turn_of(model: Any, *middleware: Any, tools: Any = (look,), **more: Any) -> list[Any]:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await said(await rt.open(agent(model, *tools, middleware=middleware, **more), id="s"))
+    log = await logged(store, "s")
+    sound(log)
+    return log
+
+
+async def test_the_six_points_in_order_and_in_order_of_registration() -> None:
+    notes: list[str] = []
+    await turn_of(ScriptedModel(call("look"), say("done")), noting("a", notes), noting("b", notes))
+    order = [*POINTS[:5], "before_model", "after_model", "after_agent"]
+    assert notes == [f"{name}.{point}" for point in order for name in "ab"]
+
+
+async def test_a_tool_with_someone_listening_is_returned_before_it_is_completed() -> None:
+    log = await turn_of(ScriptedModel(call("look"), say("done")), noting("a", []))
+    kinds = types(log)
+    assert kinds.index("tool.returned") < kinds.index("tool.completed")
+
+
+async def test_each_point_may_change_what_it_sees() -> None:
+    async def before_agent(turn: Any, content: Any) -> Any:
+        return (*content, Text(text=" Be kind."))
+
+    async def before_model(turn: Any, prompt: Any) -> Any:
+        return msgspec.structs.replace(prompt, system="Changed.", tools=prompt.tools[:0])
+
+    async def after_model(turn: Any, message: Any) -> Any:
+        return msgspec.structs.replace(message, content=(Text(text="loud".upper()), *message.content[1:]))
+
+    async def before_tool(turn: Any, given: Any) -> Any:
+        return msgspec.structs.replace(given, arguments={"at": "moon"})
+
+    async def after_tool(turn: Any, given: Any, result: Any) -> Any:
+        return msgspec.structs.replace(result, content=(Text(text=result.text + "!"),))
+
+    async def after_agent(turn: Any, outcome: Any) -> Any:
+        return msgspec.structs.replace(outcome, text=outcome.text + "?")
+
+    mw = vaka.from_functions(
+        "all", before_agent=before_agent, before_model=before_model, after_model=after_model,
+        before_tool=before_tool, after_tool=after_tool, after_agent=after_agent,
+    )  # fmt: skip
+    model = ScriptedModel(call("look", at="sun") | {"text": "x"}, say("done"))
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        response = await (await rt.open(agent(model, look, middleware=[mw]), id="s")).run("Go.")
+        texts = {
+            event: await rt.store.blobs.get(event) for event in [d for d in _digests(await logged(store, "s")) if d]
+        }
+    assert response.text == "LOUD?"
+    assert model.prompts[0].messages[0] == UserMessage(content=(Text(text="Go."), Text(text=" Be kind.")))
+    assert (model.prompts[0].system, model.prompts[0].tools) == ("Changed.", ())
+    assert results(await logged(store, "s"))["call_1"].text == "seen moon!"
+    assert b"Changed." in texts
+    assert b"[]" in texts
+
+
+def _digests(log: list[Any]) -> list[Any]:
+    kinds = (StepStarted, MessageCompleted)
+    return [digest for e in log if isinstance(e.data, kinds) for digest in (e.data.system, e.data.tools) if digest]
+
+
+async def test_what_the_model_saw_is_known_from_the_log() -> None:
+    """Unchanged it is named by step.started, changed also by message.completed."""
+
+    async def second_only(turn: Any, prompt: Any) -> Any:
+        return prompt if prompt.number == 1 else msgspec.structs.replace(prompt, system="Other.")
+
+    model = ScriptedModel(call("look"), say("done"))
+    log = await turn_of(model, at("before_model", second_only), instructions="Mine.")
+    messages = [event.data for event in log if isinstance(event.data, MessageCompleted)]
+    assert messages[0].system is None
+    assert messages[1].system is not None
+    assert messages[1].tools is None
+
+
+async def test_an_answer_from_before_agent_needs_no_model() -> None:
+    async def answer(turn: Any, content: Any) -> Any:
+        return vaka.Answer("Cached.")
+
+    model = ScriptedModel(say("After."))
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        who = agent(model, middleware=[at("before_agent", answer)])
+        session = await rt.open(who, id="s")
+        assert (await session.run("One.")).text == "Cached."
+        who.middleware = ()
+        await session.run("Two.")
+    sound(await logged(store, "s"))
+    assert [type(m).__name__ for m in model.prompts[0].messages] == ["UserMessage", "AssistantMessage", "UserMessage"]
+
+
+async def test_a_blocked_input_leaves_no_trace_in_later_prompts() -> None:
+    async def guard(turn: Any, content: Any) -> Any:
+        return vaka.Block("not here") if "secret" in content[0].text else content
+
+    model = ScriptedModel(say("a"), say("b"))
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, middleware=[at("before_agent", guard)]), id="s")
+        await session.run("One.")
+        with pytest.raises(vaka.VakaError, match="not here") as caught:
+            await session.run("A secret.")
+        await session.run("Two.")
+        assert "secret" not in str(await session.messages())
+    assert caught.value.code == "blocked"
+    assert "secret" not in str(model.prompts)
+    sound(await logged(store, "s"))
+
+
+async def test_a_message_from_before_model_is_the_answer_and_may_make_calls() -> None:
+    async def instead(turn: Any, prompt: Any) -> Any:
+        if len(prompt.messages) > 1:
+            return AssistantMessage(id=MessageId("x"), content=(Text(text="done"),))
+        made = ToolCall(id=CallId("mine"), name="look", arguments={"at": "sun"})
+        return AssistantMessage(id=MessageId("x"), content=(CallRef(id=CallId("mine")),), calls=(made,))
+
+    notes: list[str] = []
+    log = await turn_of(ScriptedModel(), at("before_model", instead), noting("n", notes))
+    assert results(log)["call_1"].text == "seen sun"
+    assert last(log).text == "done"
+    assert "n.after_model" not in notes
+
+
+@pytest.mark.parametrize("point", ["before_model", "after_model"])
+async def test_calls_that_middleware_makes_are_validated_like_a_models(point: str) -> None:
+    async def adds(turn: Any, value: Any) -> Any:
+        if turn.state.calls:
+            return value
+        bad = ToolCall(id=CallId("z"), name="look", arguments={"at": 7, "nonsense": True})
+        good = ToolCall(id=CallId("z"), name="look", arguments={"at": "ok"})
+        if isinstance(value, Prompt):
+            return AssistantMessage(id=MessageId("x"), calls=(bad, good))
+        return msgspec.structs.replace(value, calls=(bad, *value.calls, good))
+
+    log = await turn_of(ScriptedModel(call("look", at="mine"), say("done"), say("done")), at(point, adds))
+    assert reasons(log)["call_1"] == "invalid_arguments"
+    assert set(reasons(log).values()) == {"invalid_arguments", "ok"}
+
+
+async def test_after_model_may_take_calls_away() -> None:
+    async def drops(turn: Any, message: Any) -> Any:
+        return msgspec.structs.replace(message, calls=message.calls[1:])
+
+    model = ScriptedModel(calls(call("look", at="a"), call("look", at="b")), say("done"))
+    log = await turn_of(model, at("after_model", drops))
+    assert {call: result.text for call, result in results(log).items()} == {"call_1": "seen b"}
+    shown = next(event.data for event in log if isinstance(event.data, MessageCompleted))
+    assert shown.content == (CallRef(id=CallId("call_1")),)
+
+
+async def test_before_tool_may_answer_refuse_or_ask() -> None:
+    async def decide(turn: Any, given: Any) -> Any:
+        answers: dict[str, Any] = {
+            "a": ToolResult(call=CallId("?"), content=(Text(text="cached"),)),
+            "b": vaka.Deny("no b"),
+            "c": vaka.Deny(),
+            "d": vaka.Ask("sure?"),
+        }
+        return answers.get(given.arguments["at"], given)
+
+    store = MemoryStore()
+    model = ScriptedModel(calls(*(call("look", at=name) for name in "abcde")), say("done"))
+    async with runtime(store, ask="deny") as rt:
+        response = await (await rt.open(agent(model, look, middleware=[at("before_tool", decide)]), id="s")).run("Go.")
+    found = {call: result.text for call, result in results(await logged(store, "s")).items()}
+    assert found == {
+        "call_1": "cached",
+        "call_2": "no b",
+        "call_3": "a middleware refused this call",
+        "call_4": "sure?; nobody can be asked here, so it was not run",
+        "call_5": "seen e",
+    }
+    assert response.denied == ("call_2", "call_3", "call_4")
+
+
+async def test_an_error_before_a_tool_keeps_it_from_running() -> None:
+    ran: list[str] = []
+
+    @vaka.tool
+    async def act() -> str:
+        """Act."""
+        ran.append("act")
+        return ""
+
+    async def fails(turn: Any, given: Any) -> Any:
+        raise ValueError("nope")
+
+    log = await turn_of(ScriptedModel(call("act"), say("sorry")), at("before_tool", fails), tools=[act])
+    assert ran == []
+    assert results(log)["call_1"].reason == "middleware"
+    assert results(log)["call_1"].text == "middleware 'mine': ValueError: nope"
+    assert last(log).text == "sorry"
+
+
+@pytest.mark.parametrize("point", ["before_agent", "before_model", "after_model", "after_tool", "after_agent"])
+async def test_an_error_elsewhere_fails_the_turn_and_names_the_middleware(point: str) -> None:
+    async def fails(*_: Any) -> Any:
+        raise ValueError("nope")
+
+    log = await turn_of(ScriptedModel(call("look"), say("done")), noting("fine", []), at(point, fails))
+    assert (last(log).type, last(log).code) == ("turn.failed", "middleware")
+    assert last(log).message == "middleware 'mine': ValueError: nope"
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_middleware_that_forgets_to_return_is_told_so(point: str) -> None:
+    async def forgets(*_: Any) -> Any:
+        return None
+
+    log = await turn_of(ScriptedModel(call("look"), say("done")), at(point, forgets))
+    said_so = results(log)["call_1"].text if point == "before_tool" else last(log).message
+    assert said_so.startswith("middleware 'mine' returned None, expected one of ")
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_each_call_of_each_middleware_has_a_time(point: str) -> None:
+    async def waits(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    limits = vaka.Limits(middleware_timeout=0.01)
+    log = await turn_of(ScriptedModel(call("look"), say("done")), at(point, waits), limits=limits)
+    said_so = results(log)["call_1"].text if point == "before_tool" else last(log).message
+    assert said_so == "middleware 'mine' timed out after 0.01 s"
+
+
+async def test_a_timeout_of_its_own_is_an_ordinary_error() -> None:
+    async def waits(*_: Any) -> Any:
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+    log = await turn_of(ScriptedModel(say("done")), at("before_model", waits))
+    assert last(log).message.startswith("middleware 'mine': TimeoutError")
+
+
+async def test_middleware_may_not_swap_the_tool() -> None:
+    async def swaps(turn: Any, given: Any) -> Any:
+        return msgspec.structs.replace(given, name="other")
+
+    log = await turn_of(ScriptedModel(call("look"), say("done")), at("before_tool", swaps))
+    assert results(log)["call_1"].text == "middleware 'mine' may not turn 'look' into 'other'"
+
+
+async def test_arguments_that_middleware_changed_are_validated_again() -> None:
+    async def breaks(turn: Any, given: Any) -> Any:
+        return msgspec.structs.replace(given, arguments={"at": 7})
+
+    log = await turn_of(ScriptedModel(call("look"), say("done")), at("before_tool", breaks))
+    assert reasons(log) == {"call_1": "invalid_arguments"}
+
+
+async def test_a_result_nobody_can_keep_fails_the_turn_not_the_log() -> None:
+    async def breaks(turn: Any, given: Any, result: Any) -> Any:
+        return msgspec.structs.replace(result, value=object())
+
+    log = await turn_of(ScriptedModel(call("look"), say("done")), at("after_tool", breaks))
+    assert last(log).type == "turn.failed"
+
+
+@pytest.mark.parametrize("ending", ["failure", "interrupt", "cancel", "answer", "block", "limit"])
+async def test_after_agent_always_runs(ending: str) -> None:
+    seen: list[Outcome] = []
+
+    async def notes(turn: Any, outcome: Any) -> Any:
+        seen.append(outcome)
+        return outcome
+
+    async def before_agent(turn: Any, content: Any) -> Any:
+        return {"answer": vaka.Answer("a"), "block": vaka.Block("b")}.get(ending, content)
+
+    async def before_model(turn: Any, prompt: Any) -> Any:
+        if ending == "failure":
+            raise ValueError("x")
+        if ending in {"interrupt", "cancel"}:
+            turn.stop.trigger("interrupted" if ending == "interrupt" else "cancelled", "now")
+        return prompt
+
+    mw = vaka.from_functions("n", before_agent=before_agent, before_model=before_model, after_agent=notes)
+    limits = vaka.Limits(max_steps=0 if ending == "limit" else 5)
+    await turn_of(ScriptedModel(say("done")), mw, limits=limits)
+    stops = {"failure": "failed", "interrupt": "interrupted", "cancel": "cancelled", "block": "failed"}
+    assert [outcome.stop for outcome in seen] == [stops.get(ending, "completed")]
+    assert seen[0].limit == ("steps" if ending == "limit" else "")
+
+
+async def test_every_after_agent_runs_whatever_the_others_do() -> None:
+    notes: list[str] = []
+
+    async def fails(turn: Any, outcome: Any) -> Any:
+        raise ValueError("first")
+
+    async def fails_too(turn: Any, outcome: Any) -> Any:
+        raise ValueError("second")
+
+    middle = at("after_agent", fails_too, "other")
+    log = await turn_of(ScriptedModel(say("done")), at("after_agent", fails), middle, noting("n", notes))
+    assert "n.after_agent" in notes
+    assert last(log).message == "middleware 'mine': ValueError: first"
+    assert last(log).text == "done"
+
+
+async def test_tools_of_middleware_reach_the_model_and_run() -> None:
+    class Brings(vaka.Middleware):
+        def tools(self) -> Any:
+            return [vaka.tool(peek)]
+
+    async def peek() -> str:
+        """Peek."""
+        return "boo"
+
+    model = ScriptedModel(call("peek"), say("done"))
+    log = await turn_of(model, Brings())
+    assert [spec.name for spec in model.prompts[0].tools] == ["look", "peek"]
+    assert results(log)["call_1"].text == "boo"
+    assert Brings().name == "Brings"
+
+
+async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
+    notes: list[str] = []
+    who = agent(ScriptedModel(call("add"), say("one"), say("two")))
+
+    @vaka.tool
+    async def add() -> str:
+        """Add a middleware."""
+        who.use(noting("late", notes))
+        return "added"
+
+    who.tools = (add,)
+    async with runtime() as rt:
+        session = await rt.open(who, id="s")
+        await session.run("One.")
+        assert notes == []
+        await session.run("Two.")
+    assert notes == ["late.before_agent", "late.before_model", "late.after_model", "late.after_agent"]
+
+
+async def test_a_point_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(vaka.VakaError, match="middleware 'x': no such point 'before_lunch', expected one of before_a"):
+        vaka.from_functions("x", before_lunch=noting)  # type: ignore[arg-type]  # what people do
+
+
+async def test_a_resumed_turn_shows_before_agent_what_it_began_with() -> None:
+    seen: list[str] = []
+
+    async def sees(turn: Any, content: Any) -> Any:
+        seen.append(content[0].text)
+        return (Text(text=content[0].text + " please"),)
+
+    mw, large = at("before_agent", sees), "x" * 40_000
+    for words in ("Go.", large):
+        seen.clear()
+        store, again = MemoryStore(), MemoryStore()
+        async with runtime(store) as rt:
+            session = await rt.open(agent(ScriptedModel(say("done")), middleware=[mw]), id="s")
+            await session.run(words)
+        log = await logged(store, "s")
+        again.hub.shared.blobs = store.hub.shared.blobs
+        await load(again, "s", log[:4])()
+        async with runtime(again) as rt:
+            session = await rt.open(agent(ScriptedModel(say("done")), middleware=[mw]), id="s")
+            await collect(session.resume())
+        assert seen == [words, words + " please"]
+
+
+async def test_what_has_begun_runs_again_with_what_it_began_with() -> None:
+    """before_tool runs again after a crash, but not on top of itself."""
+    ran: list[str] = []
+
+    @vaka.tool(effect="idempotent")
+    async def write(at: str) -> str:
+        """Write."""
+        ran.append(at)
+        return "ok"
+
+    async def jails(turn: Any, given: Any) -> Any:
+        return msgspec.structs.replace(given, arguments={"at": "jail/" + given.arguments["at"]})
+
+    store, again = MemoryStore(), MemoryStore()
+    who = agent(ScriptedModel(call("write", at="x"), say("done")), write, middleware=[at("before_tool", jails)])
+    async with runtime(store) as rt:
+        await said(await rt.open(who, id="s"))
+    log = await logged(store, "s")
+    begun = next(n for n, event in enumerate(log, 1) if event.type == "tool.started")
+    await load(again, "s", log[:begun])()
+    async with runtime(again) as rt:
+        await collect((await rt.open(who, id="s")).resume())
+    assert ran == ["jail/x", "jail/x"]
+
+
+async def test_a_result_that_was_returned_is_seen_by_after_tool_again_not_the_tool() -> None:
+    ran: list[str] = []
+
+    @vaka.tool
+    async def act() -> str:
+        """Act."""
+        ran.append("act")
+        return "acted"
+
+    notes: list[str] = []
+    store, again = MemoryStore(), MemoryStore()
+    who = agent(ScriptedModel(call("act"), say("done")), act, middleware=[noting("n", notes)])
+    async with runtime(store) as rt:
+        await said(await rt.open(who, id="s"))
+    log = await logged(store, "s")
+    returned = next(n for n, event in enumerate(log, 1) if event.type == "tool.returned")
+    await load(again, "s", log[:returned])()
+    async with runtime(again) as rt:
+        await collect((await rt.open(who, id="s")).resume())
+    assert ran == ["act"]
+    assert notes.count("n.after_tool") == 2
+    assert reasons(await logged(again, "s")) == {"call_1": "ok"}
+
+
+async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
+    async def hides(turn: Any, given: Any, result: Any) -> Any:
+        return msgspec.structs.replace(result, content=(Text(text="[hidden]"),))
+
+    model = ScriptedModel(call("look"), say("done"))
+    await turn_of(model, at("after_tool", hides))
+    shown = model.prompts[1].messages[-1]
+    assert isinstance(shown, ToolMessage)
+    assert shown.results[0].text == "[hidden]"
+
+
+async def test_a_middleware_counts_what_was_called() -> None:
+    async def limits(turn: Any, given: Any) -> Any:
+        return given if turn.count("look") < 2 else vaka.Deny("enough")
+
+    model = ScriptedModel(calls(*(call("look", at=name) for name in "abc")), say("done"))
+    log = await turn_of(model, at("before_tool", limits))
+    assert reasons(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
