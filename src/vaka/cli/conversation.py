@@ -127,12 +127,17 @@ class Conversation:
 
     async def _interrupt(self) -> None:
         session = self._session
-        if session is not None and (self.report.tally.begun or self.runtime.driver(session.id) is not None):
+        if session is not None and (self.report.tally.begun or self._ours(session.id)):
             with suppress(VakaError):
                 await session.interrupt("stopped from the command line", by=person())
                 return
         if self._task is not None:
             self._task.cancel()
+
+    def _ours(self, session: SessionId) -> bool:
+        """Whether this process works on the session: somebody else's turn is not ours to stop."""
+        driver = self.runtime.driver(session)
+        return driver is not None and driver.ready.done() and driver.ready.result()
 
 
 async def split_place(runtime: Runtime, text: str) -> tuple[str, str | None]:

@@ -1,6 +1,5 @@
 """``vaka doctor``: is everything in place?"""
 
-import asyncio
 import importlib.util
 import os
 import platform
@@ -19,7 +18,7 @@ from vaka import __version__
 from vaka.cli import options
 from vaka.cli.errors import FAILED, Quit
 from vaka.cli.report import print_json
-from vaka.cli.start import here, runtime_of
+from vaka.cli.start import here, run_loop, runtime_of
 from vaka.cli.table import print_table
 from vaka.config.keys import KEYS, suggest
 from vaka.config.layers import Settings, load, unknown_variables, without_password
@@ -57,7 +56,7 @@ def doctor(reindex: bool, as_json: bool, **given: Any) -> None:
     settings, found = _settings(given)
     checks += found
     if settings is not None:
-        checks += asyncio.run(_store(settings, reindex=reindex))
+        checks += run_loop(_store(settings, reindex=reindex))
     good = all(check.state != "fail" for check in checks)
     if as_json:
         print_json({"ok": good, "checks": checks})

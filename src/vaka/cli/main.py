@@ -83,7 +83,7 @@ def _run(arguments: list[str], name: str) -> int:
     loud = any(text in ("-v", "--verbose") for text in arguments)
     sys.excepthook = lambda kind, error, trace: _complain(error, trace, loud=loud)
     try:
-        cli.main(arguments, prog_name=name, standalone_mode=False)
+        cli.main(arguments, prog_name=name, standalone_mode=False, color=_colour())
     except Quit as quitting:
         return quitting.exit
     except click.exceptions.Exit as ended:
@@ -107,6 +107,11 @@ def _prepare() -> None:
         raise Quit(TERMINATED)
 
     signal.signal(signal.SIGTERM, terminate)
+
+
+def _colour() -> bool | None:
+    """``False`` when colours are not wanted; otherwise each stream decides for itself."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _leave(code: int) -> int:

@@ -1,6 +1,5 @@
 """``vaka run``: one turn."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from vaka.cli.conversation import Conversation, Target
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.load import load_agent, load_tools
 from vaka.cli.report import Report
-from vaka.cli.start import runtime_of, settings_of
+from vaka.cli.start import run_loop, runtime_of, settings_of
 from vaka.cli.stdin import read_prompt
 from vaka.config.layers import Settings
 from vaka.core.types.errors import ConfigError
@@ -64,7 +63,7 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     try:
         settings = settings_of(given)
         report.shape(settings["output"])
-        code = asyncio.run(_turn(_target(words, given), settings, _agent(given, settings), report))
+        code = run_loop(_turn(_target(words, given), settings, _agent(given, settings), report))
     except BaseException as error:
         report.failed(error)
         raise

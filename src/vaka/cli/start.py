@@ -22,6 +22,9 @@ from vaka.runtime.runtime import Runtime
 
 T = TypeVar("T")
 
+GRACE = 2.0
+"""Seconds that tasks get to leave when everything else is over."""
+
 
 def here() -> Place:
     """Return where this process stands."""
@@ -65,7 +68,22 @@ def with_runtime(given: Mapping[str, Any], work: Callable[[Runtime], Coroutine[A
         async with runtime_of(settings) as runtime:
             return await work(runtime)
 
-    return asyncio.run(go())
+    return run_loop(go())
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Do what ``asyncio.run`` does, but never wait for a task that will not leave."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left and loop.run_until_complete(asyncio.wait(left, timeout=GRACE))[1]:
+            loop.set_exception_handler(lambda loop, context: None)  # a tool that would not stop; its turn has said so
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def found(runtime: Runtime, session: str) -> SessionInfo:

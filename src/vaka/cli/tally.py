@@ -61,8 +61,9 @@ class Tally:
     def see(self, event: Event) -> None:
         """Count an event."""
         self.watcher.see(event)
-        self.watcher.turn = self.watcher.turn or event.turn
         body = event.data
+        if not isinstance(body, progress.TurnQueued):
+            self.watcher.turn = self.watcher.turn or event.turn
         if isinstance(body, progress.TextDelta | progress.MessageSnapshot | progress.MessageCompleted):
             self._first = self._first or time.monotonic()
         elif isinstance(body, monitor.UsageRecorded):
@@ -76,7 +77,7 @@ class Tally:
 
     @property
     def begun(self) -> bool:
-        """Whether the turn has an id."""
+        """Whether the turn runs, or has run."""
         return bool(self.watcher.turn)
 
     def result(self, told: Told | None = None, decisions: Sequence[dict[str, Any]] = ()) -> Result:

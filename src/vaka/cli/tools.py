@@ -1,6 +1,5 @@
 """``vaka tools``: which there are, and one governed call."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,7 +13,7 @@ from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
 from vaka.cli.load import load_agent, load_tools
 from vaka.cli.render import short
 from vaka.cli.report import Report, print_json
-from vaka.cli.start import runtime_of, settings_of
+from vaka.cli.start import run_loop, runtime_of, settings_of
 from vaka.cli.table import print_table
 from vaka.config.keys import suggest
 from vaka.config.layers import Settings
@@ -76,7 +75,7 @@ def call(name: str, arguments: str, **given: Any) -> None:
         )
     agent = Agent("tools", model=_OneCall(name, _written(arguments)), tools=found)
     report = _CallReport(quiet=given["quiet"])
-    code = asyncio.run(_turn(settings, agent, given["session"], report))
+    code = run_loop(_turn(settings, agent, given["session"], report))
     print_json(report.outcome(name))
     raise Quit(report.code(code))
 

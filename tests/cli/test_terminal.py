@@ -1,0 +1,200 @@
+"""At a terminal: a person is asked, the answer appears as it comes, Ctrl-C works."""
+
+import os
+
+import pytest
+
+from tests.cli.shell import Shell, Terminal, call, say
+
+
+def at(shell: Shell, *words: str, **env: str) -> Terminal:
+    return shell.terminal("run", *words, "--agent", "agent.py", "--model", "scripted:script.jsonl", **env)
+
+
+@pytest.fixture
+def paying(shell: Shell) -> Shell:
+    shell.script(call("pay", amount=5), say("All done."))
+    return shell
+
+
+def test_yes_lets_the_call_run(paying: Shell) -> None:
+    screen = at(paying, "Pay.", "--session", "s")
+    screen.expect("Approve pay?")
+    assert '"amount": 5' in screen.expect("[y] once")
+    screen.expect("> ")
+    screen.type("y")
+    screen.expect("All done.")
+    assert screen.end() == 0
+    assert (paying.folder / "ledger").read_text() == "5\n"
+    resolved = next(e["data"] for e in paying.events("s") if e["type"] == "approval.resolved")
+    assert (resolved["decision"], resolved["by"]) == ("approve", "kim")
+
+
+def test_no_is_told_with_its_reason(paying: Shell) -> None:
+    screen = at(paying, "Pay.", "--session", "s")
+    screen.expect("edit the arguments > ")
+    screen.type("what?")
+    screen.expect("Answer y, s, n or e.")
+    screen.expect("edit the arguments > ")
+    screen.type("n")
+    screen.expect("Why not")
+    screen.expect("> ")
+    screen.type("Too much.")
+    screen.expect("All done.")
+    assert screen.end() == 5
+    failed = next(e["data"]["result"] for e in paying.events("s") if e["type"] == "tool.failed")
+    assert failed["content"][0]["text"] == "a person refused this call: Too much."
+
+
+def test_arguments_can_be_edited(paying: Shell) -> None:
+    screen = at(paying, "Pay.")
+    screen.expect("edit the arguments > ")
+    screen.type("e no json")
+    screen.expect("That is no JSON object")
+    screen.expect("edit the arguments > ")
+    screen.type("e")
+    screen.expect("Arguments as JSON > ")
+    screen.type('{"amount": 7}')
+    screen.expect("All done.")
+    assert screen.end() == 0
+    assert (paying.folder / "ledger").read_text() == "7\n"
+
+
+def test_a_yes_for_the_session_is_asked_for_once(shell: Shell) -> None:
+    shell.script(call("pay", amount=5), call("pay", amount=6), say("Both."))
+    screen = at(shell, "Pay twice.")
+    screen.expect("edit the arguments > ")
+    screen.type("s")
+    screen.expect("Both.")
+    assert screen.end() == 0
+    assert (shell.folder / "ledger").read_text() == "5\n6\n"
+
+
+def test_two_calls_at_once_are_asked_about_one_after_the_other(shell: Shell) -> None:
+    both = {"tool_calls": [{"name": "pay", "arguments": {"amount": n}} for n in (5, 6)]}
+    shell.script(both, say("Both."))
+    screen = at(shell, "Pay twice.")
+    for word in ("y", "n not that one"):
+        screen.expect("edit the arguments > ")
+        screen.type(word)
+    screen.expect("Both.")
+    screen.end()
+    assert len((shell.folder / "ledger").read_text().splitlines()) == 1
+
+
+def test_another_process_may_answer_first(paying: Shell) -> None:
+    screen = at(paying, "Pay.")
+    screen.expect("edit the arguments > ")
+    id = paying.pending()[0]["id"]
+    assert paying.vaka("approvals", "resolve", id, "--approve", "--by", "ann").code == 0
+    screen.expect(f"{id}: approved by ann")
+    screen.expect("All done.")
+    assert screen.end() == 0
+
+
+def test_what_a_suspended_turn_waits_for_is_asked_on_resume(paying: Shell) -> None:
+    paying.run("Pay.", "--session", "s", "--ask", "suspend")
+    screen = at(paying, "--resume", "--session", "s")
+    screen.expect("edit the arguments > ")
+    screen.type("y")
+    screen.expect("All done.")
+    assert screen.end() == 0
+
+
+def test_questions_are_answered_by_number_or_in_words(shell: Shell) -> None:
+    shell.script(call("colour"), call("colour"), say("Nice."))
+    screen = at(shell, "Ask.", "--session", "s")
+    screen.expect("[2] blue")
+    screen.expect("> ")
+    screen.type("2")
+    screen.expect("[1] red")
+    screen.expect("> ")
+    screen.type("green")
+    screen.expect("Nice.")
+    assert screen.end() == 0
+    results = [e["data"]["result"] for e in shell.events("s") if e["type"] == "tool.completed"]
+    assert [result["content"][0]["text"] for result in results] == ["colour blue", "colour green"]
+
+
+def test_the_end_of_input_is_a_no(paying: Shell) -> None:
+    screen = at(paying, "Pay.")
+    screen.expect("edit the arguments > ")
+    os.write(screen.master, b"\x04")
+    screen.expect("Why not")
+    os.write(screen.master, b"\x04")
+    screen.expect("All done.")
+    assert screen.end() == 5
+
+
+def test_nobody_is_asked_when_told_not_to(paying: Shell) -> None:
+    screen = at(paying, "Pay.", "--ask", "deny")
+    screen.expect("nobody can be asked here")
+    screen.expect("All done.")
+    assert screen.end() == 5
+
+
+def test_ctrl_c_interrupts_a_waiting_turn(paying: Shell) -> None:
+    screen = at(paying, "Pay.", "--session", "s")
+    screen.expect("edit the arguments > ")
+    screen.process.send_signal(2)
+    assert screen.end() == 130
+    assert paying.types("s")[-1] == "turn.interrupted"
+
+
+def test_the_answer_appears_as_it_comes_and_only_once(shell: Shell) -> None:
+    os.mkfifo(shell.folder / "pipe")
+    shell.script(
+        {"chunks": ["Let me ", "look."], "tool_calls": [{"name": "gate", "arguments": {"path": "pipe"}}]},
+        {"chunks": ["There ", "it is."]},
+    )
+    screen = at(shell, "Look.")
+    screen.expect("Let me look.")
+    (shell.folder / "pipe").write_text("x")
+    screen.expect("There it is.")
+    assert screen.end() == 0
+    assert screen.screen.count("There it is.") == 1
+
+
+def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
+    shell.script(call("add", a=1, b=2), say("It is 3."))
+    for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        screen = at(shell, "Add.", **env)
+        screen.end()
+        assert ("\x1b[" in screen.screen) is coloured
+
+
+def test_a_terminal_is_not_steered_by_what_a_model_says(shell: Shell) -> None:
+    shell.script(say("red \x1b[31malert\x07"))
+    screen = at(shell, "Hi.")
+    screen.end()
+    assert "\x1b[31m" not in screen.screen
+    assert "\\u001b[31malert\\u0007" in screen.screen
+
+
+def test_without_a_prompt_a_terminal_is_not_read(shell: Shell) -> None:
+    shell.script(say("never"))
+    screen = at(shell)
+    screen.expect("error: no prompt; write one, or pipe it in")
+    assert screen.end() == 2
+
+
+def test_deleting_asks_first(shell: Shell) -> None:
+    shell.script(say("Hello."))
+    shell.run("Hi.", "--session", "s")
+    screen = shell.terminal("sessions", "delete", "s")
+    screen.expect("Delete session s for good?")
+    screen.type("n")
+    assert screen.end() == 130
+    screen = shell.terminal("sessions", "delete", "s")
+    screen.expect("Delete session s for good?")
+    screen.type("y")
+    screen.expect("deleted s")
+    assert screen.end() == 0
+
+
+def test_tables_are_cut_at_the_edge(shell: Shell) -> None:
+    shell.script(say("Hello."))
+    shell.run("word " * 30, "--session", "s")
+    screen = shell.terminal("sessions", "list", COLUMNS="60")
+    screen.end()
+    assert max(map(len, screen.screen.splitlines())) <= 60
