@@ -9,9 +9,9 @@ import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.fold import fold
+from vaka.core.session.line import Line
 from vaka.core.session.state import FOLD, State, dump, load
 from vaka.core.session.window import Window
-from vaka.core.types.control import SessionReverted
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import SessionId
@@ -40,7 +40,7 @@ async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -
     while True:
         kept = await _load(store, session, limit)
         base = kept.state.seq
-        line = _Line(base)
+        line = Line(base)
         # The event of the snapshot is read again: it proves that this is the log the snapshot was made of.
         events = await _read(store, session, max(base - 1, 0), upto)
         if base and (not events or events[0].hash != kept.hash):
@@ -72,47 +72,11 @@ async def _older(store: Store, session: SessionId, state: State, base: int) -> l
         if seq <= base:
             found += await _read(store, session, seq - 1, seq)
     if state.window <= base:
-        line = _Line(state.window - 1)
+        line = Line(state.window - 1)
         for event in await _read(store, session, state.window - 1, base):
             line.take(event)
         found += line.live()[0]
     return found
-
-
-class _Node(NamedTuple):
-    """An event and the one it goes on from; without an event, a place before all that was read."""
-
-    event: Event | None
-    parent: "_Node | None"
-    seq: int
-
-
-class _Line:
-    """The events after ``base`` that still count: what a rewind left behind is dropped."""
-
-    def __init__(self, base: int) -> None:
-        self._base = base
-        self._at: dict[int, _Node | None] = {base: None}
-        self._tip: _Node | None = None
-
-    def take(self, event: Event) -> None:
-        parent = self._tip
-        if isinstance(event.data, SessionReverted):
-            to = event.data.to
-            if not 0 <= to < event.seq:
-                raise Corrupt(f"event {event.seq} goes back to event {to}, which is not before it")
-            parent = self._at[to] if to >= self._base else _Node(None, None, to)
-        self._tip = self._at[event.seq] = _Node(event, parent, event.seq)
-
-    def live(self) -> tuple[list[Event], int | None]:
-        """Return the events that count, in order; and where they go on from when that is before ``base``."""
-        events: list[Event] = []
-        node = self._tip
-        while node is not None and node.event is not None:
-            events.append(node.event)
-            node = node.parent
-        events.reverse()
-        return events, node.seq if node else None
 
 
 class _Kept(msgspec.Struct):

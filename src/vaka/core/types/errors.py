@@ -120,6 +120,7 @@ class ModelUnavailable(ModelError):
     """The model cannot answer now; the same request may succeed later."""
 
     code = "model_unavailable"
+    exit_code = 75
 
     def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
         super().__init__(message)

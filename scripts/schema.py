@@ -1,0 +1,122 @@
+"""Write the JSON Schemas of what vaka stores and sends: python -m scripts.schema [--check]."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.event import BODIES, VERSION, Body, Custom, Unknown
+
+FOLDER = Path(__file__).resolve().parents[1] / "schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+HOME = "vaka.core.types."
+MODULES = (progress, control, monitor)
+
+Schema = dict[str, Any]
+
+
+def bodies() -> list[type[Body]]:
+    """Return every body we know, by channel and then in the order they are written down."""
+    order = {"progress": 0, "control": 1, "monitor": 2}
+    known = [body for body in BODIES.values() if body is not Unknown and body.__module__.startswith(HOME)]
+    names = {name: at for module in MODULES for at, name in enumerate(vars(module))}
+    return sorted(known, key=lambda body: (order[body.channel], names[body.__name__]))
+
+
+def envelope(*, durable: bool) -> Schema:
+    """Return what stands around a body: a durable event has a place in its log, a live one has none."""
+    fields: Schema = {
+        "v": {"type": "integer", "minimum": 1, "description": f"{VERSION}; more only for what old code must not skip."},
+        "seq": {"type": "integer", "minimum": 1, "description": "The place in the log."},
+        "id": {"type": "string", "pattern": "^[1-9][0-9]*\\.[1-9][0-9]*$", "description": "The cursor: <epoch>.<seq>."},
+        "ts": {"type": "string", "format": "date-time", "description": "UTC, for people; order is seq."},
+        "session": {"type": "string"},
+        "turn": {"type": "string"},
+        "step": {"type": "integer", "minimum": 0},
+        "path": {"type": "array", "items": {"type": "string"}, "description": "Which agent: empty for the root."},
+        "channel": {"enum": ["progress", "control", "monitor"]},
+        "type": {"type": "string"},
+        "data": {"type": "object"},
+        "prev": {
+            "type": "string",
+            "pattern": "^([0-9a-f]{64})?$",
+            "description": "SHA-256 of the stored bytes of the event before; empty for the first.",
+        },
+    }  # fmt: skip
+    if not durable:
+        fields = {name: field for name, field in fields.items() if name not in {"seq", "id", "prev"}}
+    return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+def event(body: type[Body]) -> Schema:
+    """Return the schema of one type of event."""
+    schema = envelope(durable=body.durable)
+    kind = {"pattern": "^custom\\."} if body is Custom else {"const": body.type}
+    schema["properties"] |= {
+        "channel": {"const": body.channel},
+        "type": {"type": "string", **kind},
+        "data": {"$ref": f"#/$defs/{body.__name__}"},
+    }
+    summary = (body.__doc__ or "").partition("\n")[0]
+    return {"title": body.type, "description": summary + ("" if body.durable else " Live."), **schema}
+
+
+def unknown(known: list[type[Body]]) -> Schema:
+    """Return the schema of an event of a type this version does not know."""
+    schema = envelope(durable=True)
+    names = sorted(body.type for body in known if body is not Custom)
+    schema["properties"]["type"] = {
+        "type": "string",
+        "allOf": [{"not": {"enum": names}}, {"not": {"pattern": "^custom\\."}}],
+    }
+    return {"title": "unknown", "description": "A type from another version: keep it, act on nothing.", **schema}
+
+
+def events() -> Schema:
+    """Return the schema of every event."""
+    known = bodies()
+    _, components = msgspec.json.schema_components(known, ref_template="#/$defs/{name}")
+    parts = {name: components[name] for name in sorted(components)}
+    kinds = {body.type: event(body) for body in known} | {"unknown": unknown(known)}
+    return {
+        "$schema": DIALECT,
+        "title": "vaka event",
+        "description": "An event as it is stored, sent and exported. Fields not named here may come and are ignored.",
+        "type": "object",
+        "required": ["type"],
+        "oneOf": [{"$ref": f"#/$defs/events/{kind}"} for kind in kinds],
+        "$defs": {"events": kinds, **parts},
+    }
+
+
+FILES: dict[str, Callable[[], Schema]] = {"events.schema.json": events}
+
+
+def text(make: Callable[[], Schema]) -> str:
+    """Return a schema as it is written to its file."""
+    return json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Write the files, or with ``--check`` only say which are out of date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is out of date")
+    check: bool = parser.parse_args().check
+    stale: list[str] = []
+    for name, make in FILES.items():
+        file = FOLDER / name
+        if not file.exists() or file.read_text() != text(make):
+            stale.append(name)
+            if not check:
+                file.write_text(text(make))
+    print("\n".join(f"{name} {'is out of date' if check else 'written'}" for name in stale) or "up to date")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What a session came to, as one word: two runs of the same story have the same one.
+
+It covers the live branch and nothing that a crash and a resume may change: no seq, time, id, term or attempt, no order
+between agents that work side by side. Inputs, answers, calls with their arguments and results, decisions, what was
+used and how turns ended are all in it.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from vaka.core.session.fold import fold
+from vaka.core.session.line import live
+from vaka.core.session.state import State
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.content import CallRef, Content
+from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId, Path, digest_of
+from vaka.core.types.usage import Usage
+
+
+def fingerprint(events: Iterable[Event], *, without: Collection[str] = ()) -> str:
+    """Return the word for a log. The results of the calls ``without`` do not count, as one whose outcome is unknown."""
+    return digest_of(outline(events, without=without))
+
+
+def outline(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return what ``fingerprint`` is made of, to look at when two differ."""
+    branch = live(events)
+    story = _Story(frozenset(without))
+    for event in branch:
+        story.take(event)
+    state = fold(State(), branch)
+    made: dict[str, Any] = msgspec.to_builtins(
+        {
+            "agents": {name: story.threads[name] for name in sorted(story.threads)},
+            "usage": {name: story.usage[name] for name in sorted(story.usage)},
+            "waiting": [story.inputs.get(key) for key in state.inputs],
+            "unfinished": state.turn is not None,
+            "open": sorted(story.calls[id]["as"] for id in state.open),
+            "grants": sorted(state.grants),
+            "checkpoints": sorted(state.checkpoints),
+            "values": dict(sorted(state.values.items())),
+            "closed": state.closed,
+        }
+    )
+    return made
+
+
+class _Story:
+    """Each agent's part of a session, in the order it happened to that agent."""
+
+    def __init__(self, without: frozenset[str]) -> None:
+        self.threads: dict[str, list[Any]] = {}
+        self.usage: dict[str, Usage] = {}
+        self.inputs: dict[str, Content] = {}
+        self.calls: dict[CallId, dict[str, Any]] = {}
+        self._decisions: dict[str, dict[str, Any]] = {}
+        self._names: dict[Path, str] = {(): ""}
+        self._made: dict[str, int] = {}
+        self._without = without
+
+    def take(self, event: Event) -> None:
+        """Take the next event of the branch."""
+        body = event.data
+        match body:
+            case control.InputAdded():
+                self.inputs.setdefault(body.key, body.content)
+            case progress.TurnStarted():
+                said = body.content if body.content is not None else self._said(body.inputs)
+                self._tell(event, "turn", agent=body.agent, said=said)
+            case progress.StepStarted():
+                self._tell(event, "step", number=body.number, said=self._said(body.inputs))
+            case progress.MessageCompleted():
+                self._tell(event, "answer", content=self._content(body.content), cut=body.cut, stop=body.stop)
+            case monitor.UsageRecorded():
+                name = self._name(event.path)
+                self.usage[name] = self.usage.get(name, Usage()) + body.usage
+            case progress.ToolCalled():
+                self._called(event, body)
+            case progress.ToolCompleted() | progress.ToolFailed():
+                if body.result.call in self.calls and body.result.call not in self._without:
+                    changed = msgspec.structs.replace(body.result, call=CallId(""))
+                    self.calls[body.result.call]["result"] = changed
+            case _:
+                self._lifecycle(event)
+
+    def _lifecycle(self, event: Event) -> None:
+        body = event.data
+        match body:
+            case progress.SubagentStarted():
+                self._names[*event.path, body.child] = self._child(body)
+                self._tell(event, "child", agent=body.agent, said=body.content)
+            case progress.SubagentCompleted():
+                self._tell(event, "child ended", text=body.text, failed=body.failed, stop=body.stop)
+            case progress.TurnCompleted():
+                self._tell(event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=body.usage)
+            case progress.TurnFailed():
+                self._tell(event, body.type, text=body.text, code=body.code, message=body.message, usage=body.usage)
+            case progress.TurnCancelled() | progress.TurnInterrupted():
+                self._tell(event, body.type, text=body.text, note=body.note, usage=body.usage)
+            case control.ContextCompacted():
+                self._tell(event, "compacted", summary=body.summary)
+            case control.Handoff():
+                self._tell(event, "handoff", source=body.source, target=body.target)
+            case _:
+                self._decision(event)
+
+    def _decision(self, event: Event) -> None:
+        body = event.data
+        match body:
+            case control.ApprovalRequested():
+                self._ask(body.approval, body.call.id, rule=body.rule, reason=body.reason, arguments=body.digest)
+            case control.QuestionAsked() if body.kind == "question":
+                self._ask(body.question, body.call, text=body.text, options=body.options)
+            case control.ApprovalResolved():
+                self._decide(body.approval, said=body.decision, edit=body.edit, scope=body.scope, words=body.message)
+            case control.ApprovalExpired():
+                self._decide(body.approval, said="expired")
+            case control.QuestionAnswered():
+                self._decide(body.question, said=body.answer)
+            case _:
+                return
+
+    def _tell(self, event: Event, what: str, **facts: Any) -> None:
+        self.threads.setdefault(self._name(event.path), []).append({"what": what, **facts})
+
+    def _called(self, event: Event, body: progress.ToolCalled) -> None:
+        name = self._name(event.path)
+        number = self._made[name] = self._made.get(name, 0) + 1
+        call = body.call
+        fact: dict[str, Any] = {
+            "what": "call", "as": f"{name}/{number}", "tool": call.name, "arguments": call.arguments, "raw": call.raw,
+            "asked": [],
+        }  # fmt: skip
+        self.calls[call.id] = fact
+        self.threads.setdefault(name, []).append(fact)
+
+    def _ask(self, id: str, call: CallId | None, **facts: Any) -> None:
+        self._decisions[id] = facts
+        if call is not None and call in self.calls:
+            self.calls[call]["asked"].append(facts)
+
+    def _decide(self, id: str, **facts: Any) -> None:
+        decision = self._decisions.get(id)
+        if decision is not None and "said" not in decision:
+            decision.update(facts)
+
+    def _said(self, keys: Sequence[str]) -> list[Content]:
+        return [self.inputs.get(key, ()) for key in keys]
+
+    def _content(self, content: Content) -> list[Any]:
+        return [{"type": "call"} if isinstance(part, CallRef) else part for part in content]
+
+    def _child(self, body: progress.SubagentStarted) -> str:
+        call = self.calls.get(body.call)
+        ordinal = body.child.partition("-")[2].partition("-")[2] or "1"
+        return f"{call['as'] if call else '?'}.{ordinal}"
+
+    def _name(self, path: Path) -> str:
+        return self._names.get(path, "/".join(path))
