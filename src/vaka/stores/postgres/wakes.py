@@ -45,6 +45,8 @@ class Here:
 
     def forget(self, place: Place, future: "asyncio.Future[int]") -> None:
         """Stop a wait."""
+        if future.done() and not future.cancelled():
+            future.exception()  # seen, also by one who was cancelled meanwhile
         waiting = self._waiting[place.key][1]
         del waiting[future]
         if not waiting:
