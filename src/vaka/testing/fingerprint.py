@@ -35,7 +35,7 @@ def outline(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[s
     made: dict[str, Any] = msgspec.to_builtins(
         {
             "agents": {name: story.threads[name] for name in sorted(story.threads)},
-            "usage": {name: story.usage[name] for name in sorted(story.usage)},
+            "usage": {name: _used(story.usage[name]) for name in sorted(story.usage)},
             "waiting": [story.inputs.get(key) for key in state.inputs],
             "unfinished": state.turn is not None,
             "open": sorted(story.calls[id]["as"] for id in state.open),
@@ -95,11 +95,13 @@ class _Story:
             case progress.SubagentCompleted():
                 self._tell(event, "child ended", text=body.text, failed=body.failed, stop=body.stop)
             case progress.TurnCompleted():
-                self._tell(event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=body.usage)
+                self._tell(event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=_used(body.usage))
             case progress.TurnFailed():
-                self._tell(event, body.type, text=body.text, code=body.code, message=body.message, usage=body.usage)
+                self._tell(
+                    event, body.type, text=body.text, code=body.code, message=body.message, usage=_used(body.usage)
+                )
             case progress.TurnCancelled() | progress.TurnInterrupted():
-                self._tell(event, body.type, text=body.text, note=body.note, usage=body.usage)
+                self._tell(event, body.type, text=body.text, note=body.note, usage=_used(body.usage))
             case control.ContextCompacted():
                 self._tell(event, "compacted", summary=body.summary)
             case control.Handoff():
@@ -160,3 +162,8 @@ class _Story:
 
     def _name(self, path: Path) -> str:
         return self._names.get(path, "/".join(path))
+
+
+def _used(usage: Usage) -> dict[str, Any]:
+    """Return every field: an encoder leaves out some that have their default."""
+    return msgspec.structs.asdict(usage)

@@ -206,7 +206,7 @@ class TestWords:
     def test_equal_values_have_equal_digests(self) -> None:
         assert digest_of({"a": 1, "b": [1, 2]}) == digest_of({"b": [1, 2], "a": 1})
         assert digest_of({"a": 1}) != digest_of({"a": "1"})
-        assert ToolSpec(name="x").digest == ToolSpec(name="x").digest != ToolSpec(name="x", effect="read").digest
+        assert ToolSpec(name="x", timeout=float("60")).digest == ToolSpec(name="x").digest != ToolSpec(name="x", effect="read").digest
 
     def test_usage_adds_up(self) -> None:
         total = Usage(input=1, output=2, cost=0.5) + Usage(input=3, cache_read=1, cache_write=2, reasoning=4)

@@ -34,7 +34,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> Digest:
         """A name for exactly this spec, so that an approval does not outlive a change of it."""
-        return digest_of(msgspec.to_builtins(self))
+        return digest_of(msgspec.structs.asdict(self))  # all fields: an encoder leaves out some that are defaults
 
 
 class Arguments(msgspec.Struct, frozen=True):

@@ -1,0 +1,197 @@
+"""Record the golden logs anew: python -m tests.golden.record NAME…
+
+A recorded log is never changed: what it means must stay the same for ever. Record under a new name instead, unless
+the format has not been released yet.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import vaka
+from vaka.core.loop.prompt import messages
+from vaka.core.session.snapshot import reopen
+from vaka.core.session.state import dump
+from vaka.core.types.control import ContextCompacted, StateChanged
+from vaka.core.types.errors import Suspended
+from vaka.core.types.event import Event, decode
+from vaka.core.types.ids import SessionId
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock, FakeIds
+from vaka.testing.fingerprint import fingerprint
+from vaka.testing.models import ScriptedModel, call, calls, fail, say
+
+FOLDER = Path(__file__).parent
+
+
+class Ledger(vaka.Middleware):
+    """Asks before anything is removed."""
+
+    async def before_tool(self, turn: Any, call: vaka.ToolCall) -> Any:
+        return vaka.Ask(reason="it is gone then", rule="remove") if call.name == "remove" else call
+
+
+@vaka.tool(effect="read")
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"{at}: there"
+
+
+@vaka.tool(effect="idempotent")
+async def count(to: int) -> list[int]:
+    """Count."""
+    return list(range(1, to + 1))
+
+
+@vaka.tool
+async def remove(name: str) -> str:
+    """Remove something."""
+    return f"{name} is gone"
+
+
+def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
+    helper = vaka.Agent("helper", instructions="Help.", tools=[look, remove], middleware=[Ledger()])
+    model = ScriptedModel(*answers, agents={"helper": list(children)})
+    return vaka.Agent(
+        "assistant", model=model, instructions="Be brief.", tools=[look, count, remove, helper], middleware=[Ledger()]
+    )
+
+
+def runtime() -> vaka.Runtime:
+    return vaka.Runtime(store=MemoryStore(), clock=FakeClock(auto=True), ids=FakeIds(), ask="suspend")
+
+
+async def _until_asked(session: vaka.Session, says: str) -> tuple[str, ...]:
+    """Run a turn until it waits for people; return what for."""
+    try:
+        await session.run(says)
+    except Suspended as waiting:
+        return waiting.decisions
+    raise AssertionError("nobody was asked")
+
+
+async def _resume(session: vaka.Session) -> None:
+    async with aclosing(session.resume()) as events:
+        async for _ in events:
+            pass
+
+
+async def tools(rt: vaka.Runtime) -> str:
+    """One call, then parallel ones, an unknown tool, bad arguments, and an answer with usage."""
+    session = await rt.open(
+        agent(
+            call("look", at="the sea") | {"text": "Let me look.", "usage": {"input": 12, "output": 5, "cost": 0.25}},
+            calls(call("look", at="a"), call("count", to=3), call("fly", to="Hilo"), call("count", to="many")),
+            say("There it is.", reasoning="Two looks are enough.", usage={"input": 40, "output": 9, "reasoning": 4}),
+        ),
+        id="tools",
+    )
+    await session.run("What do you see? 🛶")
+    return session.id
+
+
+async def approval(rt: vaka.Runtime) -> str:
+    """Two calls that need a person, one approved and edited, one refused; the turn waits in between."""
+    session = await rt.open(
+        agent(calls(call("remove", name="a"), call("look", at="b"), call("remove", name="c")), say("Half of it.")),
+        id="approval",
+    )
+    first, second = await _until_asked(session, "Remove a and c.")
+    await rt.resolve(first, "approve", edit={"name": "a copy"}, scope="session", by="Kai")
+    await rt.resolve(second, "reject", message="not that one", by="Kai")
+    await _resume(session)
+    return session.id
+
+
+async def child(rt: vaka.Runtime) -> str:
+    """Two child agents side by side, each with calls of its own, one of which asks."""
+    session = await rt.open(
+        agent(
+            calls(call("helper", prompt="Look at one."), call("helper", prompt="Remove two.")),
+            say("Both did it."),
+            children=[call("look", at="one"), call("remove", name="two"), say("Done."), say("Done too.")],
+        ),
+        id="child",
+    )
+    for decision in await _until_asked(session, "Get help, twice."):
+        await rt.resolve(decision, "approve")
+    await _resume(session)
+    return session.id
+
+
+async def branches(rt: vaka.Runtime) -> str:
+    """Checkpoint, rewind, another turn, rewind to what the first one left, compaction, values, a failure, close."""
+    lines = [call("look", at="one"), say("One."), say("Two."), say("Three."), say("Four.")]
+    session = await rt.open(agent(*lines, fail(400, "no"), say("Six.")), id="branches")
+    await session.run("First.")
+    place = await session.checkpoint("after the first")
+    await session.run("Second.")
+    left = len([event async for event in rt.store.events.read(session.id)])
+    await session.rewind("after the first")
+    await session.run("Second, otherwise.")
+    await session.rewind(f"{place.epoch}.{left}")
+    await session.run("Third.")
+    await rt.write(session.id, StateChanged(key="mood", value={"calm": True}))
+    await rt.write(session.id, ContextCompacted(summary="They talked.", keep_from=left, before=90, after=9))
+    await session.run("Fourth.")
+    try:
+        await session.run("Fifth.")
+    except vaka.VakaError:
+        pass
+    await session.close("enough")
+    return session.id
+
+
+async def fork(rt: vaka.Runtime) -> str:
+    """A copy made in the middle of a turn that waits for a person: the open calls are sealed."""
+    lines = [calls(call("remove", name="a"), call("look", at="b")), say("Gone."), say("Ok.")]
+    session = await rt.open(agent(*lines), id="origin")
+    await _until_asked(session, "Remove a.")
+    made = await session.fork(id="fork")
+    await made.run("Leave it then.")
+    return made.id
+
+
+STORIES: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
+    "tools": tools, "approval": approval, "child": child, "branches": branches, "fork": fork,
+}  # fmt: skip
+
+
+def read(name: str) -> list[Event]:
+    """Return a recorded log."""
+    return [decode(line) for line in (FOLDER / f"{name}.jsonl").read_bytes().splitlines()]
+
+
+async def meaning(events: Sequence[Event]) -> dict[str, Any]:
+    """Return what a log means today: its state, the conversation as the model sees it, and its fingerprint."""
+    store, session = MemoryStore(), SessionId("golden")
+    term = await store.events.claim(session)
+    await store.events.append(session, events, head=0, term=term, release=True)
+    found = await reopen(store, session)
+    info = await store.sessions.find(session)
+    assert info is not None
+    return {
+        "state": msgspec.json.decode(dump(found.state)),
+        "messages": msgspec.to_builtins(messages(found.window.at(()), ())),
+        "row": {"status": info.status, "title": info.title, "inputs": info.inputs, "hash": info.hash},
+        "fingerprint": fingerprint(events),
+    }  # fmt: skip
+
+
+async def record(name: str) -> None:
+    async with runtime() as rt:
+        session = SessionId(await STORIES[name](rt))
+        events = [event async for event in rt.store.events.read(session)]
+    (FOLDER / f"{name}.jsonl").write_bytes(b"".join(event.stored + b"\n" for event in events))
+    expected = msgspec.json.format(msgspec.json.encode(await meaning(events)), indent=1)
+    (FOLDER / f"{name}.expected.json").write_bytes(expected + b"\n")
+
+
+if __name__ == "__main__":
+    for story in sys.argv[1:] or sys.exit(f"which ones? {', '.join(STORIES)}"):
+        asyncio.run(record(story))
