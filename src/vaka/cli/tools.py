@@ -18,7 +18,6 @@ from vaka.cli.table import print_table
 from vaka.config.keys import suggest
 from vaka.config.layers import Settings
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
-from vaka.core.ports.tool import Tool
 from vaka.core.types import progress
 from vaka.core.types.event import Event
 from vaka.core.types.message import ToolMessage, ToolResult
@@ -27,6 +26,8 @@ from vaka.runtime.build import Builder
 from vaka.tools.strict import strict_schema
 
 _EXITS = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
+
+_NONE = "no tools; give --tools FILE.py, or --agent FILE.py"
 
 
 @click.group()
@@ -44,7 +45,7 @@ def tools() -> None:
 @options.store_options
 def list_(strict: bool, as_json: bool, **given: Any) -> None:
     """List the tools of files and of an agent."""
-    specs = [tool.spec for tool in _tools(given, settings_of(given))]
+    specs = _specs(_agent(given, settings_of(given)))
     if as_json:
         print_json({"tools": [_shown(spec, strict=strict) for spec in specs]})
         return
@@ -67,13 +68,11 @@ def call(name: str, arguments: str, **given: Any) -> None:
     arguments are not right.
     """
     settings = settings_of(given)
-    found = _tools(given, settings)
-    names = [tool.spec.name for tool in found]
+    agent = _agent(given, settings)
+    names = [spec.name for spec in _specs(agent)]
     if name not in names:
-        raise UsageError(
-            f"there is no tool {name!r}; {suggest(name, names)}" if names else "no tools; give --tools FILE.py"
-        )
-    agent = Agent("tools", model=_OneCall(name, _written(arguments)), tools=found)
+        raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NONE)
+    agent.model = _OneCall(name, _written(arguments))
     report = _CallReport(quiet=given["quiet"])
     code = run_loop(_turn(settings, agent, given["session"], report))
     print_json(report.outcome(name))
@@ -134,10 +133,14 @@ class _CallReport(Report):
         return _EXITS.get(self.result.reason, TOOL) if self.result.failed else OK
 
 
-def _tools(given: dict[str, Any], settings: Settings) -> list[Tool]:
-    agent = load_agent(given["agent"], load_tools(given["tools"]), settings)
+def _agent(given: dict[str, Any], settings: Settings) -> Agent:
+    return load_agent(given["agent"], load_tools(given["tools"]), settings)
+
+
+def _specs(agent: Agent) -> list[ToolSpec]:
+    """Return what an agent's tools look like to a model."""
     recipe = Builder(_OneCall("", "")).recipe(agent)
-    return list(recipe.tools.values())
+    return [tool.spec for tool in recipe.tools.values()]
 
 
 def _written(text: str) -> str:

@@ -1,0 +1,236 @@
+"""The smaller commands: approvals, tools, config, doctor, completion, version, help."""
+
+import re
+
+import pytest
+
+from tests.cli.shell import Shell, call, say
+from vaka.cli.main import COMMANDS
+
+
+def test_what_waits_is_listed(shell: Shell) -> None:
+    shell.script(call("pay", amount=5), say("Paid."))
+    shell.run("Pay.", "--session", "s", "--ask", "suspend")
+    (row,) = shell.pending()
+    assert {key: row[key] for key in ("kind", "session_id", "tool", "arguments", "reason", "rule")} == {
+        "kind": "approval", "session_id": "s", "tool": "pay", "arguments": {"amount": 5},
+        "reason": "money is involved", "rule": "money",
+    }  # fmt: skip
+    assert f"{row['id']}  approval  s" in shell.vaka("approvals", "list").out
+    assert shell.vaka("approvals", "list", "--session", "other", "--json").json == {"decisions": []}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["resolve", "apr_x"],
+        ["resolve", "apr_x", "--approve"],
+        ["resolve", "apr_x", "--reject", "--edit", "{}"],
+        ["resolve", "apr_x", "--reject", "--scope", "session"],
+        ["resolve", "apr_x", "--approve", "--edit", "[1]"],
+        ["answer", "qst_x", "blue"],
+    ],
+)
+def test_decisions_that_cannot_be_are_2(shell: Shell, words: list[str]) -> None:
+    done = shell.vaka("approvals", *words)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_an_answered_question_is_named(shell: Shell) -> None:
+    shell.script(call("colour"), say("Nice."))
+    id = shell.run("Ask.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
+    assert shell.vaka("approvals", "answer", id, '"blue"', "--by", "ann").code == 0
+    assert "already answered by ann" in shell.vaka("approvals", "answer", id, "red").err
+
+
+def test_tools_are_listed_with_their_schemas(shell: Shell) -> None:
+    table = shell.vaka("tools", "list", "--agent", "agent.py").out.splitlines()
+    assert [line.split()[:2] for line in table[:3]] == [["NAME", "EFFECT"], ["add", "read"], ["pay", "once"]]
+    tools = shell.vaka("tools", "list", "--tools", "agent.py", "--json", "--strict").json["tools"]
+    assert tools[0]["parameters"]["additionalProperties"] is False
+    assert shell.vaka("tools", "list", "--json").json == {"tools": []}
+
+
+def test_one_call_is_governed_and_kept(shell: Shell) -> None:
+    done = shell.vaka("tools", "call", "add", '{"a": 1, "b": 2}', "--tools", "agent.py", "--session", "s")
+    assert (done.code, done.json) == (
+        0,
+        {"tool": "add", "session_id": "s", "status": "completed", "call": "call_1", "result": 3, "reason": None},
+    )
+    again = shell.vaka("tools", "call", "add", '{"a": 2, "b": 2}', "--tools", "agent.py", "--session", "s", "-q")
+    assert (again.json["call"], again.json["result"]) == ("call_2", 4)
+    assert shell.types("s").count("tool.completed") == 2
+
+
+def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
+    def code(*words: str) -> tuple[int, str]:
+        done = shell.vaka("tools", "call", *words, "--agent", "agent.py", "-q")
+        return done.code, done.json["status"] if done.out else ""
+
+    assert code("boom") == (8, "failed")
+    assert code("pay", '{"amount": 5}') == (5, "denied")
+    assert code("pay", '{"amount": 5}', "--ask", "suspend") == (5, "suspended")
+    assert code("add", '{"a": 1, "b": 2}', "--deny", "add") == (5, "denied")
+    assert code("add", '{"a": "x"}') == (2, "failed")
+    assert code("add", "{") == (2, "")
+    assert code("ad", "{}") == (2, "")
+    assert shell.vaka("tools", "call", "add").err.startswith("error: no tools; give --tools FILE.py, or")
+
+
+def test_a_call_can_be_approved_at_the_terminal(shell: Shell) -> None:
+    screen = shell.terminal("tools", "call", "pay", '{"amount": 5}', "--agent", "agent.py")
+    screen.expect("edit the arguments > ")
+    screen.type("y")
+    screen.expect('"result": "paid 5"')
+    assert screen.end() == 0
+
+
+def test_settings_are_shown_with_their_origin(shell: Shell) -> None:
+    shell.file("conf/vaka/config.toml", "# mine\n\nmax_steps = 7\n")
+    shell.file("vaka.toml", 'store = "sqlite:///kept/log.db"\ndeny = ["pay"]\n')
+    done = shell.vaka("config", "show", "--origin", "--json", "--deny", "boom", VAKA_TIMEOUT="5m")
+    values = {name: (row["value"], row["origin"].replace(str(shell.folder), "")) for name, row in done.json.items()}
+    assert values["max_steps"] == (7, "/conf/vaka/config.toml:3")
+    assert values["store"] == (f"sqlite:///{shell.folder}/kept/log.db", "/vaka.toml:1")
+    assert values["deny"] == (["pay", "boom"], "/vaka.toml:2, --deny")
+    assert values["timeout"] == (300.0, "VAKA_TIMEOUT")
+    assert values["durability"] == ("power", "default")
+    table = shell.vaka("config", "show", "--origin").out
+    assert re.search(r"^max_steps +7 .*config\.toml:3$", table, re.MULTILINE)
+    assert "FROM" not in shell.vaka("config", "show").out
+
+
+def test_one_setting_is_read_and_written(shell: Shell) -> None:
+    assert shell.vaka("config", "set", "max_steps", "20").code == 0
+    assert shell.vaka("config", "get", "max_steps").out == "20\n"
+    assert shell.vaka("config", "set", "--project", "deny", "pay, boom").code == 0
+    assert (shell.folder / "vaka.toml").read_text() == 'deny = ["pay","boom"]\n'
+    assert shell.vaka("config", "get", "deny").out == "pay\nboom\n"
+    assert shell.vaka("config", "get", "model").out == ""
+    assert shell.vaka("config", "get", "modle").err == "error: there is no setting 'modle'; did you mean 'model'?\n"
+    assert shell.vaka("config", "set", "max_steps", "many").code == 2
+    assert shell.vaka("config", "set", "output", "xml").code == 2
+
+
+def test_a_password_is_never_shown(shell: Shell) -> None:
+    shell.env["VAKA_STORE"] = "postgresql://kim:hunter22@nowhere.invalid/vaka"
+    for words in (["show"], ["get", "store"], ["show", "--json", "--origin"]):
+        done = shell.vaka("config", *words)
+        assert "hunter22" not in done.out
+        assert "kim:***@nowhere.invalid" in done.out
+    assert "hunter22" not in (done := shell.vaka("doctor")).out + done.err
+    assert done.code == 1
+
+
+def test_files_are_named(shell: Shell) -> None:
+    done = shell.vaka("config", "path")
+    assert done.out == f"{shell.folder}/conf/vaka/config.toml (not there)\n"
+    assert "no project file" in done.err
+    shell.file("vaka.toml", "")
+    assert shell.vaka("config", "path", "--json").json["project"] == f"{shell.folder}/vaka.toml"
+
+
+def test_files_are_checked(shell: Shell) -> None:
+    shell.file("good.toml", 'model = "local"\n')
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 12 settings\n"
+    shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
+    done = shell.vaka("config", "validate", "good.toml", "bad.toml")
+    assert (done.code, done.err.splitlines()[-1]) == (
+        3, "error: bad.toml:3: unknown key 'max_step'; did you mean 'max_steps'?",
+    )  # fmt: skip
+    assert shell.vaka("config", "validate", "missing.toml").code == 3
+    assert shell.vaka("config", "validate").code == 2
+
+
+def test_a_broken_setting_stops_every_command_that_needs_it(shell: Shell) -> None:
+    shell.file("vaka.toml", "timeout = -1\n")
+    done = shell.vaka("sessions", "list")
+    assert (done.code, "vaka.toml:1: timeout: expected a number above zero" in done.err) == (3, True)
+    assert shell.vaka("sessions", "list", VAKA_MAX_STEPS="x").code == 3
+
+
+def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
+    done = shell.vaka("doctor", OPENAI_API_KEY="sk-very-secret")
+    assert done.code == 0
+    assert "OPENAI_API_KEY is set" in done.out
+    assert "sk-very-secret" not in done.out
+    shell.script(say("Hello."))
+    shell.run("Hi.", "--session", "s")
+    checks = shell.vaka("doctor", "--json", "--reindex", VAKA_MODLE="x").json
+    assert checks["ok"] is True
+    details = {check["name"]: check["detail"] for check in checks["checks"]}
+    assert details["reindex"] == "1 sessions"
+    assert details["environment"] == "VAKA_MODLE means nothing to vaka; did you mean 'VAKA_MODEL'?"
+
+
+def test_the_doctor_names_what_is_wrong(shell: Shell) -> None:
+    shell.file("vaka.toml", "nonsense\n")
+    done = shell.vaka("doctor")
+    assert (done.code, "vaka.toml:1: not TOML" in done.out) == (1, True)
+    shell.file("vaka.toml", 'permission_mode = "bypassPermissions"\n')
+    shell.file("blocked", "")
+    done = shell.vaka("doctor", "--store", "sqlite:///blocked/log.db")
+    assert done.code == 1
+    assert re.search(r"^store +fail", done.out, re.MULTILINE)
+    assert "permission_mode does not count" in done.out
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_us_back(shell: Shell, name: str) -> None:
+    assert "_VAKA_COMPLETE" in shell.vaka("completion", name).out
+
+
+def test_words_are_completed(shell: Shell) -> None:
+    done = shell.bash("COMP_WORDS='vaka sess' COMP_CWORD=1 _VAKA_COMPLETE=bash_complete vaka")
+    assert done.out == "plain,sessions\n"
+
+
+def test_both_names_are_installed(shell: Shell) -> None:
+    for name in ("vaka", "agentctl"):
+        assert shell.bash(f"{name} --version").out.startswith("vaka ")
+    assert "Usage: agentctl run" in shell.bash("agentctl run --help").out
+
+
+def test_versions(shell: Shell) -> None:
+    assert shell.vaka("version", "--json").json["events"] == 1
+    assert shell.vaka("version").out.startswith("vaka ")
+
+
+def test_every_command_has_help_with_examples(shell: Shell) -> None:
+    assert all(name in shell.vaka("--help").out for name in COMMANDS)
+    groups = {
+        "sessions": ["list", "show", "export", "fork", "rewind", "verify", "gc", "delete"],
+        "approvals": ["list", "resolve", "answer"], "tools": ["list", "call"],
+        "config": ["show", "get", "set", "path", "validate"],
+        "run": [""], "doctor": [""], "completion": [""], "version": [""],
+    }  # fmt: skip
+    for group, names in groups.items():
+        for name in names:
+            done = shell.vaka(*filter(None, (group, name, "--help")))
+            assert (done.code, "Examples:" in done.out) == (0, True)
+
+
+def test_no_command_is_a_usage_error_with_help(shell: Shell) -> None:
+    done = shell.vaka()
+    assert (done.code, "Commands:" in done.err) == (2, True)
+    assert shell.vaka("fly").code == 2
+
+
+ODD = """
+import vaka
+
+
+class Odd(vaka.Agent):
+    name = property(lambda self: 1 / 0, lambda self, value: None)
+
+
+agent = Odd("x")
+"""
+
+
+def test_a_fault_of_ours_is_one_line(shell: Shell) -> None:
+    shell.file("odd.py", ODD)
+    done = shell.run("Hi.", "--output", "json", agent="odd.py")
+    assert (done.code, done.json["error"]["code"]) == (1, "internal")
+    assert done.err == "error: ZeroDivisionError: division by zero (run again with -v to see where)\n"
+    assert "Traceback" in shell.run("Hi.", "-v", agent="odd.py").err

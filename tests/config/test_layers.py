@@ -1,0 +1,206 @@
+"""Settings from every layer."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vaka.config.edit import changed_text, write_setting
+from vaka.config.files import line_of, project_file, read_file
+from vaka.config.keys import KEYS, check, find, read, seconds
+from vaka.config.layers import Place, load, redacted, unknown_variables
+from vaka.config.paths import config_file, data_folder, default_store
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.policy.modes import MODES
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="each platform has folders of its own")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    return Place(cwd=tmp_path / "project", home=tmp_path / "home", environ={})
+
+
+def at(place: Place, **environ: str) -> Place:
+    return Place(cwd=place.cwd, home=place.home, environ=environ)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_modes_are_those_of_the_policy() -> None:
+    assert KEYS["permission_mode"].choices == MODES
+
+
+@linux
+def test_folders_follow_xdg_when_it_is_absolute(tmp_path: Path) -> None:
+    assert config_file({}, tmp_path) == tmp_path / ".config/vaka/config.toml"
+    assert config_file({"XDG_CONFIG_HOME": "/c"}, tmp_path) == Path("/c/vaka/config.toml")
+    assert data_folder({"XDG_DATA_HOME": "relative"}, tmp_path) == tmp_path / ".local/share/vaka"
+    assert default_store({"XDG_DATA_HOME": "/a b"}, tmp_path) == "sqlite:////a%20b/vaka/vaka.db"
+
+
+def test_a_later_layer_wins_and_lists_grow(place: Place) -> None:
+    user = write(place.user_file, 'model = "a"\nmax_steps = 3\ndeny = ["x"]\n')
+    project = write(place.cwd / "vaka.toml", 'model = "b"\ndeny = ["y"]\n')
+    settings = load(at(place, VAKA_MAX_STEPS="4", VAKA_DENY='["z"]'), {"model": "c", "allow": (), "timeout": None})
+    assert (settings["model"], settings.values["model"].origin) == ("c", "--model")
+    assert (settings["max_steps"], settings.values["max_steps"].origin) == (4, "VAKA_MAX_STEPS")
+    assert settings["deny"] == ("x", "y", "z")
+    assert settings.values["deny"].origin == f"{user}:3, {project}:2, VAKA_DENY"
+    assert (settings["allow"], settings["timeout"], settings["output"]) == ((), None, "text")
+
+
+def test_the_nearest_project_file_counts_and_the_repository_is_the_edge(place: Place) -> None:
+    write(place.cwd.parent / "vaka.toml", "")
+    inside = place.cwd / "a" / "b"
+    inside.mkdir(parents=True)
+    assert project_file(inside) is None
+    toml = write(place.cwd / "pyproject.toml", "[tool.vaka]\nmax_steps = 2\n")
+    assert project_file(inside) == toml
+    nearer = write(place.cwd / "a" / "vaka.toml", "")
+    assert project_file(inside) == nearer
+
+
+def test_a_pyproject_of_somebody_else_is_not_ours(place: Place) -> None:
+    file = write(place.cwd / "pyproject.toml", "this is [[ not toml")
+    assert project_file(place.cwd) is None
+    file.write_bytes(b"\xff\xfe")
+    assert project_file(place.cwd) is None
+    write(file, "[tool.other]\nmax_steps = 2\n[tool.vaka]\nmax_steps = 0\n")
+    with pytest.raises(ConfigError, match=r"pyproject\.toml:4: max_steps: expected a number above zero, not 0"):
+        load(place)
+    write(file, "tool = 3 # [tool.vaka]\n")
+    assert read_file(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("store = 3\n", ":1: store: expected a text, not 3"),
+        ("\n\nask = 'always'\n", ":3: ask: expected one of wait, suspend, deny, not 'always'"),
+        ("allow = 'x'\n", ":1: allow: expected a list of texts"),
+        ("allow = ['']\n", ":1: allow: expected a list of texts"),
+        ("max_tokens = 1.5\n", ":1: max_tokens: expected a whole number above zero, not 1.5"),
+        ("max_steps = true\n", ":1: max_steps: expected a whole number above zero, not True"),
+        ("max_budget_usd = inf\n", ":1: max_budget_usd: expected a number above zero, not inf"),
+        ("timeout = 'soon'\n", ":1: timeout: expected a time span such as 90, 5m, 12h or 30d, not 'soon'"),
+        ("[models]\nx = 1\n", ":1: unknown key 'models'; did you mean 'model'?"),
+        ("zzz = 1\n", ":1: unknown key 'zzz'; there are store, "),
+        ("a = \n", ":1: not TOML"),
+        ("a = [\n", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+    file = write(tmp_path / "vaka.toml", text)
+    with pytest.raises(ConfigError) as caught:
+        read_file(file)
+    assert told in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_file(tmp_path)
+    file = tmp_path / "vaka.toml"
+    file.write_bytes(b"a = '\xff'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_file(file)
+
+
+def test_a_key_that_cannot_be_found_is_on_the_first_line() -> None:
+    assert line_of("x = 1\n", "y") == 1
+
+
+def test_variables_are_read_like_flags(place: Place) -> None:
+    settings = load(at(place, VAKA_TIMEOUT="5m", VAKA_ALLOW="a, b,", VAKA_MAX_BUDGET_USD="0.5", VAKA_ASK=""))
+    assert (settings["timeout"], settings["allow"], settings["max_budget_usd"]) == (300.0, ("a", "b"), 0.5)
+    for name, value in (("VAKA_MAX_STEPS", "x"), ("VAKA_ALLOW", "[1"), ("VAKA_ASK", "maybe")):
+        with pytest.raises(ConfigError, match=name):
+            load(at(place, **{name: value}))
+    assert unknown_variables({"VAKA_MODEL": "", "VAKA_X": "", "OTHER": ""}) == ["VAKA_X"]
+
+
+def test_flags_are_checked(place: Place) -> None:
+    with pytest.raises(InvalidInput, match="--max-steps: expected"):
+        load(place, {"max_steps": 0})
+    with pytest.raises(InvalidInput, match="there is no setting 'x'"):
+        load(place, {"x": 0})
+
+
+def test_a_project_can_tighten_but_not_loosen(place: Place) -> None:
+    file = write(place.cwd / "vaka.toml", 'permission_mode = "acceptEdits"\nallow = ["pay"]\ndeny = ["add"]\n')
+    careful = load(place)
+    assert (careful["permission_mode"], careful["allow"], careful["deny"]) == ("default", (), ("add",))
+    assert [note.partition(": ")[0] for note in careful.notes] == [f"{file}:1", f"{file}:2"]
+    trusting = load(place, trust=True)
+    assert (trusting["permission_mode"], trusting["allow"], trusting.notes) == ("acceptEdits", ("pay",), [])
+    write(file, 'permission_mode = "bypassPermissions"\n')
+    assert load(place, trust=True)["permission_mode"] == "default"
+    write(file, 'permission_mode = "plan"\n')
+    assert load(place)["permission_mode"] == "plan"
+
+
+def test_a_relative_store_is_beside_the_file_that_names_it(place: Place) -> None:
+    file = write(place.cwd / "vaka.toml", 'store = "sqlite:///log.db"\n')
+    assert load(place)["store"] == f"sqlite:///{place.cwd}/log.db"
+    for store in ("memory:", "sqlite:///", "sqlite://host/x", "postgresql://h/d", f"sqlite:///{place.cwd}/x.db"):
+        write(file, f'store = "{store}"\n')
+        assert load(place)["store"] == store
+
+
+def test_a_password_is_hidden() -> None:
+    assert redacted("store", "postgresql://a:b@h/d") == "postgresql://a:***@h/d"
+    assert redacted("store", "postgresql://a@h/d") == "postgresql://a@h/d"
+    assert redacted("allow", ("a",)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("1.5s", 1.5), ("5m", 300), ("2 h", 7200), ("30d", 2592000), ("1w", 604800)]
+)
+def test_time_spans(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+def test_values_are_read_by_kind() -> None:
+    assert read(find("max_steps"), "3") == 3
+    assert read(find("model"), "local") == "local"
+    assert check(find("timeout"), 3) == 3.0
+    with pytest.raises(ValueError, match="number above zero"):
+        read(find("max_budget_usd"), "nan")
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "value", "after"),
+    [
+        ("", "model", "x", 'model = "x"\n'),
+        ("# a\nmodel = 'y' # b\nask = 'deny'\n", "model", "x", "# a\nmodel = \"x\"\nask = 'deny'\n"),
+        ("deny = [\n  'a',\n  'b',\n]\nask = 'deny'", "deny", ["c"], "deny = [\"c\"]\nask = 'deny'"),
+        ("ask = 'deny'", "max_steps", 3, "ask = 'deny'\nmax_steps = 3\n"),
+        ("[table]\nx = 1\n", "max_steps", 3, "max_steps = 3\n[table]\nx = 1\n"),
+    ],
+)
+def test_one_key_is_changed_and_the_rest_is_left(before: str, name: str, value: Any, after: str) -> None:
+    assert changed_text(before, name, value) == after
+
+
+def test_settings_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "config.toml"
+    write_setting(file, find("model"), 'a "quoted" \\ name')
+    file.chmod(0o640)
+    write_setting(file, find("max_steps"), 3)
+    assert {name: value for name, (value, _) in read_file(file).items()} == {
+        "model": 'a "quoted" \\ name', "max_steps": 3,
+    }  # fmt: skip
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
+    broken = write(tmp_path / "vaka.toml", "nonsense")
+    for path in (broken, tmp_path / "pyproject.toml", file / "below.toml"):
+        with pytest.raises(ConfigError):
+            write_setting(path, find("model"), "x")
+    assert broken.read_text() == "nonsense"
