@@ -5,18 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from tests.faults.voyage import ONCE, Ledger, Plan
-from vaka.core.loop.prompt import messages
-from vaka.core.session.fold import fold
-from vaka.core.session.state import State
-from vaka.core.session.window import Window
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolResult
-from vaka.core.types.progress import ToolCalled, ToolCompleted, ToolFailed, ToolReturned, ToolStarted, TurnCompleted
+from vaka.core.types.progress import ToolCalled, ToolCompleted, ToolFailed, ToolReturned, ToolStarted
+from vaka.testing.fingerprint import fingerprint, outline
 
 Calls = frozenset[CallId]
 NONE: Calls = frozenset()
@@ -86,29 +81,22 @@ def effects(plan: Plan, log: Sequence[Event], unsure: Calls) -> None:
         assert counted["stamp", call] == 1
 
 
-def essence(log: Sequence[Event], but: Calls = NONE) -> dict[str, Any]:
-    """Return what a log comes to, without seqs, times, ids, terms and attempts, and without the results ``but``."""
-    state = fold(State(), log)
-    paths = sorted({event.path for event in log})
-    window = Window(list(log), state)
-    plain = msgspec.to_builtins(state)
-    ends = [event.data for event in log if isinstance(event.data, TurnCompleted)]
-    return {
-        "state": {key: plain.get(key) for key in ("agent", "models", "calls", "usage", "values", "grants")},
-        "open": [state.turn, state.open, state.decisions, state.inputs, state.lanes],
-        "said": {"/".join(path): _said(messages(window.at(path), path), but) for path in paths},
-        "ends": [(end.text, end.stop, msgspec.to_builtins(end.usage)) for end in ends],
-    }
+def same(log: Sequence[Event], calm: Sequence[Event], but: Calls = NONE, unasked: str = "") -> None:
+    """A log comes to the same as that of the run without the fault, but for the results of some calls.
+
+    ``unasked``: a tool that nobody was asked about this time.
+    """
+    if fingerprint(log, without=but) != fingerprint(calm, without=but):
+        assert _outline(log, but, unasked) == _outline(calm, but, unasked)
 
 
-def _said(conversation: Sequence[Any], but: Calls) -> list[Any]:
-    plain = msgspec.to_builtins(conversation)
-    for message in plain:
-        message.pop("id", None)
-        for result in message.get("results", ()):
-            if result["call"] in but:
-                result.clear()
-    return list(plain)
+def _outline(log: Sequence[Event], but: Calls, unasked: str) -> dict[str, Any]:
+    found = outline(log, without=but)
+    for thread in found["agents"].values():
+        for fact in thread:
+            if unasked and fact.get("tool") == unasked:
+                del fact["asked"]
+    return found
 
 
 def _results(log: Sequence[Event]) -> list[tuple[CallId, ToolResult]]:
