@@ -26,13 +26,13 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Which model call of this agent this is, on the live branch of the session."""
 
 
-class TextChunk(msgspec.Struct, frozen=True):
+class TextChunk(msgspec.Struct, frozen=True, gc=False):
     """Some words of the answer."""
 
     text: str
 
 
-class ReasoningChunk(msgspec.Struct, frozen=True):
+class ReasoningChunk(msgspec.Struct, frozen=True, gc=False):
     """Some reasoning; ``signature`` and ``opaque`` end a block and are kept word for word."""
 
     text: str = ""
@@ -40,7 +40,7 @@ class ReasoningChunk(msgspec.Struct, frozen=True):
     opaque: JSON = None
 
 
-class CallChunk(msgspec.Struct, frozen=True):
+class CallChunk(msgspec.Struct, frozen=True, gc=False):
     """Some of a tool call; pieces of one call share an ``index``, ``arguments`` is JSON text in pieces."""
 
     index: int
@@ -49,14 +49,14 @@ class CallChunk(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class UsageChunk(msgspec.Struct, frozen=True):
+class UsageChunk(msgspec.Struct, frozen=True, gc=False):
     """What the call costs so far; the last one counts."""
 
     usage: Usage
     model: str = ""
 
 
-class RetryChunk(msgspec.Struct, frozen=True):
+class RetryChunk(msgspec.Struct, frozen=True, gc=False):
     """What came so far does not count: a wrapper asks again. Says what failed."""
 
     code: str
@@ -64,7 +64,7 @@ class RetryChunk(msgspec.Struct, frozen=True):
     model: str = ""
 
 
-class StopChunk(msgspec.Struct, frozen=True):
+class StopChunk(msgspec.Struct, frozen=True, gc=False):
     """The answer is whole. ``reason``: ``end``, ``calls``, ``length``, ``refusal`` or the provider's own word."""
 
     reason: str = "end"

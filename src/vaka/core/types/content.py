@@ -7,17 +7,17 @@ import msgspec
 from vaka.core.types.ids import JSON, CallId, Digest
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
     """A piece of a message."""
 
 
-class Text(_Part, frozen=True, kw_only=True, tag="text"):
+class Text(_Part, frozen=True, kw_only=True, gc=False, tag="text"):
     """Words."""
 
     text: str
 
 
-class _Media(_Part, frozen=True, kw_only=True):
+class _Media(_Part, frozen=True, kw_only=True, gc=False):
     """Bytes of some kind: exactly one of ``data`` (base64), ``url`` or ``blob`` is set."""
 
     media_type: str = ""
@@ -26,21 +26,21 @@ class _Media(_Part, frozen=True, kw_only=True):
     blob: Digest | None = None
 
 
-class Image(_Media, frozen=True, kw_only=True, tag="image"):
+class Image(_Media, frozen=True, kw_only=True, gc=False, tag="image"):
     """A picture."""
 
 
-class Audio(_Media, frozen=True, kw_only=True, tag="audio"):
+class Audio(_Media, frozen=True, kw_only=True, gc=False, tag="audio"):
     """Sound."""
 
 
-class Document(_Media, frozen=True, kw_only=True, tag="document"):
+class Document(_Media, frozen=True, kw_only=True, gc=False, tag="document"):
     """A file, such as a PDF."""
 
     name: str = ""
 
 
-class Stored(_Part, frozen=True, kw_only=True, tag="stored"):
+class Stored(_Part, frozen=True, kw_only=True, gc=False, tag="stored"):
     """A text too large for an event: its bytes are the blob ``blob``, ``preview`` is how it begins."""
 
     blob: Digest
@@ -49,7 +49,7 @@ class Stored(_Part, frozen=True, kw_only=True, tag="stored"):
     media_type: str = "text/plain"
 
 
-class Reasoning(_Part, frozen=True, kw_only=True, tag="reasoning"):
+class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
     """What a model thought aloud; ``opaque`` is the provider's own block, kept word for word to be sent back."""
 
     text: str = ""
@@ -57,7 +57,7 @@ class Reasoning(_Part, frozen=True, kw_only=True, tag="reasoning"):
     opaque: JSON = None
 
 
-class CallRef(_Part, frozen=True, kw_only=True, tag="call"):
+class CallRef(_Part, frozen=True, kw_only=True, gc=False, tag="call"):
     """The place of a tool call between the other parts of an answer; the call itself is in ``tool.called``."""
 
     id: CallId

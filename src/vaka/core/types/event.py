@@ -6,7 +6,8 @@ hashed, sent and exported; nobody encodes an event twice.
 """
 
 import hashlib
-from typing import Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeAlias, dataclass_transform, get_args, get_origin
 
 import msgspec
 
@@ -29,7 +30,7 @@ class _BodyMeta(msgspec.StructMeta):
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, tag: str = "", durable: bool = True
     ) -> "_BodyMeta":
-        made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True)
+        made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         made.type, made.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
         if tag:
             BODIES[tag] = made  # type: ignore[assignment]  # only subclasses of Body have this metaclass
@@ -77,7 +78,7 @@ class Unknown(Body, tag="unknown"):
     of: Channel = "monitor"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body with its place in a log. Live events have no ``seq``, ``id`` or ``prev``."""
 
     data: Body
@@ -110,7 +111,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return _names(self.data)[1]
 
 
-class _Durable(msgspec.Struct, frozen=True):
+class _Durable(msgspec.Struct, frozen=True, gc=False):
     v: int
     seq: int
     id: str
@@ -125,7 +126,7 @@ class _Durable(msgspec.Struct, frozen=True):
     prev: str
 
 
-class _Live(msgspec.Struct, frozen=True):
+class _Live(msgspec.Struct, frozen=True, gc=False):
     v: int
     ts: str
     session: str
@@ -137,7 +138,7 @@ class _Live(msgspec.Struct, frozen=True):
     data: Any
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _Read(msgspec.Struct, frozen=True, gc=False):
     v: int
     ts: str
     session: SessionId
@@ -155,6 +156,21 @@ class _Read(msgspec.Struct, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(_Read).decode
 _readers: dict[str, msgspec.json.Decoder[Any]] = {}
+
+
+@cache
+def _closed(kind: type[msgspec.Struct]) -> bool:
+    """Whether bodies of a kind hold numbers and words only, which mean the same before and after they were stored."""
+    return all(_plain(field.type) for field in msgspec.structs.fields(kind))
+
+
+def _plain(kind: Any) -> bool:
+    kind = getattr(kind, "__supertype__", kind)
+    if kind in (str, int, float, bool, None, type(None), ...) or get_origin(kind) is Literal:
+        return True
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _closed(kind)
+    return bool(get_args(kind)) and all(_plain(inner) for inner in get_args(kind))
 
 
 def _names(body: Body) -> tuple[str, Channel]:
@@ -188,13 +204,16 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     The body is the one a reader of the bytes will see: plain data, shared with nobody.
     """
     kind, channel = _names(event.data)
+    data: Body = event.data
     try:
-        raw = encode_body(event.data)
-        data = decode_body(kind, raw, channel)
+        raw: Any = data
+        if not _closed(type(data)):
+            raw = msgspec.Raw(encode_body(data))
+            data = decode_body(kind, raw, channel)
         stored = _encode(
             _Durable(
                 event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
-                kind, msgspec.Raw(raw), prev,
+                kind, raw, prev,
             )
         )  # fmt: skip
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:

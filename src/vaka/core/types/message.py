@@ -14,7 +14,7 @@ Reason: TypeAlias = Literal[
 """Why a call has no ordinary result."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A model's wish to run a tool. ``id`` is ours and unique in the session; ``provider_id`` is the model's."""
 
     id: CallId
@@ -27,7 +27,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_id: str = ""
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What a call came to: the one answer the model gets to it."""
 
     call: CallId
@@ -43,13 +43,13 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return text_of(self.content)
 
 
-class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role"):
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="user", tag_field="role"):
     """What a person, or a program in their place, said."""
 
     content: Content
 
 
-class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="assistant", tag_field="role"):
     """What a model said, with the calls it made in order."""
 
     id: MessageId
@@ -64,7 +64,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant
         return text_of(self.content)
 
 
-class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="tool", tag_field="role"):
     """The results of the calls of the message before, in the order of the calls."""
 
     results: tuple[ToolResult, ...]

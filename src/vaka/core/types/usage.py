@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What one or several model calls cost. Adding two gives their sum."""
 
     input: int = 0
