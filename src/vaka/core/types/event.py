@@ -160,13 +160,13 @@ _readers: dict[str, msgspec.json.Decoder[Any]] = {}
 
 @cache
 def _closed(kind: type[msgspec.Struct]) -> bool:
-    """Whether bodies of a kind hold numbers and words only, which mean the same before and after they were stored."""
+    """Whether bodies of a kind hold whole numbers and words only, which mean the same before and after they were stored."""
     return all(_plain(field.type) for field in msgspec.structs.fields(kind))
 
 
 def _plain(kind: Any) -> bool:
     kind = getattr(kind, "__supertype__", kind)
-    if kind in (str, int, float, bool, None, type(None), ...) or get_origin(kind) is Literal:
+    if kind in (str, int, bool, None, type(None), ...) or get_origin(kind) is Literal:
         return True
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _closed(kind)
