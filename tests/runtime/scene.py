@@ -19,6 +19,8 @@ from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock, FakeIds
 
+IDS = FakeIds()
+"""Names for every runtime of this process: no two of them give the same one."""
 ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 
 
@@ -50,7 +52,7 @@ def counted(store: MemoryStore) -> Counting:
 
 def runtime(store: MemoryStore | None = None, **options: Any) -> Runtime:
     """Return a runtime with names that count, waiting for people unless told otherwise."""
-    settings: dict[str, Any] = {"ids": FakeIds(), "ask": "wait", "store": store or MemoryStore(), **options}
+    settings: dict[str, Any] = {"ids": IDS, "ask": "wait", "store": store or MemoryStore(), **options}
     return vaka.Runtime(**settings)
 
 

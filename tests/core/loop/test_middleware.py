@@ -90,9 +90,7 @@ async def test_each_point_may_change_what_it_sees() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         response = await (await rt.open(agent(model, look, middleware=[mw]), id="s")).run("Go.")
-        texts = {
-            event: await rt.store.blobs.get(event) for event in [d for d in _digests(await logged(store, "s")) if d]
-        }
+        texts = [await rt.store.blobs.get(digest) for digest in _digests(await logged(store, "s"))]
     assert response.text == "LOUD?"
     assert model.prompts[0].messages[0] == UserMessage(content=(Text(text="Go."), Text(text=" Be kind.")))
     assert (model.prompts[0].system, model.prompts[0].tools) == ("Changed.", ())

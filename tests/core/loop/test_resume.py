@@ -1,0 +1,393 @@
+"""A process may die anywhere; another goes on from the log."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import (
+    agent,
+    collect,
+    counted,
+    last,
+    load,
+    logged,
+    now,
+    reasons,
+    results,
+    runtime,
+    said,
+    sound,
+    transcript,
+    types,
+    until,
+)
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.content import Text
+from vaka.core.types.control import InputAdded, QuestionAsked
+from vaka.core.types.errors import Suspended
+from vaka.core.types.progress import ToolStarted
+from vaka.policy.names import NamePolicy
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+
+class World:
+    """Tools of every effect, a child and a question; and what was done."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.put: list[str] = []
+
+    def agent(self) -> vaka.Agent:
+        @vaka.tool(effect="read")
+        async def look(at: str) -> str:
+            """Look."""
+            return f"seen {at}"
+
+        @vaka.tool(effect="idempotent")
+        async def put(context: ToolContext, value: str) -> str:
+            """Put."""
+            self.put.append(context.key)
+            return f"put {value}"
+
+        @vaka.tool
+        async def pay(context: ToolContext, amount: int) -> str:
+            """Pay."""
+            self.paid.append(context.key)
+            return f"paid {amount}"
+
+        @vaka.tool
+        async def sign() -> str:
+            """Sign, if a person lets you."""
+            self.paid.append("sign")
+            return "signed"
+
+        @vaka.tool(effect="resume")
+        async def wonder(context: ToolContext) -> str:
+            """Ask a person."""
+            return f"told {await context.ask('Which?')}"
+
+        model = ScriptedModel(
+            call("look", at="a"),
+            calls(call("put", value="x"), call("look", at="b"), call("pay", amount=1), call("nothing")),
+            calls(call("sign"), call("helper", prompt="Help."), call("wonder")),
+            say("all done"),
+            agents={"helper": [calls(call("put", value="y"), call("pay", amount=2)), say("helped")]},
+        )
+        helper = vaka.Agent("helper", model=model, tools=[put, pay])
+        return agent(model, look, put, pay, sign, wonder, helper)
+
+
+RULES = NamePolicy(ask=["sign"])
+ONCE = {"pay", "sign"}
+
+
+async def decide(rt: Any, *, outcome: Any = None) -> None:
+    for row in await rt.decisions():
+        if row.event.type == "approval.requested":
+            await rt.resolve(row.id, "approve")
+        elif row.event.data.kind == "outcome":
+            await rt.answer(row.id, outcome or "leave it")
+        else:
+            await rt.answer(row.id, "this one")
+
+
+async def through(rt: Any, session: Any, begin: Any, **more: Any) -> None:
+    """Go on until the turn has ended, deciding whatever is asked."""
+    while True:
+        try:
+            await collect(begin)
+        except Suspended:
+            await decide(rt, **more)
+            begin = session.resume()
+        else:
+            return
+
+
+async def whole() -> tuple[list[Any], list[list[str]], Any]:
+    """Record the run nobody disturbs."""
+    store, clock = MemoryStore(), FakeClock(auto=True)
+    counting = counted(store)
+    async with runtime(store, policy=RULES, ask="suspend", clock=clock) as rt:
+        session = await rt.open(World().agent(), id="s")
+        await through(rt, session, session.stream("Go."))
+        messages = transcript(await session.messages())
+    log = await logged(store, "s")
+    sound(log)
+    assert last(log).text == "all done"
+    return log, counting.commits, messages
+
+
+def begun_once(log: list[Any]) -> set[str]:
+    """The ``once`` calls a log shows as begun but not ended."""
+    ended = results(log)
+    started = [e.data for e in log if isinstance(e.data, ToolStarted) and e.data.effect == "once"]
+    return {body.call.id for body in started if body.call.id not in ended}
+
+
+async def resumed(prefix: list[Any], **more: Any) -> tuple[World, list[Any], Any]:
+    world, store = World(), MemoryStore()
+    await load(store, "s", prefix)()
+    before = asyncio.all_tasks()
+    async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+        session = await rt.open(world.agent(), id="s")
+        await through(rt, session, session.resume(), **more)
+        messages = transcript(await session.messages())
+    assert asyncio.all_tasks() == before
+    return world, await logged(store, "s"), messages
+
+
+async def test_a_run_cut_off_after_any_event_comes_to_its_end() -> None:
+    log, _, _ = await whole()
+    for cut in range(3, len(log)):
+        prefix = log[:cut]
+        world, after, _ = await resumed(prefix)
+        sound(after)
+        assert last(after).type == "turn.completed", cut
+        lost = begun_once(prefix)
+        paid = [e.data.call.id for e in prefix if isinstance(e.data, ToolStarted) and e.data.call.name in ONCE]
+        again = {key.partition("/")[2] for key in world.paid if "/" in key} & set(paid)
+        assert not again, f"{again} was paid twice after event {cut}"
+        assert {call for call, why in reasons(after).items() if why == "outcome_unknown"} == lost
+        assert len(world.put) == len(set(world.put))
+
+
+async def test_a_run_cut_off_after_any_commit_comes_to_the_same_end() -> None:
+    log, commits, messages = await whole()
+    cut = 0
+    for commit in commits[:-1]:
+        cut += len(commit)
+        while cut < len(log) and log[cut].type in {"approval.resolved", "question.answered"}:
+            cut += 1  # offered by someone else
+        prefix = log[:cut]
+        _, after, found = await resumed(prefix)
+        assert last(after).text == "all done", cut
+        if begun_once(prefix):
+            assert len(found) == len(messages)
+        else:
+            assert found == messages, f"after event {cut}, {prefix[-1].type}"
+
+
+@pytest.mark.parametrize("outcome", ["happened", "did not happen", "leave it", "what?"])
+async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) -> None:
+    store, clock, paid = MemoryStore(), FakeClock(), list[str]()
+
+    @vaka.tool(timeout=30)
+    async def pay(context: ToolContext, amount: int) -> str:
+        """Pay."""
+        paid.append(context.key)
+        return "paid"
+
+    who = agent(ScriptedModel(call("pay", amount=1), say("done")), pay)
+    async with runtime(store, clock=clock) as rt:
+        await said(await rt.open(who, id="s"))
+    log = await logged(store, "s")
+    again, paid[:] = MemoryStore(), []
+    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+    async with runtime(again, clock=clock) as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(collect(session.resume()))
+        await clock.until_sleeping()
+        assert now(again, "s", "question.asked") == 0
+        clock.advance(31)
+        await until(lambda: now(again, "s", "question.asked") == 1)
+        [row] = await rt.decisions()
+        assert isinstance(row.event.data, QuestionAsked)
+        assert row.event.data.text.startswith('The process stopped while this call was running. Did pay {"amount":1}')
+        answer: Any = {"outcome": outcome, "result": "receipt 7"} if outcome == "happened" else {"outcome": outcome}
+        await rt.answer(row.id, answer)
+        await task
+    after = await logged(again, "s")
+    sound(after)
+    found = {call: (result.reason, result.text) for call, result in results(after).items()}
+    text = "The process stopped while this call was running. It had begun: its outcome is unknown"
+    if outcome == "happened":
+        assert found == {"call_1": ("", "receipt 7")}
+    elif outcome == "did not happen":
+        assert found["call_1"][1].endswith("A person says it did not happen; it runs again as call_2.")
+        assert found["call_2"] == ("", "paid")
+        assert paid == ["s/call_2"]
+    else:
+        assert found == {"call_1": ("outcome_unknown", f"{text}, verify before repeating it.")}
+
+
+async def test_a_plain_word_is_answer_enough() -> None:
+    log, _, _ = await whole()
+    cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
+    _, after, _ = await resumed(log[:cut], outcome="happened")
+    assert results(after)["call_4"].text == ""
+
+
+async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None:
+    @vaka.tool(timeout=None)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    store, again = MemoryStore(), MemoryStore()
+    who = agent(ScriptedModel(calls(call("pay", amount=1), call("pay", amount=2)), say("done")), pay)
+    async with runtime(store) as rt:
+        await said(await rt.open(who, id="s"))
+    log = await logged(store, "s")
+    await load(again, "s", log[: types(log).index("tool.started") + 2])()
+    async with runtime(again, ask="suspend") as rt:
+        session = await rt.open(who, id="s")
+        await through(rt, session, session.resume(), outcome="did not happen")
+    after = await logged(again, "s")
+    sound(after)
+    assert {c: r.text for c, r in results(after).items() if not r.failed} == {"call_3": "paid 1", "call_4": "paid 2"}
+    assert types(after).count("tool.called") == 4
+
+
+async def test_a_repeated_call_is_asked_about_like_a_new_one() -> None:
+    @vaka.tool(timeout=None)
+    async def sign() -> str:
+        """Sign."""
+        return "signed"
+
+    store, again = MemoryStore(), MemoryStore()
+    who = agent(ScriptedModel(call("sign"), say("done")), sign)
+    async with runtime(store, policy=RULES, ask="suspend") as rt:
+        session = await rt.open(who, id="s")
+        await through(rt, session, session.stream("Go."))
+    log = await logged(store, "s")
+    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+    async with runtime(again, policy=RULES, ask="suspend") as rt:
+        session = await rt.open(who, id="s")
+        await through(rt, session, session.resume(), outcome="did not happen")
+    after = await logged(again, "s")
+    sound(after)
+    assert types(after).count("approval.requested") == 2
+    assert reasons(after) == {"call_1": "outcome_unknown", "call_2": "ok"}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_lost_call_is_sealed_where_nobody_can_be_asked(asked: bool) -> None:
+    log, _, _ = await whole()
+    cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
+    world, store = World(), MemoryStore()
+    await load(store, "s", log[:cut])()
+    if asked:
+        async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+            with pytest.raises(Suspended):
+                await collect((await rt.open(world.agent(), id="s")).resume())
+    async with runtime(store, policy=RULES, ask="deny", clock=FakeClock(auto=True)) as rt:
+        events = await collect((await rt.open(world.agent(), id="s")).resume())
+    assert results(await logged(store, "s"))["call_4"].reason == "outcome_unknown"
+    assert last(events).text == "all done"
+    assert "s/call_4" not in world.paid
+
+
+async def test_a_clock_that_was_set_back_makes_nobody_wait_longer_than_the_tool_could_have_taken() -> None:
+    log, _, _ = await whole()
+    cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
+    clock, store = FakeClock(), MemoryStore()
+    clock.jump(-365 * 24 * 3600)
+    await load(store, "s", log[:cut])()
+    async with runtime(store, policy=RULES, ask="deny", clock=clock) as rt:
+        task = asyncio.create_task(collect((await rt.open(World().agent(), id="s")).resume()))
+        await clock.until_sleeping()
+        clock.advance(60)
+        assert last(await task).text == "all done"
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+async def test_a_call_that_may_run_again_does_with_its_key_and_the_next_attempt(effect: Any) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @vaka.tool(effect=effect)
+    async def put(context: ToolContext) -> str:
+        """Put."""
+        seen.append((context.key, context.attempt))
+        return "put"
+
+    who = agent(ScriptedModel(call("put"), say("done")), put)
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await said(await rt.open(who, id="s"))
+    for attempt in (1, 2):
+        log = await logged(store, "s")
+        cut = [n for n, event in enumerate(log, 1) if event.type == "tool.started"][attempt - 1]
+        store = MemoryStore()
+        await load(store, "s", log[:cut])()
+        async with runtime(store) as rt:
+            await collect((await rt.open(who, id="s")).resume())
+    assert seen == [("s/call_1", 1), ("s/call_1", 2), ("s/call_1", 3)]
+
+
+async def test_a_tool_that_has_become_once_is_not_run_again() -> None:
+    ran: list[str] = []
+
+    def tool(effect: Any) -> Any:
+        async def put() -> str:
+            """Put."""
+            ran.append(effect)
+            return "put"
+
+        return vaka.tool(put, effect=effect)
+
+    lines = [call("put"), say("done")]
+    store, again = MemoryStore(), MemoryStore()
+    async with runtime(store) as rt:
+        await said(await rt.open(agent(ScriptedModel(*lines), tool("read")), id="s"))
+    log = await logged(store, "s")
+    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+    async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+        await collect((await rt.open(agent(ScriptedModel(*lines), tool("once")), id="s")).resume())
+    assert ran == ["read"]
+    assert reasons(await logged(again, "s")) == {"call_1": "outcome_unknown"}
+
+
+async def test_a_tool_that_is_gone_is_unknown() -> None:
+    log, _, _ = await whole()
+    cut = types(log).index("tool.started") + 1
+    store = MemoryStore()
+    await load(store, "s", log[:cut])()
+    async with runtime(store) as rt:
+        events = await collect((await rt.open(agent(ScriptedModel(say("-"), say("bare"))), id="s")).resume())
+    assert reasons(events) == {"call_1": "unknown_tool"}
+
+
+async def test_a_call_nobody_could_read_is_read_when_its_tool_is_there() -> None:
+    """It then runs with what the model wrote, not with nothing."""
+    got: list[str] = []
+
+    @vaka.tool(effect="read")
+    async def later(at: str = "nothing") -> str:
+        """Come later."""
+        got.append(at)
+        return at
+
+    store, again = MemoryStore(), MemoryStore()
+    async with runtime(store) as rt:
+        await said(await rt.open(agent(ScriptedModel(call("later", at="sea"), say("done"))), id="s"))
+    log = await logged(store, "s")
+    await load(again, "s", log[: types(log).index("tool.called") + 1])()
+    async with runtime(again) as rt:
+        await collect((await rt.open(agent(ScriptedModel(say("-"), say("done")), later), id="s")).resume())
+    assert got == ["sea"]
+
+
+async def test_a_steered_input_survives_a_crash() -> None:
+    log, _, _ = await whole()
+    store, world = MemoryStore(), World()
+    await load(store, "s", log[: types(log).index("tool.started") + 1])()
+    async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+        session = await rt.open(world.agent(), id="s")
+        await rt.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")
+        await through(rt, session, session.resume())
+    after = await logged(store, "s")
+    sound(after)
+    assert [event.data.inputs for event in after if event.type == "step.started"].count(("k",)) == 1  # type: ignore[attr-defined]  # steps
+
+
+async def test_nothing_unfinished_is_nothing_to_resume() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("done"))), id="s")
+        await session.run("Go.")
+        assert await collect(session.resume()) == []
+        with pytest.raises(vaka.VakaError, match="there is no session 'other'"):
+            await collect((await rt.open(session.agent, id="other")).resume())

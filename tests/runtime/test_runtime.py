@@ -1,0 +1,444 @@
+"""The runtime as people use it, and what it says when they get something wrong."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, last, load, logged, now, results, runtime, said, sound, types, until
+from vaka.core.types.content import Text
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionOpened
+from vaka.core.types.errors import Busy, Cancelled, Closed, ConfigError, InvalidInput, NotFound, TooNew, Unavailable
+from vaka.core.types.event import Event, seal
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import TurnStarted
+from vaka.runtime.registry import model as model_named
+from vaka.runtime.registry import store as store_named
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, fail, say, stall
+
+
+@vaka.tool(effect="read")
+async def look(at: str = "") -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+async def test_one_question_one_answer_nothing_kept() -> None:
+    assert (await vaka.run(agent(ScriptedModel(say("Yes."))), "Is it raining?")).text == "Yes."
+
+
+def test_callers_without_a_loop_have_a_way_in() -> None:
+    assert vaka.run_sync(agent(ScriptedModel(say("Yes."))), "Is it raining?").text == "Yes."
+
+
+async def test_callers_with_a_loop_are_shown_the_other_way() -> None:
+    with pytest.raises(InvalidInput, match=r"await vaka\.run"):
+        vaka.run_sync(agent(ScriptedModel(say("Yes."))), "Hi.")
+
+
+async def test_a_run_that_is_withdrawn_ends_its_turn() -> None:
+    store = MemoryStore()
+    task = asyncio.create_task(vaka.run(agent(ScriptedModel(stall())), "Hi.", store=store))
+    await until(lambda: bool(store.hub.shared.logs))
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    [(_, name)] = store.hub.shared.logs
+    assert last(await logged(store, name)).type == "turn.cancelled"
+
+
+async def test_an_error_inside_a_runtime_ends_its_turns() -> None:
+    store = MemoryStore()
+
+    async def crash() -> None:
+        async with runtime(store) as rt:
+            session = await rt.open(agent(ScriptedModel(stall())), id="s")
+            await session.send("Hi.")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await crash()
+    assert last(await logged(store, "s")).type == "turn.cancelled"
+
+
+async def test_the_first_event_says_what_the_session_is() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Yes."))), id="s", metadata={"user": "ann"})
+        assert session.metadata == {"user": "ann"}
+        await session.run("Hi.")
+    assert (await logged(store, "s"))[0].data == SessionOpened(agent="assistant", metadata={"user": "ann"})
+
+
+async def test_a_request_may_name_everything_or_nothing() -> None:
+    async with runtime(agent=agent(ScriptedModel(say("default", repeat=True)))) as rt:
+        response = await rt.run(vaka.Request(prompt="Hi."))
+        assert response.text == "default"
+        assert response.session_id.startswith("ses_cli_")
+        other = vaka.Request(prompt=(Text(text="Hi."),), agent=agent(ScriptedModel(say("other"))), metadata={"a": 1})
+        assert (await rt.run(other)).text == "other"
+
+
+async def test_options_may_be_a_value_with_some_of_it_changed() -> None:
+    options = vaka.Options(entry_point="ci", agent=agent(ScriptedModel(say("x"))))
+    async with vaka.Runtime(options, entry_point="platform") as rt:
+        assert (await rt.run(vaka.Request(prompt="Hi."))).session_id.startswith("ses_platform_")
+    assert (options.asks, vaka.Options(entry_point="platform").asks) == ("deny", "wait")
+
+
+async def test_two_sessions_do_not_wait_for_each_other() -> None:
+    async with runtime() as rt:
+        slow = await rt.open(agent(ScriptedModel(stall())), id="slow")
+        await slow.send("Hi.")
+        fast = await rt.open(agent(ScriptedModel(say("fast"))), id="fast")
+        assert (await fast.run("Hi.")).text == "fast"
+        await slow.interrupt()
+
+
+async def test_a_session_that_fails_harms_no_other() -> None:
+    async with runtime() as rt:
+        bad = [await rt.open(agent(ScriptedModel(fail())), id=f"bad{n}") for n in range(5)]
+        good = [await rt.open(agent(ScriptedModel(call("look"), say("ok")), look), id=f"good{n}") for n in range(5)]
+        done = await asyncio.gather(*(s.run("Hi.") for s in (*bad, *good)), return_exceptions=True)
+    assert [getattr(response, "text", "") for response in done[5:]] == ["ok"] * 5
+    assert all(isinstance(error, vaka.VakaError) for error in done[:5])
+
+
+@pytest.mark.parametrize("says", ["", (), []])
+async def test_nothing_said_is_refused(says: Any) -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
+        for way in (session.run, session.send):
+            with pytest.raises(InvalidInput, match="nothing was said"):
+                await way(says)
+
+
+async def test_an_unknown_way_to_be_busy_is_refused() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
+        for way in (session.run, session.send):
+            with pytest.raises(InvalidInput, match="on_busy 'shout' must be one of reject, queue"):
+                await way("Hi.", on_busy="shout")  # type: ignore[arg-type]  # what people do
+
+
+async def test_no_agent_is_an_error_that_says_where_to_give_one() -> None:
+    async with runtime() as rt:
+        with pytest.raises(InvalidInput, match=r"no agent: give one to open\(\)"):
+            await rt.open()
+
+
+async def test_no_model_is_an_error_that_says_where_to_give_one() -> None:
+    async with runtime() as rt:
+        with pytest.raises(ConfigError, match="agent 'x' has no model; give it one, or give the runtime one"):
+            await (await rt.open(vaka.Agent("x"))).run("Hi.")
+
+
+@pytest.mark.parametrize("id", [" x", "x" * 201, "a\nb"])
+async def test_an_impossible_session_id_is_refused(id: str) -> None:
+    async with runtime() as rt:
+        with pytest.raises(InvalidInput, match="session id"):
+            await rt.open(agent(ScriptedModel(say("x"))), id=id)
+
+
+async def test_a_closed_runtime_takes_nothing_on() -> None:
+    rt = runtime()
+    session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
+    await session.run("Hi.")
+    await rt.close()
+    await rt.close()
+    for work in (rt.open(session.agent), session.run("Hi."), session.send("Hi."), collect(session.resume())):
+        with pytest.raises(Closed, match="the runtime is closed"):
+            await work
+
+
+async def test_a_session_that_does_not_exist_is_named() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("x"))), id="nope")
+        for work in (
+            session.interrupt(),
+            session.checkpoint("a"),
+            session.fork(),
+            session.rewind("1"),
+            session.close(),
+        ):
+            with pytest.raises(NotFound, match="'nope'"):
+                await work
+        assert await session.messages() == ()
+
+
+def test_names_of_models_and_stores_are_looked_up(tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"text": "Hi."}\n')
+    assert model_named(f"scripted:{script}").name == "scripted"
+    with pytest.raises(ConfigError, match="model 'gtp' is not known"):
+        model_named("gtp")
+    assert isinstance(store_named("memory:"), MemoryStore)
+    assert store_named(f"sqlite:///{tmp_path}/x.db").url
+    for url in ("mysql://x", "sqlite:", "sqlite://host/x", "sqlite:///"):
+        with pytest.raises(ConfigError, match="store "):
+            store_named(url)
+
+
+async def test_a_model_named_twice_is_made_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"text": "Hi.", "repeat": true}\n')
+    name = f"scripted:{script}"
+    async with vaka.Runtime(model=name, ask="wait") as rt:
+        for id in ("a", "b"):
+            assert (await (await rt.open(vaka.Agent("x"), id=id)).run("Hi.")).text == "Hi."
+        script.unlink()
+        assert (await (await rt.open(vaka.Agent("y", model=name), id="c")).run("Hi.")).text == "Hi."
+
+
+async def test_an_agent_may_change_between_turns() -> None:
+    async with runtime() as rt:
+        who = agent(ScriptedModel(say("one", repeat=True)))
+        session = await rt.open(who, id="s")
+        await session.run("Hi.")
+        model = ScriptedModel(say("two", repeat=True))
+        who.model, who.options, who.tool_choice, who.instructions = model, {"temperature": 1}, "none", "New."
+        assert (await session.run("Hi.")).text == "two"
+    [prompt] = model.prompts
+    assert (prompt.options, prompt.tool_choice, prompt.system) == ({"temperature": 1}, "none", "New.")
+
+
+async def test_many_agents_are_no_burden() -> None:
+    async with runtime() as rt:
+        for n in range(600):
+            assert (await (await rt.open(agent(ScriptedModel(say(f"{n}"))), id=f"s{n}")).run("Hi.")).text == f"{n}"
+
+
+async def test_plain_functions_and_callables_are_tools() -> None:
+    class Adder:
+        """Add."""
+
+        __hash__ = None  # type: ignore[assignment]  # some are not hashable
+
+        def __call__(self, a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+    def plain(a: int) -> int:
+        """Return what was given."""
+        return a
+
+    model = ScriptedModel(call("plain", a=3), say("done"))
+    async with runtime() as rt:
+        events = await said(await rt.open(agent(model, plain, Adder()), id="s"))
+    assert results(events)["call_1"].value == 3
+    assert len(model.prompts[0].tools) == 2
+
+
+async def test_forks_rewinds_and_checkpoints() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        model = ScriptedModel(*(say(text) for text in ("one", "two", "three", "four")))
+        session = await rt.open(agent(model), id="s")
+        await session.run("1")
+        here = await session.checkpoint("first")
+        await session.run("2")
+        branch = await session.fork("first")
+        assert len(await branch.messages()) == 2
+        assert (await branch.run("2b")).text == "two"
+        await session.rewind(here)
+        assert len(await session.messages()) == 2
+        await session.rewind("first")
+        assert (await session.run("3")).text == "two"
+        with pytest.raises(InvalidInput, match="has no checkpoint 'nowhere'; it has: first"):
+            await session.rewind("nowhere")
+        with pytest.raises(InvalidInput, match="has no event 99"):
+            await session.rewind("99")
+        with pytest.raises(InvalidInput, match="there is a session 's' already"):
+            await branch.fork(id="s")
+        whole = await session.fork()
+        assert len(await whole.messages()) == 4
+        await session.close("done")
+        assert (await session.run("4")).text
+    sound([event for event in await logged(store, "s") if event.type != "session.reverted"][:8])
+    assert not store.hub.shared.claims
+
+
+async def test_a_busy_session_is_rewound_only_when_told_to_interrupt() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("one"), stall())), id="s")
+        await session.run("1")
+        cursor = await session.checkpoint("here")
+        task = asyncio.create_task(session.run("2"))
+        await until(lambda: now(store, "s", "step.started") == 2)
+        for work in (session.rewind(cursor), session.checkpoint("x"), session.close()):
+            with pytest.raises(Busy):
+                await work
+        await session.rewind(cursor, interrupt=True)
+        with pytest.raises(vaka.VakaError):
+            await task
+        assert len(await session.messages()) == 2
+    assert types(await logged(store, "s"))[-1] == "session.reverted"
+
+
+async def test_the_last_turn_can_be_looked_at() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("one"), say("two"))), id="s")
+        await session.run("1")
+        await session.run("2")
+        events = await session.last_turn()
+        with pytest.raises(NotFound):
+            await (await rt.open(session.agent, id="none")).last_turn()
+    assert (types(events)[0], last(events).text) == ("turn.started", "two")
+
+
+async def test_following_begins_anywhere_and_sees_everything() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("look"), say("done"), say("again")), look), id="s")
+        events = [event for event in await said(session) if event.seq]
+        for start in (None, "1.3", events[5].id):
+            after = int((start or "0").rpartition(".")[2])
+            async with aclosing(session.follow(start)) as following:
+                seen = [await anext(following) for _ in events[after:]]
+            assert [event.id for event in seen] == [event.id for event in events[after:]]
+
+
+async def test_a_log_of_a_newer_vaka_is_not_written() -> None:
+    store = MemoryStore()
+    event = Event(data=SessionOpened(agent="x"), session=SessionId("s"), ts="2030-01-01T00:00:00.000Z", v=99)
+    await load(store, "s", [seal(event, epoch=1, seq=1, prev="")])()
+    async with runtime(store) as rt:
+        with pytest.raises(TooNew, match="version 99"):
+            await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")
+    assert not store.hub.shared.claims
+
+
+class Flaky:
+    """An event store that cannot be reached for some calls of one method."""
+
+    def __init__(self, inner: Any, method: str, times: int) -> None:
+        self._inner, self._method, self.times = inner, method, times
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method and self.times:
+            self.times -= 1
+            return self._fails
+        return getattr(self._inner, name)
+
+    async def _fails(self, *_: Any, **__: Any) -> Any:
+        raise Unavailable("gone for a moment")
+
+
+async def test_a_store_that_is_gone_for_a_moment_costs_only_time() -> None:
+    store = MemoryStore()
+    store.events = Flaky(store.events, "append", 3)
+    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+        assert (await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")).text == "x"
+    sound(await logged(store, "s"))
+
+
+async def test_a_store_that_is_gone_for_good_is_told_to_the_caller() -> None:
+    store = MemoryStore()
+    store.events = Flaky(store.events, "append", 10**6)
+    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+        with pytest.raises(Unavailable, match="cannot be reached; gave up"):
+            await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")
+    assert not store.hub.shared.claims
+
+
+async def test_who_listens_goes_on_when_the_store_is_back() -> None:
+    store = MemoryStore()
+    clock = FakeClock(auto=True)
+    store.events = Flaky(store.events, "wait", 2)
+    async with runtime(store, clock=clock) as rt:
+        session = await rt.open(agent(ScriptedModel(stall())), id="s")
+        task = asyncio.create_task(session.run("Hi."))
+        await until(lambda: now(store, "s", "step.started") == 1)
+        await rt.offer(session.id, _interrupt("int_x"), "int_x")
+        with pytest.raises(vaka.VakaError):
+            await task
+
+
+def _interrupt(key: str) -> Any:
+    return InterruptRequested(key=key)
+
+
+async def test_a_turn_that_was_taken_over_stops_without_a_word() -> None:
+    """Another process has the session: this one must not write, and says so to its caller."""
+    store = MemoryStore()
+    inside = asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        inside.set()
+        await go.wait()
+        return "late"
+
+    go = asyncio.Event()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(call("wait"), say("x")), wait), id="s")
+        task = asyncio.create_task(session.run("Hi."))
+        await inside.wait()
+        store.hub.shared.claims.clear()
+        go.set()
+        with pytest.raises(vaka.VakaError) as caught:
+            await task
+    assert caught.value.code == "conflict"
+    assert "tool.completed" not in types(await logged(store, "s"))
+
+
+async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await (await rt.open(agent(ScriptedModel(say("one"))), id="s")).run("1")
+        await rt.offer(SessionId("s"), InputAdded(key="k", content=(Text(text="2"),)), "k")
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("-"), say("two"))), id="s")
+        events = await collect(session.resume())
+    assert isinstance(events[0].data, TurnStarted)
+    assert last(events).text == "two"
+
+
+async def test_an_interrupt_before_the_first_write_is_heard() -> None:
+    inside = asyncio.Event()
+
+    async def slow(turn: Any, content: Any) -> Any:
+        inside.set()
+        await asyncio.Event().wait()
+
+    store = MemoryStore()
+    mw = vaka.from_functions("slow", before_agent=slow)
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("x", repeat=True)), middleware=[mw]), id="s")
+        for _ in range(2):
+            inside.clear()
+            task = asyncio.create_task(session.run("Hi."))
+            await inside.wait()
+            await session.interrupt("enough")
+            with pytest.raises(vaka.VakaError, match="enough"):
+                await task
+    sound(await logged(store, "s"))
+
+
+async def test_closing_ends_who_only_just_began() -> None:
+    rt = runtime()
+    session = await rt.open(agent(ScriptedModel(stall())), id="s")
+    task = asyncio.create_task(session.run("Hi."))
+    await asyncio.sleep(0)
+    await rt.close(cancel=True)
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), Cancelled | Closed)
+
+
+async def test_nothing_is_left_running() -> None:
+    before = asyncio.all_tasks()
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(call("look"), say("x"), say("y", repeat=True)), look), id="s")
+        await said(session)
+        async with aclosing(session.follow()) as events:
+            await anext(events)
+        await said(session)
+        await until(lambda: not rt.hub._fanouts and not rt.hub._pumps)
+    assert asyncio.all_tasks() == before
