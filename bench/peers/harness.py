@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from bench.measure import Middle, at_once, construction, one_by_one, percentile, size, start
 
-REPEATS, COUNT, TOGETHER = 5, 100, 100
+REPEATS, COUNT, TOGETHER = 3, 100, 100
+"""In each of the rounds that ``scripts/bench_peers.py`` makes."""
 
 
 async def add(a: int, b: int) -> int:
@@ -73,10 +73,9 @@ def report(*peers: Peer) -> None:
     for peer in peers:
         count = 300 if construction(peer.make, 20) < 1e-3 else 60
         found = {
-            "import_ms": start(peer.statement) * 1e3,
+            "import_ms": start(peer.statement, 3) * 1e3,
             "construct_us": construction(peer.make, count) * 1e6,
             "agent_kib": size(peer.make, count) / 1024,
             **asyncio.run(_runs(peer)),
         }
         print(json.dumps({"name": peer.name, "keeps": peer.keeps, **found}), flush=True)
-    sys.stdout.flush()
