@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.core.types.content import Image, Text, as_content, clean, text_of
-from vaka.core.types.control import InputAdded, StateChanged
+from vaka.core.types.control import CheckpointSaved, InputAdded, InterruptRequested, SessionClosed, StateChanged
 from vaka.core.types.errors import Corrupt, InvalidInput, LogError
 from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode, decode_body, encode, encode_body, seal
 from vaka.core.types.ids import SessionId, TurnId, digest_of, session_id
@@ -143,6 +143,9 @@ class TestStoredDataIsInput:
             sealed(Logged(level="loud", message="m"))  # type: ignore[arg-type]  # that is the point
         with pytest.raises(LogError):
             sealed(InputAdded(key="k", content="words"))  # type: ignore[arg-type]  # that is the point
+        for body in (CheckpointSaved(label=5), InterruptRequested(key="k", note=5), SessionClosed(reason=["x"])):  # type: ignore[arg-type]  # what a careless caller says
+            with pytest.raises(LogError):
+                sealed(body)
 
     @given(
         st.recursive(
@@ -206,7 +209,11 @@ class TestWords:
     def test_equal_values_have_equal_digests(self) -> None:
         assert digest_of({"a": 1, "b": [1, 2]}) == digest_of({"b": [1, 2], "a": 1})
         assert digest_of({"a": 1}) != digest_of({"a": "1"})
-        assert ToolSpec(name="x", timeout=float("60")).digest == ToolSpec(name="x").digest != ToolSpec(name="x", effect="read").digest
+        assert (
+            ToolSpec(name="x", timeout=float("60")).digest
+            == ToolSpec(name="x").digest
+            != ToolSpec(name="x", effect="read").digest
+        )
 
     def test_usage_adds_up(self) -> None:
         total = Usage(input=1, output=2, cost=0.5) + Usage(input=3, cache_read=1, cache_write=2, reasoning=4)
