@@ -330,6 +330,20 @@ def test_a_closed_pipe_ends_the_run_without_a_word(shell: Shell) -> None:
     assert done.err == ""
 
 
+def test_an_output_that_is_closed_or_full_does_no_harm(shell: Shell) -> None:
+    shell.script({**say("Hello."), "repeat": True})
+    run = "python -m vaka run Hi. --agent agent.py --model scripted:script.jsonl"
+    closed = shell.bash(f"{run} >&- 2>&-")
+    assert (closed.code, closed.out, closed.err) == (0, "", "")
+    full = shell.bash(f"{run} > /dev/full")
+    assert (full.code, full.err) == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_a_name_that_is_no_text_is_told_all_the_same(shell: Shell) -> None:
+    done = shell.bash("python -m vaka run Hi. --agent $'\\xff.py' --output json")
+    assert (done.code, json.loads(done.out)["error"]["code"]) == (3, "config")
+
+
 def test_output_is_utf8_whatever_the_locale(shell: Shell) -> None:
     shell.script(say("Grüße, 世界 🌊"))
     for locale in ("C", "POSIX", "en_US.ISO-8859-1"):

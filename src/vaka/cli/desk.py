@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from vaka.cli.errors import told
 from vaka.cli.render import call_text, printable
 from vaka.cli.report import how_to_decide
 from vaka.core.ports.store import Pending
@@ -83,9 +84,12 @@ class Desk:
         if self.terminal and self._asking is None and self._open:
             pending = next(iter(self._open.values()))
             self._asking = pending.id, asyncio.create_task(self._ask(pending))
-            self._asking[1].add_done_callback(lambda _: self._next())
+            self._asking[1].add_done_callback(self._next)
 
-    def _next(self) -> None:
+    def _next(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            click.echo(f"error: {told(error).message}", err=True)
         self._asking = None
         self._came(())
 

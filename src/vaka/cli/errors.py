@@ -5,6 +5,7 @@ import asyncio
 import click
 import msgspec
 
+from vaka.core.types.content import clean
 from vaka.core.types.errors import EXIT_CODES, VakaError
 
 OK = 0
@@ -53,6 +54,11 @@ class Told(msgspec.Struct, frozen=True):
 
 def told(error: BaseException) -> Told:
     """Return what to say of an error, and the exit code it leads to."""
+    told = _told(error)
+    return Told(told.code, clean(told.message), told.exit)  # a name of a file may be no text at all
+
+
+def _told(error: BaseException) -> Told:
     if isinstance(error, VakaError):
         return Told(error.code, " ".join(str(error).split()), exit_code(error.code))
     if isinstance(error, click.ClickException):

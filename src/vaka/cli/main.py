@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -97,7 +98,9 @@ def _run(arguments: list[str], name: str) -> int:
 
 
 def _prepare() -> None:
-    """Write UTF-8 whatever the locale says, and leave in order when told to."""
+    """Write UTF-8 whatever the locale says, into nothing when a stream is closed; leave in order when told to."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -114,13 +117,17 @@ def _colour() -> bool | None:
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
 def _leave(code: int) -> int:
-    """Flush what is left; when nobody reads any more, keep the interpreter from saying so at its end."""
+    """Flush what is left; when it cannot be written, keep the interpreter from saying so once more."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
+        return told(error).exit
     return code
 
 

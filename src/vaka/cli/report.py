@@ -59,7 +59,8 @@ class Report:
         if result.status in ("failed", "limit", "cancelled", "interrupted"):
             click.echo(f"error: {_why(result)}", err=True)
         elif result.status == "denied":
-            click.echo(f"error: {len(result.denials)} call(s) were refused, and none succeeded after that", err=True)
+            names = ", ".join(denial["name"] for denial in result.denials)
+            click.echo(f"error: refused: {printable(names)}; no call succeeded after that", err=True)
         for decision in decisions:
             click.echo(f"waiting: {how_to_decide(decision)}", err=True)
         return result.exit_code
@@ -79,7 +80,7 @@ class Report:
             if not self._opened:
                 self.session(session_id=None)
             _write(msgspec.json.encode({"type": "result", **msgspec.to_builtins(result)}))
-        elif result.text and (self._stream is None or self._stream.shown != result.text):
+        elif self.output == "text" and result.text and (self._stream is None or self._stream.shown != result.text):
             click.echo(result.text)
         if self.file is not None and (result.text or result.exit_code == OK):
             self.file.write_text(result.text, encoding="utf-8")

@@ -1,0 +1,49 @@
+"""What the pages show is what the commands do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Shell
+from vaka.config.files import read_file
+from vaka.config.keys import KEYS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "guides" / "configuration.md").read_text(encoding="utf-8")
+
+_FILES = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCKS = re.compile(r"^```console\n(.*?)^```(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each command of the page with what it prints."""
+    found: list[tuple[str, str]] = []
+    for block in _BLOCKS.findall(PAGE):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            found.append((command, printed))
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
+    for name, text in _FILES.findall(PAGE):
+        shell.file(name, text)
+    for command, printed in examples():
+        done = shell.bash(f"({command}) 2>&1")
+        wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
+        assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
+
+
+def test_every_command_is_on_the_page() -> None:
+    for name in ("run", "sessions", "approvals", "tools", "config", "doctor", "completion", "version"):
+        assert f"`vaka {name}" in PAGE
+
+
+def test_every_setting_is_in_the_guide(tmp_path: Path) -> None:
+    assert all(f"`{name}`" in GUIDE for name in KEYS)
+    file = tmp_path / "vaka.toml"
+    file.write_text(re.findall(r"^```toml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[0], encoding="utf-8")
+    assert set(read_file(file)) == {"model", "store", "deny", "max_steps", "timeout"}
