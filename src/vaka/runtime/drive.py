@@ -16,7 +16,7 @@ from vaka.core.session.follow import Hub
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
 from vaka.core.session.redact import Secrets
-from vaka.core.session.snapshot import reopen
+from vaka.core.session.snapshot import nothing, reopen
 from vaka.core.types.content import Content
 from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
@@ -59,7 +59,7 @@ class Driver:
         """Become the writer and read what there is. ``Busy`` while another process is it."""
         term = await self.store.events.claim(self.session)
         try:
-            opened = await reopen(self.store, self.session)
+            opened = await reopen(self.store, self.session) if term > 1 else nothing()
             if opened.too_new:
                 raise TooNew(
                     f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "

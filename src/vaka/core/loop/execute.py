@@ -11,6 +11,7 @@ from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import offload_result
+from vaka.core.loop.watch import watched
 from vaka.core.session.log import stamp
 from vaka.core.session.state import OpenCall
 from vaka.core.types.ids import DecisionId
@@ -60,8 +61,7 @@ async def after(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
 
 async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     call = ready.call.id
-    task = asyncio.create_task(_call(ready, context))
-    watch = Watch(turn, ready.call.name)
+    task = asyncio.create_task(_call(turn, ready, context))
     try:
         context.timer.start()
         with turn.stop.region():
@@ -73,8 +73,6 @@ async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     except asyncio.CancelledError:
         task.cancel()
         raise
-    finally:
-        watch.stop()
     if not task.done():
         await _abandon(turn, task, ready.call.name)
         return failure(call, "timeout", f"no result within {ready.tool.spec.timeout} s{_doubt(ready)}")
@@ -90,9 +88,13 @@ def _doubt(ready: Ready) -> str:
     return "; its outcome is unknown, verify before repeating it" if ready.tool.spec.effect == "once" else ""
 
 
-async def _call(ready: Ready, context: Context) -> ToolResult:
+async def _call(turn: Turn, ready: Ready, context: Context) -> ToolResult:
+    def blocked(seconds: float) -> None:
+        text = f"{ready.call.name!r} held the event loop for {seconds:.1f} s: make it a plain def, or await"
+        turn.log.later(turn.at, Logged(level="warning", message=text))
+
     try:
-        return as_result(ready.call.id, await ready.tool.call(context, ready.call.arguments))
+        return as_result(ready.call.id, await watched(ready.tool.call(context, ready.call.arguments), blocked))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
@@ -108,33 +110,3 @@ async def _abandon(turn: Turn, task: "asyncio.Task[Any]", name: str) -> None:
         task.add_done_callback(turn.env.strays.discard)
         text = f"{name!r} did not stop within {turn.recipe.limits.grace} s of being cancelled and was left behind"
         turn.log.later(turn.at, Logged(level="error", message=text))
-
-
-class Watch:
-    """Notices when something blocks the event loop while a tool runs, and says so in the log."""
-
-    EVERY = 0.5
-    LATE = 1.0
-
-    def __init__(self, turn: Turn, tool: str) -> None:
-        self._turn, self._tool, self._loop = turn, tool, asyncio.get_running_loop()
-        self._due = self._loop.time() + self.EVERY
-        self._handle = self._loop.call_at(self._due, self._look)
-
-    def stop(self) -> None:
-        """The tool is done."""
-        self._handle.cancel()
-        self._report()
-
-    def _look(self) -> None:
-        self._report()
-        self._due = self._loop.time() + self.EVERY
-        self._handle = self._loop.call_at(self._due, self._look)
-
-    def _report(self) -> None:
-        late = self._loop.time() - self._due
-        if late > self.LATE:
-            text = (
-                f"the event loop stood still for {late:.1f} s while {self._tool!r} ran: make it a plain def, or await"
-            )
-            self._turn.log.later(self._turn.at, Logged(level="warning", message=text))

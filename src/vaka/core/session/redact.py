@@ -35,7 +35,7 @@ class Secrets:
 
     def within(self, encoded: bytes) -> bool:
         """Whether encoded JSON may hold a registered value."""
-        return any(form in encoded for form in self._forms)
+        return bool(self._forms) and any(form in encoded for form in self._forms)
 
     def clean(self, value: B) -> B:
         """Return a body with every registered value replaced in what it says; names and choices stay as they are."""

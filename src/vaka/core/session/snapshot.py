@@ -32,10 +32,15 @@ class Opened(NamedTuple):
     too_new: int = 0
 
 
+def nothing() -> Opened:
+    """Return a session nobody has begun."""
+    return Opened(State(), Window((), State()), None, 0, 0)
+
+
 async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -> Opened:
     """Read a session (up to an event) from its last good snapshot on."""
     if await store.sessions.find(session) is None:
-        return Opened(State(), Window((), State()), None, 0, 0)
+        return nothing()
     limit = upto
     while True:
         kept = await _load(store, session, limit)
