@@ -24,7 +24,7 @@ from vaka.core.loop.prompt import messages
 from vaka.core.session.branch import chained
 from vaka.core.session.place import Place
 from vaka.core.session.snapshot import EVERY, reopen
-from vaka.core.session.state import FOLD, dump
+from vaka.core.session.state import FOLD, State, dump
 from vaka.core.types.content import Text
 from vaka.core.types.control import CheckpointSaved, ContextCompacted, SessionClosed, SessionReverted, StateChanged
 from vaka.core.types.errors import Corrupt, LogError
@@ -122,6 +122,8 @@ class TestWhatIsIgnored:
         await log.append(Place(), *[note("something else")] * (seq + 3))
         await desk.store.snapshots.save(other, seq=seq, version=FOLD, data=data)
         await same_after_reopening(desk, log)
+        found = await reopen(desk.store, other, upto=seq)
+        assert dump(found.state) == dump(State(seq=seq))
 
     async def test_another_version_of_the_fold_is_ignored(self) -> None:
         desk = Desk()

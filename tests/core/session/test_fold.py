@@ -1,0 +1,205 @@
+"""Small things the fold and the index must get right, also for logs that no writer of ours would write."""
+
+import pytest
+
+from tests.core.session.desk import (
+    NOW,
+    T1,
+    Desk,
+    S,
+    answered,
+    asked,
+    at,
+    begun,
+    called,
+    ended,
+    note,
+    ok,
+    resolved,
+    said,
+    simple_turn,
+    started,
+    stepped,
+)
+from vaka.core.ports.store import SessionInfo
+from vaka.core.session.branch import ended as sealed_end
+from vaka.core.session.branch import forked
+from vaka.core.session.fold import fold
+from vaka.core.session.index import advance, blobs_of, rebuild, settled
+from vaka.core.session.index import asked as rows_asked
+from vaka.core.session.place import Place
+from vaka.core.session.state import State, call_id, child_name
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.content import Image, Stored, Text
+from vaka.core.types.event import Body, Event, seal
+from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, TurnId
+from vaka.core.types.message import AssistantMessage, ToolResult
+from vaka.core.types.usage import Usage
+
+
+def chain(*bodies: Body, place: Place = T1) -> list[Event]:
+    """Seal bodies one after the other without asking the rules."""
+    events: list[Event] = []
+    for seq, body in enumerate(bodies, 1):
+        event = Event(data=body, session=S, ts=NOW, turn=place.turn, step=place.step, path=place.path)
+        events.append(seal(event, epoch=1, seq=seq, prev=events[-1].hash if events else ""))
+    return events
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ok("call_9"), started("call_9"), progress.ToolReturned(result=ToolResult(call=CallId("call_9"))),
+        progress.TurnResumed(agent="a"), control.InterruptRequested(key="i"), asked("apr_9", "call_9"),
+        control.ApprovalExpired(approval=DecisionId("apr_8")), begun("unknown key"),
+    ],
+)  # fmt: skip
+def test_what_has_no_counterpart_breaks_nothing(body: Body) -> None:
+    state = fold(State(), chain(body))
+    assert state.seq == 1
+    assert state.open == {}
+
+
+def test_the_first_interrupt_counts_and_an_input_can_be_one() -> None:
+    events = chain(
+        begun(), control.InterruptRequested(key="i", note="first"), control.InterruptRequested(key="j", note="second"),
+        said("now!", "k", "interrupt"),
+    )  # fmt: skip
+    turn = fold(State(), events).turn
+    assert turn is not None
+    assert turn.interrupted == "first"
+    turn = fold(State(), chain(begun(), said("now!", "k", "interrupt"))).turn
+    assert turn is not None
+    assert turn.interrupted
+    assert fold(State(), chain(said("now!", "k", "interrupt"))).turn is None
+
+
+def test_one_key_is_one_input() -> None:
+    state = fold(State(), chain(said("first"), said("second")))
+    assert [queued.seq for queued in state.inputs.values()] == [1]
+
+
+def test_model_calls_are_counted_for_each_agent_and_tries_count_when_they_are_repeated() -> None:
+    def failed(retried: bool) -> Body:
+        return monitor.ModelFailed(model="m", code="c", message="m", agent="a", retried=retried)
+
+    state = fold(State(), chain(begun(), stepped(), failed(True), failed(False), answered("x"), stepped(2)))
+    assert state.models == {"a": 3}
+    assert state.lane(()).number == 3
+
+
+def test_usage_is_added_up_for_the_agent_the_turn_and_the_session() -> None:
+    used = monitor.UsageRecorded(model="m", usage=Usage(input=2, output=1))
+    state = fold(State(), chain(used, begun(), used, used))
+    assert state.turn is not None
+    assert (state.usage.input, state.turn.usage.input, state.lane(()).usage.input) == (6, 4, 4)
+
+
+def test_values_come_and_go() -> None:
+    events = chain(control.StateChanged(key="a", value=1), control.StateChanged(key="b", value=0))
+    assert fold(State(), events).values == {"a": 1, "b": 0}
+    gone = chain(control.StateChanged(key="a", value=1), control.StateChanged(key="a"), control.StateChanged(key="x"))
+    assert fold(State(), gone).values == {}
+
+
+def test_names_say_where_in_the_tree_a_call_is() -> None:
+    assert call_id((), 3) == "call_3"
+    assert call_id(("agent-3", "agent-1-2"), 4) == "call_3.1-2.4"
+    assert (child_name(3), child_name(3, 2)) == ("agent-3", "agent-3-2")
+
+
+def test_a_call_that_ends_takes_its_children_and_questions_along_and_nobody_elses() -> None:
+    events = chain(
+        begun(), called("call_1"), called("call_2"),
+        progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1"),
+        progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1-2"),
+        progress.SubagentStarted(call=CallId("call_2"), agent="x", child="agent-2"),
+        asked("apr_1", "call_1"), asked("apr_2", "call_2"), ok("call_1"),
+    )  # fmt: skip
+    state = fold(State(), events)
+    assert set(state.lanes) == {"", "agent-2"}
+    assert list(state.decisions) == ["apr_2"]
+
+
+def test_what_was_said_twice_in_a_row_is_counted() -> None:
+    same, other = called("call_1", n=1), called("call_3", n=2)
+    state = fold(State(), chain(begun(), same, called("call_2", n=1), other))
+    assert [call.streak for call in state.open.values()] == [1, 2, 1]
+
+
+class TestTheIndex:
+    def test_a_row_says_in_one_word_how_a_session_is(self) -> None:
+        assert SessionInfo(id=S).status == "idle"
+        assert SessionInfo(id=S, inputs=1).status == "queued"
+        assert SessionInfo(id=S, turn="t").status == "running"
+        assert SessionInfo(id=S, turn="t", pending=1).status == "waiting"
+        assert SessionInfo(id=S, turn="t", closed=True).status == "closed"
+
+    def test_it_follows_the_log(self) -> None:
+        events = chain(
+            control.SessionOpened(agent="first"), said("  What\n is   this? " + "x" * 100), begun("k", agent="second"),
+            called(), asked(), control.QuestionAsked(question=DecisionId("q"), text="?"), resolved(),
+            control.QuestionAnswered(question=DecisionId("q")), said("more", "k2"), stepped(2, "k2"), ok(), ended(),
+            control.SessionClosed(),
+        )  # fmt: skip
+        rows = [rebuild(S, events[:count]) for count in range(len(events) + 1)]
+        assert [row.status for row in rows] == [
+            "idle", "idle", "queued", "running", "running", "waiting", "waiting", "waiting", "running", "running",
+            "running", "running", "idle", "closed",
+        ]  # fmt: skip
+        assert rows[-1].title.startswith("What is this? xxx")
+        assert len(rows[-1].title) == 80
+        assert (rows[-1].agent, rows[-1].head, rows[-1].hash) == ("second", len(events), events[-1].hash)
+        assert advance(rows[3], events[3:]) == rows[-1]
+
+    def test_decisions_are_opened_and_settled(self) -> None:
+        events = chain(asked("a"), control.QuestionAsked(question=DecisionId("q"), text="?"), note("x"), resolved("a"))
+        assert [row.id for row in rows_asked(S, events)] == ["a", "q"]
+        assert settled(events) == (["a"], False)
+        late = chain(
+            control.ApprovalExpired(approval=DecisionId("b")), control.QuestionAnswered(question=DecisionId("q"))
+        )
+        assert settled(late) == (["b", "q"], False)
+        assert settled(chain(ended())) == ([], True)
+
+    def test_every_blob_an_event_names_is_found(self) -> None:
+        a, b, c = Digest("a"), Digest("b"), Digest("c")
+        content = (Text(text="x"), Image(blob=a), Stored(blob=b, size=1), Image(data="AA=="))
+        result = ToolResult(call=CallId("call_1"), content=content)
+        bodies: list[Body] = [
+            control.InputAdded(key="k", content=content), progress.TurnStarted(agent="a", inputs=(), content=content),
+            progress.ToolReturned(result=result), progress.ToolCompleted(result=result),
+            progress.ToolFailed(result=result),
+            progress.SubagentStarted(call=CallId("call_1"), agent="a", child="c", content=content),
+        ]  # fmt: skip
+        for body in bodies:
+            assert list(blobs_of(chain(body)[0])) == [a, b], body.type
+        step = progress.StepStarted(agent="a", number=1, system=a, tools=c)
+        message = progress.MessageCompleted(message_id=MessageId("m"), content=content, system=c)
+        assert list(blobs_of(chain(step)[0])) == [a, c]
+        assert list(blobs_of(chain(message)[0])) == [c, a, b]
+        assert list(blobs_of(chain(note("x"))[0])) == []
+        assert list(blobs_of(chain(begun())[0])) == []
+
+
+class TestBranches:
+    async def test_a_turn_nobody_goes_on_with_is_sealed_and_ended(self) -> None:
+        log = await Desk().open()
+        await log.append(T1, said("q"), begun("k"), called(), started())
+        entries = sealed_end(log.state, "over")
+        assert [body.type for _, body in entries] == ["tool.failed", "turn.interrupted"]
+        assert {place.turn for place, _ in entries} == {TurnId("t1")}
+        for place, body in entries:
+            log.later(place, body)
+        await log.append(Place())
+        assert sealed_end(log.state, "over") == []
+        assert [body.type for _, body in forked(log.state, S, "1.6")] == ["session.forked"]
+
+    async def test_the_last_words_of_a_turn(self) -> None:
+        log = await Desk().open()
+        await simple_turn(log)
+        assert log.window.text(TurnId("t1"), ()) == "answer 1"
+        assert log.window.text(TurnId("t9"), ()) == ""
+        message = AssistantMessage(id=MessageId("m"), content=(Text(text="a"), Text(text="b")))
+        assert message.text == "ab"
+        assert at("t1", 1) == T1
