@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
+import pytest
 
 import vaka
 from vaka.core.ports.model import Model
@@ -17,7 +18,7 @@ from vaka.core.types.message import ToolResult
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
-from vaka.testing.clock import FakeClock, FakeIds
+from vaka.testing.clock import FakeIds
 
 IDS = FakeIds()
 """Names for every runtime of this process: no two of them give the same one."""
@@ -166,6 +167,8 @@ def transcript(prompt_messages: Sequence[Any]) -> list[Any]:
     return plain
 
 
-def clock() -> FakeClock:
-    """Return a clock that stands still."""
-    return FakeClock()
+def leap(monkeypatch: pytest.MonkeyPatch, seconds: float = 1000.0) -> None:
+    """Let the event loop believe that time has passed: what was to happen by then happens now."""
+    loop = asyncio.get_running_loop()
+    begin = loop.time
+    monkeypatch.setattr(loop, "time", lambda: begin() + seconds)

@@ -6,7 +6,21 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, sound, types, until
+from tests.runtime.scene import (
+    agent,
+    collect,
+    last,
+    leap,
+    logged,
+    now,
+    reasons,
+    results,
+    runtime,
+    said,
+    sound,
+    types,
+    until,
+)
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import NotFound, Suspended
@@ -412,31 +426,44 @@ async def test_a_question_left_open_is_answered_with_nothing_later(late: bool) -
     assert results(events)["call_1"].value == ["blue", None]
 
 
-async def test_no_time_runs_while_a_person_is_waited_for() -> None:
+async def test_no_time_runs_while_a_person_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the tool's, nor the turn's, nor that of the parent of the agent that waits."""
     store = MemoryStore()
-    passed = asyncio.Event()
-    limits = vaka.Limits(timeout=0.05)
-    helper = vaka.Agent(
-        "helper",
-        model=ScriptedModel(agents={"helper": [call("wonder"), say("ok")]}),
-        tools=[asking(timeout=0.05)],
-        limits=limits,
-    )
+    limits = vaka.Limits(timeout=60)
+    lines = ScriptedModel(agents={"helper": [call("wonder"), say("ok")]})
+    helper = vaka.Agent("helper", model=lines, tools=[asking(timeout=60)], limits=limits)
     async with runtime(store) as rt:
-        session = await rt.open(
-            agent(ScriptedModel(call("helper", prompt="Go."), say("done")), helper, limits=limits), id="s"
-        )
+        model = ScriptedModel(call("helper", prompt="Go."), say("done"))
+        session = await rt.open(agent(model, helper, limits=limits), id="s")
         task = asyncio.create_task(said(session))
-        await until(lambda: now(store, "s", "question.asked") == 1)
-        asyncio.get_running_loop().call_later(0.1, passed.set)
-        await passed.wait()
-        await rt.answer((await approvals(rt))[0], "red")
-        await until(lambda: now(store, "s", "question.asked") == 2)
-        await rt.answer((await approvals(rt))[0], "large")
+        for count, answer in enumerate(("red", "large"), start=1):
+            await until(lambda: now(store, "s", "question.asked") == count)  # noqa: B023  # used at once
+            leap(monkeypatch)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await rt.answer((await approvals(rt))[0], answer)
         events = await task
     assert (last(events).stop, last(events).text) == ("end", "done")
     assert results(events)["call_1.1"].value == ["red", "large"]
+
+
+async def test_a_tools_time_goes_on_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    @vaka.tool(effect="resume", timeout=60)
+    async def slow(context: ToolContext) -> str:
+        """Ask, then hang."""
+        await context.ask("Well?")
+        leap(monkeypatch)
+        await asyncio.Event().wait()
+        return ""
+
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(call("slow"), say("done")), slow), id="s")
+        task = asyncio.create_task(said(session))
+        await until(lambda: now(store, "s", "question.asked") == 1)
+        leap(monkeypatch)
+        await rt.answer((await approvals(rt))[0], "yes")
+        assert reasons(await task) == {"call_1": "timeout"}
 
 
 async def test_a_decision_nobody_asked_for_is_not_found() -> None:

@@ -1,15 +1,17 @@
 """How far a turn may go: a limit ends it with what is ready."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, last, load, logged, reasons, results, runtime, sound, types
-from vaka.core.types.progress import ToolCalled, ToolStarted
+from tests.runtime.scene import agent, last, leap, load, logged, reasons, results, runtime, sound, types
+from vaka.core.ports.model import Chunk, TextChunk
+from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolStarted
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, say, stall
+from vaka.testing.models import ScriptedModel, call, calls, say, stall
 
 
 @vaka.tool(effect="read")
@@ -83,31 +85,30 @@ async def test_an_answer_in_the_last_step_is_an_answer() -> None:
     assert (response.stop, response.text) == ("end", "Yes.")
 
 
-async def test_time_is_a_limit_while_a_model_answers_and_keeps_what_was_said() -> None:
-    async def answer(prompt: Any) -> Any:
-        return {"chunks": ["Half", " an", " answer"], "stall": 0}
+async def test_time_is_a_limit_while_a_model_answers_and_keeps_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        name = "slow"
 
-    class Slow(FunctionModel):
-        async def stream(self, prompt: Any) -> Any:
-            async for chunk in super().stream(prompt):
-                yield chunk
-                if getattr(chunk, "text", "") == "Half":
-                    await asyncio.Event().wait()
+        async def stream(self, prompt: Any) -> AsyncGenerator[Chunk]:
+            yield TextChunk("Half")
+            leap(monkeypatch)
+            await asyncio.Event().wait()
 
-    response, log = await ended(Slow(answer), timeout=0.01)
+    response, log = await ended(Slow(), timeout=60)
     assert (response.stop, response.limit, response.text) == ("limit", "time", "Half")
-    assert next(event.data for event in log if event.type == "message.completed").cut
+    assert [event.data.cut for event in log if isinstance(event.data, MessageCompleted)] == [True]
 
 
-async def test_time_is_a_limit_while_a_tool_works() -> None:
+async def test_time_is_a_limit_while_a_tool_works(monkeypatch: pytest.MonkeyPatch) -> None:
     @vaka.tool(timeout=None)
     async def hang() -> str:
         """Hang."""
+        leap(monkeypatch)
         await asyncio.Event().wait()
         return ""
 
     model = ScriptedModel(call("hang") | {"text": "Trying."}, say("never"))
-    response, log = await ended(model, hang, timeout=0.01)
+    response, log = await ended(model, hang, timeout=60)
     assert (response.limit, response.text) == ("time", "Trying.")
     result = results(log)["call_1"]
     assert result.reason == "limit"

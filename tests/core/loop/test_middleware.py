@@ -473,3 +473,48 @@ async def test_a_middleware_counts_what_was_called() -> None:
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abc")), say("done"))
     log = await turn_of(model, at("before_tool", limits))
     assert reasons(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
+
+
+async def test_what_is_not_overridden_changes_nothing() -> None:
+    class Plain(vaka.Middleware):
+        async def before_agent(self, turn: Any, content: Any) -> Any:
+            return await super().before_agent(turn, content)
+
+        async def before_model(self, turn: Any, prompt: Any) -> Any:
+            return await super().before_model(turn, prompt)
+
+        async def after_model(self, turn: Any, message: Any) -> Any:
+            return await super().after_model(turn, message)
+
+        async def before_tool(self, turn: Any, call: Any) -> Any:
+            return await super().before_tool(turn, call)
+
+        async def after_tool(self, turn: Any, call: Any, result: Any) -> Any:
+            return await super().after_tool(turn, call, result)
+
+        async def after_agent(self, turn: Any, outcome: Any) -> Any:
+            return await super().after_agent(turn, outcome)
+
+    log = await turn_of(ScriptedModel(call("look", at="a"), say("done")), Plain())
+    assert (results(log)["call_1"].text, last(log).text) == ("seen a", "done")
+
+
+async def test_middleware_that_stops_the_turn_and_waits_is_cut() -> None:
+    async def stops(turn: Any, prompt: Any) -> Any:
+        turn.stop.trigger("interrupted", "by a middleware")
+        await asyncio.Event().wait()
+
+    log = await turn_of(ScriptedModel(say("never")), at("before_model", stops))
+    assert (last(log).type, last(log).note) == ("turn.interrupted", "by a middleware")
+
+
+async def test_middleware_sees_what_its_run_has_used() -> None:
+    used: list[int] = []
+
+    async def notes(turn: Any, outcome: Any) -> Any:
+        used.append(turn.usage.input)
+        return outcome
+
+    model = ScriptedModel(call("look") | {"usage": {"input": 3}}, say("done"))
+    await turn_of(model, at("after_agent", notes))
+    assert used == [3]

@@ -22,7 +22,7 @@ from vaka.core.session.place import Place
 from vaka.core.types import progress
 from vaka.core.types.content import Content, Text
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import StoreError, Suspended
+from vaka.core.types.errors import StoreError, Suspended, TurnError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, MessageId
 
@@ -40,6 +40,9 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 async def run(turn: Turn, opening: Opening | None) -> Ending:
     """Run a turn to its end: a new one, or with no ``opening`` the one the log says is unfinished."""
     ending = await drive(turn, opening)
+    begun = any(isinstance(body, progress.TurnStarted) for _, body in turn.log.deferred)
+    if turn.state.turn is None and not begun:
+        raise TurnError(ending.message, code=ending.code)  # what was said cannot be kept: there is no turn to end
     await seal(turn, ending, "The turn ended before this call did.")
     await turn.log.append(turn.at, last(turn, ending), release=not turn.state.inputs)
     return ending
@@ -70,7 +73,7 @@ async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
         return None
     value: Content | Answer | Block = opening.content
     try:
-        value = await turn.chain.before_agent(turn, opening.content)
+        value = await turn.chain.before_agent(turn, await restored(turn, opening.content))
     finally:
         await _write_opening(turn, opening, value)
     if isinstance(value, Block):
