@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from tests.faults.voyage import KEY, SAYS, Ledger, Plan, agent, open_store, options
 from vaka.core.ports.model import Model
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
-from vaka.core.types.errors import Busy, ConflictError, NotFound, Suspended
+from vaka.core.types.errors import NotFound, StoreError, Suspended
 from vaka.core.types.event import Event
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -31,7 +31,7 @@ async def sail(plan: Plan, show: Show, model: Model | None = None) -> str:
                             await decide(person, event, plan, show)
             except Suspended as suspended:
                 return f"suspended {' '.join(suspended.decisions)}"
-            except (Busy, ConflictError) as error:
+            except StoreError as error:
                 return error.code
             return "ended"
     finally:

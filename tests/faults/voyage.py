@@ -73,6 +73,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``before:2`` or ``after:2``: die around the second effect; ``stop:2``: stand still before it."""
     pause: str = ""
     """``append.after_commit:2``: stop there, as a process does whose machine sleeps."""
+    full: int = 0
+    """The write before which the disk is full."""
     wait: bool = False
     """Whether to wait for a line before beginning."""
     gates: tuple[int, ...] = ()

@@ -5,9 +5,11 @@ Each durable event that this process was shown is acknowledged by a line with it
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 
@@ -32,10 +34,25 @@ def pause(plan: str) -> None:
     failpoint.hit = hit
 
 
+def fill(plan: Plan) -> None:
+    """Leave no room for the log of the store to grow, from one of its writes on."""
+    wal = Path(f"{plan.store.removeprefix('sqlite:///')}-wal")
+    passes: Counter[str] = Counter()
+
+    def hit(name: str) -> None:
+        passes[name] += 1
+        if (name, passes[name]) == ("append.before_begin", plan.full):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, resource.RLIM_INFINITY))
+
+    failpoint.hit = hit
+
+
 async def main(plan: Plan) -> None:
     failpoints.arm()
     if plan.pause:
         pause(plan.pause)
+    if plan.full:
+        fill(plan)
     ears = Ears()
     if plan.wait:
         await ears.gate("start")
