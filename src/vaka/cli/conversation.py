@@ -41,7 +41,8 @@ class Conversation:
     async def hold(self, target: Target) -> int:
         """Run the turn to its end, or to where a person is needed; return the exit code."""
         self._task = asyncio.current_task()
-        with Signals(self._stop, lambda: self.report.failed(KeyboardInterrupt())) as signals:
+        loop = asyncio.get_running_loop()
+        with Signals(loop, self._stop, lambda: self.report.failed(KeyboardInterrupt())) as signals:
             session = self._session = await self._open(target)
             info = await self.runtime.store.sessions.find(session.id)
             cursor = f"{info.epoch}.{info.head}" if info else "1.0"

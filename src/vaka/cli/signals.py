@@ -15,19 +15,24 @@ AGAIN = 2.0
 
 
 class Signals:
-    """While entered, signals call ``stop`` in the loop; ``leave`` is called right before the process ends at once."""
+    """While entered, a signal calls ``stop`` in the loop; ``leave`` is called right before the process ends at once.
 
-    def __init__(self, stop: Callable[[], object], leave: Callable[[], object]) -> None:
+    Ctrl-C stays ignored where it was, as for what a script runs in the background.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object], leave: Callable[[], object] | None = None
+    ) -> None:
         self.code = 0
         """The exit code the first signal asks for."""
-        self._stop, self._leave = stop, leave
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._stop, self._leave = loop, stop, leave
         self._last = -AGAIN
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._caught)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(
@@ -39,7 +44,8 @@ class Signals:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if number == signal.SIGINT and now - self._last < AGAIN:
-            self._leave()
+            if self._leave is not None:
+                self._leave()
             os._exit(INTERRUPTED)
         if number == signal.SIGINT:
             self._last = now

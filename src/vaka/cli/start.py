@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from vaka.agents.react import Agent
-from vaka.cli.errors import UsageError
+from vaka.cli.errors import INTERRUPTED, Quit, UsageError
+from vaka.cli.signals import Signals
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
 from vaka.core.ports.store import SessionInfo
@@ -72,18 +73,26 @@ def with_runtime(given: Mapping[str, Any], work: Callable[[Runtime], Coroutine[A
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Do what ``asyncio.run`` does, but never wait for a task that will not leave."""
+    """Do what ``asyncio.run`` does, but never wait for a task that will not leave. A signal cancels the work."""
     loop = asyncio.new_event_loop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left and loop.run_until_complete(asyncio.wait(left, timeout=GRACE))[1]:
-            loop.set_exception_handler(lambda loop, context: None)  # a tool that would not stop; its turn has said so
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+    task = loop.create_task(work)
+    with Signals(loop, task.cancel) as signals:
+        try:
+            return loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            raise Quit(signals.code or INTERRUPTED) from None
+        finally:
+            _close(loop)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left and loop.run_until_complete(asyncio.wait(left, timeout=GRACE))[1]:
+        loop.set_exception_handler(lambda loop, context: None)  # a tool that would not stop; its turn has said so
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
 
 
 async def found(runtime: Runtime, session: str) -> SessionInfo:
