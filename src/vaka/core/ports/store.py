@@ -82,7 +82,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventStore(Protocol):
-    """The logs. ``append`` is atomic and durable on return; a stale term gets ``ConflictError``, a moved head ``HeadMoved``."""
+    """The logs.
+
+    ``append`` is atomic and durable on return; a stale term gets ``ConflictError``, a moved head ``HeadMoved``.
+    """
 
     async def claim(self, session: SessionId) -> Term:
         """Become the session's writer, with a term above all before. ``Busy`` while another writer lives.
