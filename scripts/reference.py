@@ -71,9 +71,9 @@ def events() -> str:
     """Return the page of the events."""
     lines = ["# The events", "", "Made from the docstrings by `python -m scripts.reference`.", ""]
     lines += [
-        "Every event travels in the same envelope: `v`, `seq`, `id`, `ts`, `session`, `turn`, `step`, `path`, `channel`,",
-        "`type`, `data`, `prev`. Live events (marked ·) are shown and not stored: they have no `seq`, `id` or `prev`.",
-        "`schema/events.schema.json` has it as JSON Schema.",
+        "Every event travels in the same envelope: `v`, `seq`, `id`, `ts`, `session`, `turn`, `step`, `path`,",
+        "`channel`, `type`, `data`, `prev`. Live events (marked ·) are shown and not stored:",
+        "they have no `seq`, `id` or `prev`. `schema/events.schema.json` has it as JSON Schema.",
         "",
     ]
     known = sorted((body for body in BODIES.values() if body.__module__ in {m.__name__ for m in MODULES}), key=_order)

@@ -11,8 +11,14 @@ if TYPE_CHECKING:
     from vaka.core.loop.limits import Limits as Limits
     from vaka.core.loop.middleware import (
         Answer as Answer,
+    )
+    from vaka.core.loop.middleware import (
         Block as Block,
+    )
+    from vaka.core.loop.middleware import (
         Middleware as Middleware,
+    )
+    from vaka.core.loop.middleware import (
         from_functions as from_functions,
     )
     from vaka.core.ports.model import Prompt as Prompt
@@ -20,10 +26,16 @@ if TYPE_CHECKING:
     from vaka.core.session.cursor import Cursor as Cursor
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
-    from vaka.core.types.message import ToolCall as ToolCall, ToolResult as ToolResult
-    from vaka.core.types.tool import Allow as Allow, Ask as Ask, Deny as Deny
-    from vaka.runtime.once import run as run, run_sync as run_sync
-    from vaka.runtime.options import Options as Options, Request as Request, Response as Response
+    from vaka.core.types.message import ToolCall as ToolCall
+    from vaka.core.types.message import ToolResult as ToolResult
+    from vaka.core.types.tool import Allow as Allow
+    from vaka.core.types.tool import Ask as Ask
+    from vaka.core.types.tool import Deny as Deny
+    from vaka.runtime.once import run as run
+    from vaka.runtime.once import run_sync as run_sync
+    from vaka.runtime.options import Options as Options
+    from vaka.runtime.options import Request as Request
+    from vaka.runtime.options import Response as Response
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.session import Session as Session
     from vaka.tools.function import tool as tool
@@ -56,7 +68,33 @@ _NAMES = {
 }
 
 __version__ = "0.1.0"
-__all__ = ["__version__", *sorted(_NAMES)]
+__all__ = [
+    "Agent",
+    "Allow",
+    "Answer",
+    "Ask",
+    "Block",
+    "Cursor",
+    "Deny",
+    "Event",
+    "Limits",
+    "Middleware",
+    "Options",
+    "Prompt",
+    "Request",
+    "Response",
+    "Runtime",
+    "Session",
+    "ToolCall",
+    "ToolContext",
+    "ToolResult",
+    "VakaError",
+    "__version__",
+    "from_functions",
+    "run",
+    "run_sync",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:
