@@ -24,6 +24,7 @@ from tests.core.session.desk import (
     started,
     stepped,
 )
+from vaka.core.session.branch import chained
 from vaka.core.session.log import PATIENCE
 from vaka.core.session.place import Place
 from vaka.core.types import control, progress
@@ -149,6 +150,22 @@ class TestWhatIsAcknowledged:
         with pytest.raises(ConflictError):
             old.require()
         assert await messages(desk) == ["mine", "theirs"]
+
+    async def test_what_another_writer_wrote_is_a_conflict_and_never_folded(self) -> None:
+        desk = Desk()
+        log = await desk.open()
+        await log.append(T1, said("q"), begun("k"))
+        store = desk.store
+        assert isinstance(store, MemoryStore)
+        last, kept = (await desk.stored())[-1], store.hub.shared.logs["", log.session]
+        kept.add(chained(log.session, last, [(T1, ended())], last.ts))
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="another writer"):
+                await log.sync()
+            with pytest.raises(ConflictError, match="another writer"):
+                await log.append(T1, stepped())
+        assert log.state.turn is not None
+        assert log.head == 2
 
 
 class TestWhatIsRefused:

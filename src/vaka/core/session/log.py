@@ -21,13 +21,22 @@ from vaka.core.session.fold import apply
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
 from vaka.core.session.snapshot import Opened, Tail
-from vaka.core.types.control import ContextCompacted
+from vaka.core.types.control import (
+    ApprovalResolved,
+    ContextCompacted,
+    InputAdded,
+    InterruptRequested,
+    QuestionAnswered,
+)
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
-from vaka.core.types.event import Body, Event, seal
+from vaka.core.types.event import Body, Event, Unknown, seal
 from vaka.core.types.ids import SessionId, Term
 
 PATIENCE = 60.0
 """Seconds to go on trying when the store cannot be reached."""
+
+_OFFERED = (InputAdded, InterruptRequested, ApprovalResolved, QuestionAnswered, Unknown)
+"""What someone else may have added to the log since; later versions may know more."""
 
 
 @lru_cache(maxsize=16)
@@ -221,7 +230,10 @@ class Log:
         ours = next((attempt for attempt in self._attempts if attempt.landed(events)), None)
         if ours is not None:
             self._landed(ours)
-        self._take(events[len(ours.events) if ours else 0 :])
+        rest = events[len(ours.events) if ours else 0 :]
+        if not self.released and not all(isinstance(event.data, _OFFERED) for event in rest):
+            raise ConflictError(f"session {self.session!r} has another writer: what it wrote was not offered")
+        self._take(rest)
         return bool(events)
 
     async def _wait_for_store(self, waited: float) -> float:
