@@ -1,7 +1,7 @@
 """Following: what is stored after a cursor, then what happens, with no gap and nothing twice."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -207,6 +207,23 @@ class TestOneProcess:
             sizes = [len(await following.batch()) for _ in range(4)]
         assert sizes == [BATCH, BATCH, BATCH, TAIL]
 
+    async def test_pieces_and_stored_events_come_in_the_order_they_happened(self, desk: Desk) -> None:
+        log = await desk.open()
+        await log.append(T1, said("q"), begun("k"), stepped())
+        async with Following(desk.hub, S, Cursor(1, 3)) as following:
+            log.live(T1, delta("He", 0))
+            assert [event.type for event in await following.batch()] == ["message.snapshot"]
+            log.live(T1, delta("llo", 2))
+            await log.append(T1, answered("Hello"))
+            log.live(T1, delta("Aha", 0, "m2"))
+            batches = [await following.batch() for _ in range(2)]
+            assert [[event.type for event in batch] for batch in batches] == [
+                ["text.delta"], ["message.completed", "text.delta"]
+            ]  # fmt: skip
+            await log.append(T1, *[note("x")] * (BATCH + 50))
+            log.fanout.tail.clear()
+            assert [len(await following.batch()) for _ in range(2)] == [BATCH, 50]
+
     async def test_a_thousand_followers_see_the_same(self, desk: Desk) -> None:
         log = await desk.open()
         await log.append(T1, said("q"), begun("k"), stepped())
@@ -305,6 +322,21 @@ async def _drain(desk: Desk, session: SessionId) -> list[Event]:
         return [event async for event in events]
 
 
+class Silent:
+    """A line to other processes that is down."""
+
+    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
+        """Nobody hears."""
+
+    def touch(self, session: SessionId) -> None:
+        """Nobody hears."""
+
+    async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
+        for event in list[Event]():
+            yield event
+        raise Unavailable("the line is down")
+
+
 class TestTwoProcesses:
     async def test_both_see_the_same_events_and_the_text_as_it_grows(self) -> None:
         store = MemoryStore()
@@ -356,6 +388,15 @@ class TestTwoProcesses:
         assert isinstance(reader.error, Closed)
         assert reader.task.done()
         assert events.rows == 0
+
+    async def test_so_do_they_when_only_the_open_blocks_cannot_be_heard_of(self) -> None:
+        desk = Desk()
+        desk.store.live = Silent()
+        reader = Reader(desk)
+        await settled()
+        assert isinstance(reader.error, Unavailable)
+        await settled(3)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def test_a_store_that_cannot_be_read_is_told_too(self) -> None:
         desk, events = flaky()

@@ -32,7 +32,7 @@ from tests.core.session.desk import (
     texts,
 )
 from vaka.core.loop.prompt import messages
-from vaka.core.session.chain import Chain
+from vaka.core.session.chain import Chain, hash_of
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fold import seals
 from vaka.core.session.log import Log
@@ -445,6 +445,7 @@ class TestRule10TamperEvident:
                 with pytest.raises(Corrupt):
                     _walk([*stored[:number], bytes(broken), *stored[number + 1 :]], info.head, info.hash)
         _walk(stored, info.head, info.hash)
+        assert hash_of(stored[-1]) == info.hash
 
     async def test_so_is_a_log_that_was_cut_lengthened_or_put_in_another_order(self) -> None:
         desk = Desk()
