@@ -53,7 +53,7 @@ def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
     last = events[-1]
     return SessionInfo(
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
-        turn=row.turn, inputs=max(row.inputs, 0), pending=max(row.pending, 0), closed=row.closed,
+        turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
         created=info.created or events[0].ts, updated=last.ts, origin=row.origin, live=info.live,
     )  # fmt: skip
 
@@ -71,10 +71,10 @@ class _Row:
         self.title = self.title or " ".join(text_of(body.content).split())[:TITLE]
 
     def begun(self, event: Event, body: TurnStarted) -> None:
-        self.turn, self.agent, self.inputs = event.turn, body.agent, self.inputs - len(body.inputs)
+        self.turn, self.agent, self.inputs = event.turn, body.agent, max(self.inputs - len(body.inputs), 0)
 
     def stepped(self, event: Event, body: StepStarted) -> None:
-        self.inputs -= len(body.inputs)
+        self.inputs = max(self.inputs - len(body.inputs), 0)
 
     def ended(self, event: Event, body: Body) -> None:
         self.turn, self.pending = "", 0
@@ -83,7 +83,7 @@ class _Row:
         self.pending += 1
 
     def settled(self, event: Event, body: Body) -> None:
-        self.pending -= 1
+        self.pending = max(self.pending - 1, 0)
 
     def opened(self, event: Event, body: SessionOpened) -> None:
         self.agent = body.agent
