@@ -115,8 +115,6 @@ class Conversation:
     async def _suspended(self, session: Session, suspended: Suspended) -> int:
         waiting = [describe(row) for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions]
         code = self.report.finish(waiting)
-        if not self.report.tally.taken:
-            self.report.note("the unfinished turn comes first: what was said now was not taken")
         self.report.note(f"then go on with: vaka run --session {session.id} --resume")
         return code
 

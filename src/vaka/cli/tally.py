@@ -51,8 +51,6 @@ class Tally:
         self.denials: list[dict[str, Any]] = []
         self.recovered = True
         """False from a refused call on, until another call succeeds."""
-        self.taken = False
-        """Whether the session has taken the input on."""
         self.signal = 0
         """The exit code a signal asked for, when one came."""
         self._began = time.monotonic()
@@ -73,7 +71,6 @@ class Tally:
             self.calls[call.id] = {"id": call.id, "name": call.name, "arguments": call.arguments, "status": "open"}
         elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
             self._settled(body.result)
-        self.taken = self.taken or event.type in ("input.added", "turn.started", "turn.resumed")
 
     @property
     def begun(self) -> bool:
