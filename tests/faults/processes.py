@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,12 +66,17 @@ class Child:
         await self.died()
 
     def alone(self) -> bool:
-        """Whether nothing is left of its process group."""
-        try:
-            os.killpg(self.process.pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
+        """Whether nothing that lives is left of its process group."""
+        return not any(state != "Z" for state in _group(self.process.pid))
+
+
+def _group(leader: int) -> Iterator[str]:
+    """Yield the states of the processes of a group."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == leader:
+                yield state
 
 
 async def start(program: str, plan: msgspec.Struct, **environment: str) -> Child:

@@ -18,7 +18,7 @@ from tests.faults import checks
 from tests.faults.homes import Sqlite, read
 from tests.faults.sailing import sail
 from tests.faults.voyage import ANSWER, Ledger, Plan
-from vaka.core.types.errors import Corrupt, StoreError
+from vaka.core.types.errors import StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
 from vaka.stores import failpoint
@@ -194,6 +194,5 @@ async def test_a_session_of_which_an_event_was_rewritten_is_not_resumed(recorded
     )
     with closing(sqlite3.connect(plan.store.removeprefix("sqlite:///"))) as database, database:
         assert database.execute(change).rowcount == 1
-    with pytest.raises(Corrupt, match="bytes changed"):
-        await sail(plan, lambda _: None)
+    assert await sail(plan, lambda _: None) == "corrupt"
     assert Ledger(plan.ledger).count().total() == Ledger(recorded.plan.ledger).count().total()

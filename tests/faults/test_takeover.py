@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults import checks
 from tests.faults.conftest import Start
-from tests.faults.homes import Home, Postgres, read
+from tests.faults.homes import Home, Postgres, Sqlite, read
 from tests.faults.processes import PATIENCE, Child
 from tests.faults.voyage import ANSWER, Ledger, Plan
 from vaka.agents.react import Agent
@@ -92,6 +92,21 @@ async def test_a_paused_worker_on_this_machine_keeps_its_session(tmp_path: Path,
     assert (await paused.rest())[-1] == "ended"
     types = await ended(plan)
     assert (types["turn.started"], types["turn.resumed"]) == (1, 0)
+
+
+async def test_what_a_dead_worker_forked_does_not_hold_its_session(tmp_path: Path, spawn: Start) -> None:
+    plan = Sqlite(tmp_path, "process").plan(die="fork:2")
+    worker = await spawn("sail", plan)
+    lines = await worker.until("child")
+    assert await worker.died() == -signal.SIGKILL
+    child = int(lines[-1].split()[1])
+    try:
+        other = await spawn("sail", msgspec.structs.replace(plan, die="", how="resume", ahead=60.0))
+        assert (await other.rest())[-1] == "ended"
+        assert not worker.alone()
+    finally:
+        os.kill(child, signal.SIGKILL)
+    await ended(plan, checks.calls_of(await read(plan), "charge"))
 
 
 @pytest.mark.parametrize("number", [2, 5, 9])

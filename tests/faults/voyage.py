@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sqlite3
+import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, closing
@@ -70,7 +71,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     """Seconds the ``once`` tools may take."""
     die: str = ""
-    """``before:2`` or ``after:2``: die around the second effect; ``stop:2``: stand still before it."""
+    """``before:2`` or ``after:2``: die around the second effect; ``stop:2``: stand still before it; ``fork:2``: die and
+    leave a child."""
     pause: str = ""
     """``append.after_commit:2``: stop there, as a process does whose machine sleeps."""
     full: int = 0
@@ -96,6 +98,8 @@ class Ledger:
     def write(self, name: str, context: ToolContext, what: str) -> None:
         """Have an effect. The keys of ``stamp`` are honoured: a second time nothing happens."""
         self._pass("stop", signal.SIGSTOP)
+        if self._comes("fork"):
+            leave_a_child()
         self._pass("before")
         with closing(self._open()) as ledger:
             ledger.execute("insert or ignore into effects values (?, ?, ?, ?)", (name, context.key, context.call, what))
@@ -112,10 +116,25 @@ class Ledger:
         return ledger
 
     def _pass(self, moment: str, end: signal.Signals = signal.SIGKILL) -> None:
-        self._passes[moment] += 1
-        if self._die == (moment, self._passes[moment]):
+        if self._comes(moment):
             tell(moment)
             os.kill(os.getpid(), end)
+
+    def _comes(self, moment: str) -> bool:
+        self._passes[moment] += 1
+        return self._die == (moment, self._passes[moment])
+
+
+def leave_a_child() -> None:
+    """Fork, as a careless tool does, and die; the child stays."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        os.closerange(0, 3)  # nobody waits for its words
+        signal.pause()
+    tell("child", child)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class AheadClock(SystemClock):

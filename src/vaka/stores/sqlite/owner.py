@@ -34,6 +34,19 @@ else:
 
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_held: set[int] = set()
+"""The locks of this process."""
+
+
+def _let_go() -> None:
+    """In a child that was forked: the locks are its parent's, and must die with that one."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class Owner:
@@ -81,8 +94,9 @@ class Owner:
 
     def release(self) -> None:
         """Give the name back; all it owned is nobody's."""
-        if self.name:
+        if self._descriptor in _held:
             self._remove(self.name)
+            _held.discard(self._descriptor)
             os.close(self._descriptor)
             self.name, self._descriptor = "", -1
 
@@ -92,6 +106,7 @@ class Owner:
         # Someone who sweeps may have come between the two calls: then the file is gone, or held for a moment.
         if _lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
             self.name, self._descriptor = name, descriptor
+            _held.add(descriptor)
         else:
             os.close(descriptor)
 
