@@ -14,7 +14,8 @@ async def run(agent: Agent, says: Says, **options: Any) -> Response:
 
     Nobody can be asked here, so what needs a person is denied.
     """
-    async with Runtime(**{"ask": "deny", **options}) as runtime:
+    settings: dict[str, Any] = {"ask": "deny", **options}
+    async with Runtime(**settings) as runtime:
         session = await runtime.open(agent)
         return await session.run(says)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vaka.agents.react import Agent
 from vaka.core.loop.prompt import messages
+from vaka.core.loop.texts import restore
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import Following, Hub
@@ -94,7 +95,7 @@ class Session:
     async def messages(self) -> tuple[Message, ...]:
         """Return the conversation as the model sees it."""
         opened = await reopen(self._runtime.store, self.id)
-        return messages(opened.window.at(()), ())
+        return await restore(self._runtime.store.blobs, messages(opened.window.at(()), ()))
 
     async def last_turn(self) -> tuple[Event, ...]:
         """Return the events of the last turn of the conversation, none when there was none."""

@@ -83,5 +83,7 @@ async def test_an_input_that_waited_is_seen_whole() -> None:
         session = await rt.open(who, id="s")
         await session.run("first")
         await session.run("z" * 40_000, key="k")
+        heard = await session.messages()
+    assert heard[2] == UserMessage(content=(Text(text="z" * 40_000),))
     assert seen[1] == (Text(text="z" * 40_000),)
     assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024

@@ -58,9 +58,9 @@ async def ask(turn: Turn) -> list[OpenCall]:
 
 async def _prompt(turn: Turn) -> Prompt:
     recipe, settings = turn.recipe, turn.recipe.settings
-    said = messages(turn.log.window.at(turn.path), turn.path)
+    said = await restore(turn.log.store.blobs, messages(turn.log.window.at(turn.path), turn.path))
     return Prompt(
-        messages=await restore(turn, said), system=recipe.instructions, tools=recipe.menu(turn.env.policy).specs,
+        messages=said, system=recipe.instructions, tools=recipe.menu(turn.env.policy).specs,
         tool_choice=settings.tool_choice, options=dict(settings.options), agent=turn.agent, path=turn.path,
         number=turn.lane.number,
     )  # fmt: skip

@@ -70,41 +70,42 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
     return msgspec.structs.replace(result, content=content, value=None)
 
 
-async def restore(turn: Turn, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return ``messages`` with the texts that were put away back in their places."""
-    return tuple([await _message(turn, message) for message in messages])
+async def restore(blobs: Blobs, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return ``messages`` with the parts that were put away back in their places."""
+    return tuple([await _message(blobs, message) for message in messages])
 
 
-async def _message(turn: Turn, message: Message) -> Message:
+async def _message(blobs: Blobs, message: Message) -> Message:
     if isinstance(message, ToolMessage):
-        results = [
-            msgspec.structs.replace(result, content=await restored(turn, result.content)) for result in message.results
-        ] if any(_away(result.content) for result in message.results) else message.results  # fmt: skip
-        return ToolMessage(results=tuple(results))
-    return await _said(turn, message)
+        if not any(_away(result.content) for result in message.results):
+            return message
+        contents = [await restored(blobs, result.content) for result in message.results]
+        both = zip(message.results, contents, strict=True)
+        return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in both))
+    return await _said(blobs, message)
 
 
-async def _said(turn: Turn, message: UserMessage | AssistantMessage) -> Message:
+async def _said(blobs: Blobs, message: UserMessage | AssistantMessage) -> Message:
     if not _away(message.content):
         return message
-    return msgspec.structs.replace(message, content=await restored(turn, message.content))
+    return msgspec.structs.replace(message, content=await restored(blobs, message.content))
 
 
 def _away(content: Content) -> bool:
     return any(getattr(part, "blob", None) for part in content)
 
 
-async def restored(turn: Turn, content: Content) -> Content:
+async def restored(blobs: Blobs, content: Content) -> Content:
     """Return ``content`` with the parts that were put away back in their places; of an erased one, how it began."""
-    return tuple([await _restored(turn, part) for part in content])
+    return tuple([await _restored(blobs, part) for part in content])
 
 
-async def _restored(turn: Turn, part: Part) -> Part:
+async def _restored(blobs: Blobs, part: Part) -> Part:
     digest: Digest | None = getattr(part, "blob", None)
     if digest is None:
         return part
     try:
-        data = await turn.log.store.blobs.get(digest)
+        data = await blobs.get(digest)
     except NotFound:
         return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
     if isinstance(part, MEDIA):

@@ -69,20 +69,21 @@ async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
     if opening is None:
         turn.log.later(turn.at, *_resumed(turn))
         turn.step(turn.lane.step)
-        await turn.chain.before_agent(turn, await restored(turn, told(turn.log.window.at(turn.path), turn.id)))
+        said = told(turn.log.window.at(turn.path), turn.id)
+        await turn.chain.before_agent(turn, await restored(turn.log.store.blobs, said))
         return None
     value: Content | Answer | Block = opening.content
     try:
-        value = await turn.chain.before_agent(turn, await restored(turn, opening.content))
+        value = await turn.chain.before_agent(turn, await restored(turn.log.store.blobs, opening.content))
     finally:
         await _write_opening(turn, opening, value)
     if isinstance(value, Block):
         return Ending(kind="failed", code="blocked", message=value.reason, withdrawn=True)
     if isinstance(value, Answer):
-        said = progress.MessageCompleted(
+        answer = progress.MessageCompleted(
             message_id=MessageId(turn.env.ids.new("msg")), content=(Text(text=value.text),), model="", stop="end"
         )
-        turn.log.later(turn.at, said)
+        turn.log.later(turn.at, answer)
         return Ending(text=value.text)
     return None
 
