@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, last, load, logged, reasons, results, runtime, said, sound, types
+from tests.runtime.scene import agent, last, logged, reasons, results, runtime, said, sound, types
 from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Prompt
 from vaka.core.types.content import CallRef, Text
@@ -381,78 +381,6 @@ async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
 async def test_a_point_that_does_not_exist_is_refused() -> None:
     with pytest.raises(vaka.VakaError, match="middleware 'x': no such point 'before_lunch', expected one of before_a"):
         vaka.from_functions("x", before_lunch=noting)  # type: ignore[arg-type]  # what people do
-
-
-async def test_a_resumed_turn_shows_before_agent_what_it_began_with() -> None:
-    seen: list[str] = []
-
-    async def sees(turn: Any, content: Any) -> Any:
-        seen.append(content[0].text)
-        return (Text(text=content[0].text + " please"),)
-
-    mw, large = at("before_agent", sees), "x" * 40_000
-    for words in ("Go.", large):
-        seen.clear()
-        store, again = MemoryStore(), MemoryStore()
-        async with runtime(store) as rt:
-            session = await rt.open(agent(ScriptedModel(say("done")), middleware=[mw]), id="s")
-            await session.run(words)
-        log = await logged(store, "s")
-        again.hub.shared.blobs = store.hub.shared.blobs
-        await load(again, "s", log[:4])()
-        async with runtime(again) as rt:
-            session = await rt.open(agent(ScriptedModel(say("done")), middleware=[mw]), id="s")
-            await collect(session.resume())
-        assert seen == [words, words + " please"]
-
-
-async def test_what_has_begun_runs_again_with_what_it_began_with() -> None:
-    """before_tool runs again after a crash, but not on top of itself."""
-    ran: list[str] = []
-
-    @vaka.tool(effect="idempotent")
-    async def write(at: str) -> str:
-        """Write."""
-        ran.append(at)
-        return "ok"
-
-    async def jails(turn: Any, given: Any) -> Any:
-        return msgspec.structs.replace(given, arguments={"at": "jail/" + given.arguments["at"]})
-
-    store, again = MemoryStore(), MemoryStore()
-    who = agent(ScriptedModel(call("write", at="x"), say("done")), write, middleware=[at("before_tool", jails)])
-    async with runtime(store) as rt:
-        await said(await rt.open(who, id="s"))
-    log = await logged(store, "s")
-    begun = next(n for n, event in enumerate(log, 1) if event.type == "tool.started")
-    await load(again, "s", log[:begun])()
-    async with runtime(again) as rt:
-        await collect((await rt.open(who, id="s")).resume())
-    assert ran == ["jail/x", "jail/x"]
-
-
-async def test_a_result_that_was_returned_is_seen_by_after_tool_again_not_the_tool() -> None:
-    ran: list[str] = []
-
-    @vaka.tool
-    async def act() -> str:
-        """Act."""
-        ran.append("act")
-        return "acted"
-
-    notes: list[str] = []
-    store, again = MemoryStore(), MemoryStore()
-    who = agent(ScriptedModel(call("act"), say("done")), act, middleware=[noting("n", notes)])
-    async with runtime(store) as rt:
-        await said(await rt.open(who, id="s"))
-    log = await logged(store, "s")
-    returned = next(n for n, event in enumerate(log, 1) if event.type == "tool.returned")
-    await load(again, "s", log[:returned])()
-    async with runtime(again) as rt:
-        await collect((await rt.open(who, id="s")).resume())
-    assert ran == ["act"]
-    assert notes.count("n.after_tool") == 2
-    assert reasons(await logged(again, "s")) == {"call_1": "ok"}
 
 
 async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
