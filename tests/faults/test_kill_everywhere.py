@@ -15,6 +15,7 @@ from tests.faults.conftest import Start
 from tests.faults.homes import Home, read
 from tests.faults.voyage import ANSWER, Ledger, Plan, agent, open_store, options
 from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId
 from vaka.core.types.progress import TurnCompleted
 from vaka.runtime.runtime import Runtime
 from vaka.testing.failpoints import PLACES
@@ -194,3 +195,18 @@ async def test_two_runs_without_a_fault_come_to_the_same(home: Home, spawn: Star
     one, two = await undisturbed(home, spawn), await undisturbed(home, spawn)
     checks.same(one.log, two.log)
     assert min(one.passes.values()) >= 15
+
+
+@pytest.mark.parametrize(("death", "known"), [("before:2", "charge: fare"), ("after:2", "it did")])
+async def test_a_person_who_can_look_it_up_settles_a_lost_call(
+    home: Home, spawn: Start, death: str, known: str
+) -> None:
+    """It happened: the call gets that result. It did not: it runs as a new call. The effect is there once."""
+    plan, before = await dies(home, spawn, death)
+    assert checks.lost(before) == {"call_3"}
+    log = await goes_on(msgspec.structs.replace(plan, how="resume", decide="ledger"), spawn, before)
+    checks.whole(log)
+    charged = [call for name, call in Ledger(plan.ledger).count().elements() if name == "charge"]
+    assert charged == (["call_3"] if death.startswith("after") else ["call_4"])
+    assert [checks.results(log)[CallId(call)].text for call in charged] == [known]
+    assert isinstance(log[-1].data, TurnCompleted)
