@@ -13,7 +13,7 @@ import msgspec
 
 from vaka.core.ports import store
 from vaka.core.ports.store import Page, Pending, Query, Removed, Retention, SessionInfo
-from vaka.core.session.index import advance, blobs_of, replace
+from vaka.core.session.index import advance, blobs_of, marked, replace
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Event, seal
@@ -48,7 +48,7 @@ class Log:
             self.pending.pop(decision, None)
         for row in opened:
             self.pending[row.id] = row
-        for event in events:
+        for event in marked(events):
             key = key_of(event.data)
             if key:
                 self.keys.setdefault(key, event.seq)

@@ -95,31 +95,14 @@ class Turn:
     ) -> None:
         self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
         self.at = place
+        self.session, self.id, self.path, self.agent = log.session, place.turn, place.path, recipe.name
+        """Where this happens: the session, the turn, and which agent this is, seen from the root."""
         self.values: dict[str, Any] = {}
         self.chain, self.tools = recipe.chain, recipe.tools
         self.admitted = Counter(self.lane.tools)
-        self.admitted.subtract(open.call.name for open in self.state.calls_at(place.path))
+        for open in self.state.calls_at(place.path):
+            self.admitted[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
-
-    @property
-    def session(self) -> SessionId:
-        """The session this happens in."""
-        return self.log.session
-
-    @property
-    def id(self) -> TurnId:
-        """The turn."""
-        return self.at.turn
-
-    @property
-    def path(self) -> Path:
-        """Which agent this is, seen from the root."""
-        return self.at.path
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        return self.recipe.name
 
     @property
     def state(self) -> State:

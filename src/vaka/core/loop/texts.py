@@ -36,7 +36,10 @@ async def offload(turn: Turn, content: Content) -> Content:
 
 async def put_away(blobs: Blobs, secrets: Secrets, content: Content) -> Content:
     """Return ``content`` with its large parts put away as blobs, and no registered secret in them."""
-    if not any(_large(part) for part in content):
+    for part in content:
+        if _large(part):
+            break
+    else:
         return content
     return tuple([await _put_away(blobs, secrets, part) if _large(part) else part for part in content])
 
@@ -72,7 +75,15 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
 
 async def restore(blobs: Blobs, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return ``messages`` with the parts that were put away back in their places."""
+    if not any([_any_away(message) for message in messages]):
+        return messages
     return tuple([await _message(blobs, message) for message in messages])
+
+
+def _any_away(message: Message) -> bool:
+    if isinstance(message, ToolMessage):
+        return any([_away(result.content) for result in message.results])
+    return _away(message.content)
 
 
 async def _message(blobs: Blobs, message: Message) -> Message:
@@ -92,7 +103,10 @@ async def _said(blobs: Blobs, message: UserMessage | AssistantMessage) -> Messag
 
 
 def _away(content: Content) -> bool:
-    return any(getattr(part, "blob", None) for part in content)
+    for part in content:
+        if getattr(part, "blob", None):
+            return True
+    return False
 
 
 async def restored(blobs: Blobs, content: Content) -> Content:

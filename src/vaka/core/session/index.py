@@ -12,6 +12,7 @@ from vaka.core.types.control import (
     ApprovalRequested,
     ApprovalResolved,
     InputAdded,
+    InterruptRequested,
     QuestionAnswered,
     QuestionAsked,
     SessionClosed,
@@ -41,6 +42,7 @@ _ENDS = frozenset({TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted, Se
 _CONTENT = frozenset(
     {InputAdded, TurnStarted, MessageCompleted, SubagentStarted, ToolReturned, ToolCompleted, ToolFailed}
 )
+_MARKED = _CONTENT | {StepStarted, InterruptRequested, ApprovalResolved, ApprovalExpired, QuestionAnswered}
 
 
 def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
@@ -142,6 +144,11 @@ def settled(events: Iterable[Event]) -> "tuple[list[DecisionId], bool]":
         elif isinstance(data, QuestionAnswered):
             done.append(data.question)
     return done, everything
+
+
+def marked(events: Iterable[Event]) -> list[Event]:
+    """Return the events that may have a key or name blobs; most do neither."""
+    return [event for event in events if type(event.data) in _MARKED]
 
 
 def blobs_of(event: Event) -> Iterator[Digest]:

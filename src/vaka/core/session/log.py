@@ -65,7 +65,7 @@ class Log:
         self._later: list[Entry] = []
         self._attempts: list[Attempt] = []
         """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None
 
     def begin(self, term: Term, opened: Opened) -> None:
         """Take over as the writer of a session found as ``opened``."""
@@ -99,11 +99,14 @@ class Log:
 
     def later(self, place: Place, *bodies: Body) -> None:
         """Append these with whatever is appended next, at no cost of their own."""
-        self._later.extend((place, body) for body in bodies)
+        for body in bodies:
+            self._later.append((place, body))
 
     @property
     def deferred(self) -> Sequence[Entry]:
         """What waits to be appended with the next write."""
+        if not self._waiting:
+            return self._later
         return [*(entry for group in self._waiting for entry in group.entries), *self._later]
 
     async def append(self, place: Place, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
@@ -148,6 +151,8 @@ class Log:
 
     def changed(self) -> Coroutine[Any, Any, bool]:
         """Return what ends after the next event was folded, counted from this call and not from when it is awaited."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
         return self._changed.wait()
 
     async def _flush(self, group: Group) -> None:
@@ -192,7 +197,7 @@ class Log:
             seq += 1
             event = Event(data=body, session=self.session, ts=ts, turn=place.turn, step=place.step, path=place.path)
             event = seal(event, epoch=self.state.epoch, seq=seq, prev=prev)
-            if self.secrets.within(event.stored):
+            if self.secrets.forms and self.secrets.within(event.stored):
                 clean = msgspec.structs.replace(event, data=self.secrets.clean(event.data))
                 event = seal(clean, epoch=self.state.epoch, seq=seq, prev=prev)
             events.append(event)
@@ -220,8 +225,9 @@ class Log:
         self.fanout.durable(events)
         for listener in self.listeners:
             listener()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def _catch_up(self) -> bool:
         """Read what is new in the log, whether others wrote it or we did and never heard of it."""

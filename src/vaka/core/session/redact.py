@@ -18,7 +18,8 @@ class Secrets:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._words: tuple[str, ...] = ()
-        self._forms: tuple[bytes, ...] = ()
+        self.forms: tuple[bytes, ...] = ()
+        """The values as they stand in JSON; none when nothing is registered."""
         for value in values:
             self.add(value)
 
@@ -28,14 +29,14 @@ class Secrets:
             return
         quoted = msgspec.json.encode(value)[1:-1].decode()
         self._words = tuple(sorted({*self._words, value, quoted}, key=len, reverse=True))
-        self._forms = tuple(msgspec.json.encode(word)[1:-1] for word in self._words)
+        self.forms = tuple(msgspec.json.encode(word)[1:-1] for word in self._words)
 
     def __bool__(self) -> bool:
         return bool(self._words)
 
     def within(self, encoded: bytes) -> bool:
         """Whether encoded JSON may hold a registered value."""
-        return bool(self._forms) and any(form in encoded for form in self._forms)
+        return any(form in encoded for form in self.forms)
 
     def clean(self, value: B) -> B:
         """Return a body with every registered value replaced in what it says; names and choices stay as they are."""

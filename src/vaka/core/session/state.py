@@ -175,7 +175,7 @@ def load(data: bytes) -> State:
 
 def lane_key(path: Path) -> str:
     """Return the name of a path in ``State.lanes``."""
-    return "/".join(path)
+    return "/".join(path) if path else ""
 
 
 def streaks(lane: Lane, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from vaka.core.session.chain import Chain, hash_of
-from vaka.core.session.index import blobs_of
+from vaka.core.session.index import blobs_of, marked
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
@@ -47,6 +47,7 @@ def derive(connection: sqlite3.Connection, key: Key, events: Sequence[Event]) ->
             "insert or replace into decisions (namespace, session, decision, seq, hash) values (?,?,?,?,?)",
             [(*key, row.id, row.seq, row.event.hash) for row in opened],
         )
+    events = marked(events)
     keys = [(*key, name, event.seq) for event in events if (name := key_of(event.data))]
     if keys:
         connection.executemany("insert or ignore into keys (namespace, session, key, seq) values (?,?,?,?)", keys)
