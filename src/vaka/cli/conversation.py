@@ -60,14 +60,14 @@ class Conversation:
     async def _watch(self, session: Session, target: Target, cursor: str, signals: Signals) -> int:
         desk = self._attend(session.id, cursor)
         try:
+            if target.resume:
+                await self._recall(session)
             stream = session.resume() if target.resume else session.stream(target.prompt)
             async with aclosing(stream) as events:
                 async for event in events:
                     await self.report.event(event)
                     if signals.code and isinstance(event.data, TurnStarted):
                         self._stop()
-            if not self.report.tally.begun:
-                await self._recall(session)
         finally:
             if desk is not None:
                 desk.cancel()
@@ -77,7 +77,7 @@ class Conversation:
         return self.report.finish()
 
     async def _recall(self, session: Session) -> None:
-        """Nothing was left to do: the result is that of the last turn."""
+        """Count what the last turn has come to so far; when nothing is left to do, that is the result."""
         for event in await session.last_turn():
             self.report.tally.see(event)
         if not self.report.tally.begun:

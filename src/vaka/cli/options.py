@@ -74,6 +74,7 @@ _POLICY = (
         "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
     ),
     click.option("--allow", multiple=True, metavar="RULE", help="A tool that may run; may be repeated."),
+    click.option("--confirm", multiple=True, metavar="RULE", help="A tool a person must approve; may be repeated."),
     click.option("--deny", multiple=True, metavar="RULE", help="A tool that must not run; may be repeated, and wins."),
     click.option(
         "--ask", type=choice("ask"),

@@ -56,7 +56,8 @@ def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent, model=settings["model"] or None,
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"), permission_mode=settings["permission_mode"],
-            allow=settings["allow"], deny=settings["deny"], secrets=secrets(os.environ, settings["store"]),
+            allow=settings["allow"], confirm=settings["confirm"], deny=settings["deny"],
+            secrets=secrets(os.environ, settings["store"]),
         )
     )  # fmt: skip
 

@@ -44,6 +44,7 @@ _ALL = (
         choices=("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"),
     ),
     Key(name="allow", help="tools that may run", kind="list", default=()),
+    Key(name="confirm", help="tools a person must approve", kind="list", default=()),
     Key(name="deny", help="tools that must not run", kind="list", default=()),
     Key(name="max_steps", help="model calls in one turn", kind="whole"),
     Key(name="timeout", help="how long one turn may take, such as 90 or 5m", kind="seconds"),

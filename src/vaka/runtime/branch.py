@@ -1,5 +1,6 @@
 """Fork, rewind and other single writes to a session that is not at work."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from vaka.core.ports.store import Store
@@ -8,7 +9,7 @@ from vaka.core.session.cursor import Cursor
 from vaka.core.session.place import Place
 from vaka.core.session.snapshot import Opened, reopen
 from vaka.core.types.control import SessionReverted
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import TurnStarted
@@ -37,16 +38,12 @@ async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made:
 async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str) -> Event:
     """Write that a session goes on from an earlier place; an unfinished turn ends first."""
     seq = await _locate(store, session, to)
-    term = await store.events.claim(session)
-    try:
-        now = await reopen(store, session)
+
+    async def compose(now: Opened) -> list[tuple[Place, Body]]:
         prefix = await reopen(store, session, upto=seq)
-        entries = [*ended(now.state, "rewound"), *reverted(prefix.state, now.state.calls, f"back to {seq}")]
-        events = chained(session, now.last, entries, ts)
-        await store.events.append(session, events, head=_head(now), term=term, release=True)
-    except BaseException:
-        await store.events.release(session, term)
-        raise
+        return [*ended(now.state, "rewound"), *reverted(prefix.state, now.state.calls, f"back to {seq}")]
+
+    events = await _amend(store, session, compose, ts)
     return next(event for event in events if event.type == "session.reverted")
 
 
@@ -54,15 +51,30 @@ async def write(store: Store, session: SessionId, body: Body, ts: str) -> Event:
     """Append one event to a session nobody works on."""
     if await store.sessions.find(session) is None:
         raise NotFound(f"there is no session {session!r}")
+
+    async def compose(_: Opened) -> list[tuple[Place, Body]]:
+        return [(Place(), body)]
+
+    return (await _amend(store, session, compose, ts))[0]
+
+
+async def _amend(
+    store: Store, session: SessionId, compose: Callable[[Opened], Awaitable[list[tuple[Place, Body]]]], ts: str
+) -> list[Event]:
+    """Append what ``compose`` makes of a session as it is now; once more when someone offered something meanwhile."""
     term = await store.events.claim(session)
     try:
-        now = await reopen(store, session)
-        events = chained(session, now.last, [(Place(), body)], ts)
-        await store.events.append(session, events, head=_head(now), term=term, release=True)
+        while True:
+            now = await reopen(store, session)
+            events = chained(session, now.last, await compose(now), ts)
+            try:
+                await store.events.append(session, events, head=_head(now), term=term, release=True)
+            except HeadMoved:
+                continue
+            return events
     except BaseException:
         await store.events.release(session, term)
         raise
-    return events[0]
 
 
 async def last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:

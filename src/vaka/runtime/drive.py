@@ -218,7 +218,7 @@ class Driver:
         if turn.interrupted is not None:
             self._stop.trigger("interrupted", turn.interrupted)
         for queued in self.log.state.inputs.values():
-            if queued.policy != "steer" and queued.key not in self._announced:
+            if not queued.announced and queued.policy != "steer" and queued.key not in self._announced:
                 self._announced.add(queued.key)
                 self.log.later(Place(), TurnQueued(input=queued.key))
 

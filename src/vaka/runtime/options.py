@@ -49,6 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     permission_mode: Mode = "default"
     allow: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    """Tools a person must approve, each time or for the session."""
     deny: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     """Values that must never be written down."""

@@ -50,7 +50,9 @@ class Runtime:
         )
         self._owned = isinstance(made, str)
         self.hub = Hub(self.store)
-        policy = options.policy or NamePolicy(mode=options.permission_mode, allow=options.allow, deny=options.deny)
+        policy = options.policy or NamePolicy(
+            mode=options.permission_mode, allow=options.allow, ask=options.confirm, deny=options.deny
+        )
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
         self.secrets = Secrets(options.secrets)
         self._builder = Builder(options.model)
@@ -207,10 +209,16 @@ class Runtime:
         return self._drivers.get(session)
 
     async def close(self, *, cancel: bool = False) -> None:
-        """Take nothing new, wait for the turns that run (or end them where they are), and let go of the store."""
+        """Take nothing new, wait for the turns that run (or end them where they are), and let go of the store.
+
+        A turn that waits for a person is left in the log, to be resumed when someone has decided.
+        """
         if self._closed:
             return
         self._closed = True
+        self.env.ask = "suspend" if self.env.ask == "wait" else self.env.ask
+        for driver in self._drivers.values():
+            driver.log.nudge()
         for visit in self._visits:
             visit.cancel()
         await asyncio.gather(*self._visits, return_exceptions=True)

@@ -29,6 +29,10 @@ _POLICIES: dict[str, Conflict] = {
 }  # fmt: skip
 
 
+_DECISIONS = ("apr_", "qst_")
+"""How the ids of decisions begin: they share the keys of a session with its inputs."""
+
+
 class Session:
     """One conversation with one agent. The log is the session; this is only a handle."""
 
@@ -130,6 +134,8 @@ class Session:
             raise InvalidInput("nothing was said: the input is empty")
         if on_busy != "reject" and on_busy not in _POLICIES:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_POLICIES)}")
+        if key.startswith(_DECISIONS):
+            raise InvalidInput(f"key {key[:80]!r} begins like the id of a decision; choose another")
         policy = _POLICIES.get(on_busy, "queue")
         return InputAdded(key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy)
 

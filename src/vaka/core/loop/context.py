@@ -68,14 +68,15 @@ class Context:
                 question=id, text=clean(question), options=tuple(options), call=self.call, expires=expires
             )
             await turn.log.append(turn.at, asked)
-        decision = turn.state.decisions[id]
-        if decision.waiting and turn.env.ask != "wait":
-            if turn.env.ask == "suspend" and not overdue(turn.log, decision):
+        while (decision := turn.state.decisions[id]).waiting:
+            if turn.env.ask == "wait":
+                with self.timer.paused():
+                    await decided(turn.log, turn.at, id, turn.env.patient)
+            elif turn.env.ask == "suspend" and not overdue(turn.log, decision):
                 self.suspended.append(id)
                 raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer
-            await expire(turn.log, turn.at, decision)
-        with self.timer.paused():
-            decision = await decided(turn.log, turn.at, id)
+            else:
+                await expire(turn.log, turn.at, decision)
         return decision.answered.answer if decision.answered else None
 
     def child(self) -> str:

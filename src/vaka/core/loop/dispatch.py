@@ -13,8 +13,8 @@ from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.session.decision import decided, expire, overdue
-from vaka.core.session.state import OpenCall
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.session.state import Decision, OpenCall
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Body
 from vaka.core.types.ids import DecisionId
@@ -187,27 +187,29 @@ class _Crew:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
         turn = self.turn
         assert job.asking is not None and job.candidate is not None  # noqa: S101, PT018  # only such jobs come here
-        decision = turn.state.decisions[job.asking]
-        if decision.waiting and turn.env.ask != "wait":
-            if overdue(turn.log, decision):
-                await expire(turn.log, turn.at, decision)
-            elif turn.env.ask == "suspend":
-                return Left((decision.id,))
-            else:
-                no = ApprovalResolved(
-                    approval=decision.id, decision="reject", message="nobody can be asked here", by="vaka"
-                )
-                await turn.log.append(turn.at, no)
-        await self._decision(job.asking)
+        left = await self._decision(job.asking)
+        if left is not None:
+            return left
         asked: list[Body] = []
         end = self._judge(job, asked)
         if asked:
             await turn.log.append(turn.at, *asked)
         return end
 
-    async def _decision(self, id: DecisionId) -> None:
-        with self.turn.timer.paused(), self.turn.stop.region():
-            await decided(self.turn.log, self.turn.at, id)
+    async def _decision(self, id: DecisionId) -> Left | None:
+        """Wait for a decision if this is a place to wait; ``None`` once it is taken, here perhaps by default."""
+        turn = self.turn
+        while (decision := turn.state.decisions[id]).waiting:
+            if turn.env.ask == "wait":
+                with turn.timer.paused(), turn.stop.region():
+                    await decided(turn.log, turn.at, id, turn.env.patient)
+            elif overdue(turn.log, decision):
+                await expire(turn.log, turn.at, decision)
+            elif turn.env.ask == "suspend":
+                return Left((id,))
+            else:
+                await turn.log.append(turn.at, _nobody(decision))
+        return None
 
     async def _find_out(self, job: _Job) -> ToolResult | Left | None:
         """A ``once`` call was lost: let it end, ask what became of it; ``None`` when it runs as a new call."""
@@ -218,12 +220,9 @@ class _Crew:
             if turn.env.ask == "deny":
                 return recover.unknown(job.open)
             await turn.log.append(turn.at, recover.question(turn, job.open))
-        if turn.state.decisions[id].waiting:
-            if turn.env.ask == "suspend":
-                return Left((id,))
-            if turn.env.ask == "deny":
-                return recover.unknown(job.open)
-        await self._decision(id)
+        left = await self._decision(id)
+        if left is not None:
+            return left
         what, value = recover.outcome(turn.state.decisions[id])
         if what == "happened":
             return as_result(job.open.call.id, "" if value is None else value)
@@ -248,6 +247,14 @@ class _Crew:
             self.limit = "repeated_call"
         text = f"this is call {open.streak} in a row of {open.call.name} with the same arguments; do something else"
         return failure(open.call.id, "repeated", text)
+
+
+def _nobody(decision: Decision) -> Body:
+    """Return the decision that is taken when nobody can be asked."""
+    if decision.approval is None:
+        return QuestionAnswered(question=decision.id, answer=None, by="vaka")
+    why = "nobody can be asked here"
+    return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
 
 
 def _same(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:

@@ -21,7 +21,7 @@ from vaka.core.session.place import Place
 from vaka.core.session.state import Lane, State
 from vaka.core.types.content import text_of
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import Digest, Path, SessionId, TurnId
+from vaka.core.types.ids import Digest
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import ToolChoice, ToolSpec
@@ -85,6 +85,10 @@ class Env:
         """Texts already kept as blobs."""
         self.strays: set[asyncio.Task[Any]] = set()
         """Tools that would not stop when told to."""
+
+    def patient(self) -> bool:
+        """Whether this is still a place to wait for a person."""
+        return self.ask == "wait"
 
 
 class Turn:

@@ -21,13 +21,23 @@ from vaka.core.types.tool import Arguments
 from vaka.core.types.usage import Usage
 
 
+def steered(turn: Turn) -> tuple[str, ...]:
+    """Return the inputs that join the turn with its next step.
+
+    None where before_agent looks at what is said: there they wait for a turn of their own, so that nothing passes it.
+    """
+    if turn.path or turn.chain.has("before_agent"):
+        return ()
+    return tuple([queued.key for queued in turn.state.inputs.values() if queued.policy == "steer"])
+
+
 async def begin(turn: Turn) -> None:
     """Write down that a model call begins, and what it will see; inputs that came meanwhile join it."""
     number = turn.lane.step + 1
     turn.step(number)
-    steered = tuple(q.key for q in turn.state.inputs.values() if q.policy == "steer") if not turn.path else ()
+    joining = steered(turn)
     started = progress.StepStarted(
-        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=steered,
+        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining,
         system=await keep(turn, turn.recipe.system), tools=await keep(turn, turn.recipe.menu(turn.env.policy).text),
     )  # fmt: skip
     await turn.log.append(turn.at, started)

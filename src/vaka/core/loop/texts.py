@@ -75,14 +75,14 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
 
 async def restore(blobs: Blobs, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return ``messages`` with the parts that were put away back in their places."""
-    if not any([_any_away(message) for message in messages]):
+    if not any(map(_any_away, messages)):
         return messages
     return tuple([await _message(blobs, message) for message in messages])
 
 
 def _any_away(message: Message) -> bool:
     if isinstance(message, ToolMessage):
-        return any([_away(result.content) for result in message.results])
+        return any(_away(result.content) for result in message.results)
     return _away(message.content)
 
 
@@ -103,10 +103,7 @@ async def _said(blobs: Blobs, message: UserMessage | AssistantMessage) -> Messag
 
 
 def _away(content: Content) -> bool:
-    for part in content:
-        if getattr(part, "blob", None):
-            return True
-    return False
+    return any(getattr(part, "blob", None) for part in content)
 
 
 async def restored(blobs: Blobs, content: Content) -> Content:

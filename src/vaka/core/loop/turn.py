@@ -15,7 +15,7 @@ from vaka.core.loop.limits import reached
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
 from vaka.core.loop.prompt import told
 from vaka.core.loop.scope import Turn
-from vaka.core.loop.step import ask, begin
+from vaka.core.loop.step import ask, begin, steered
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import offload, restored
 from vaka.core.session.place import Place
@@ -111,7 +111,7 @@ async def _converse(turn: Turn) -> Ending:
     """Ask, settle, ask again, from wherever the log says this agent is."""
     lane = turn.lane
     calls, called = turn.state.calls_at(turn.path), lane.calls > 0
-    if lane.step and lane.phase == "idle" and not called and not _steered(turn):
+    if lane.step and lane.phase == "idle" and not called and not steered(turn):
         return Ending(text=turn.text)  # it had its answer, only the end was not written
     answered, asking = lane.phase == "answered", lane.phase == "asking"
     while True:
@@ -126,17 +126,13 @@ async def _converse(turn: Turn) -> Ending:
             called = bool(calls)
         limit = await settle(turn, calls) if calls else ""
         turn.log.later(turn.at, progress.StepCompleted(number=turn.at.step))
-        if limit or not (called or _steered(turn)):
+        if limit or not (called or steered(turn)):
             return Ending(text=turn.text, limit=limit)
         answered = asking = False
 
 
 def _resumed(turn: Turn) -> Sequence[Body]:
     return () if turn.path else (progress.TurnResumed(agent=turn.agent),)
-
-
-def _steered(turn: Turn) -> bool:
-    return not turn.path and any(queued.policy == "steer" for queued in turn.state.inputs.values())
 
 
 async def _after(turn: Turn, ending: Ending) -> Ending:

@@ -1,6 +1,7 @@
 """Asking a person through the log, and waiting for what they say."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -11,11 +12,11 @@ from vaka.core.types.control import ApprovalExpired, QuestionAnswered
 from vaka.core.types.ids import DecisionId
 
 
-async def decided(log: Log, place: Place, id: DecisionId) -> Decision:
-    """Wait until someone has decided, in whichever process, or the time is over."""
+async def decided(log: Log, place: Place, id: DecisionId, patient: Callable[[], bool] | None = None) -> Decision:
+    """Wait until someone has decided, in whichever process, or the time is over; or, ``patient`` no more, give up."""
     while True:
         decision = log.state.decisions[id]
-        if not decision.waiting:
+        if not decision.waiting or (patient is not None and not patient()):
             return decision
         left = _left(log, decision)
         if left is not None and left <= 0:

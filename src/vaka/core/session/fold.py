@@ -135,6 +135,12 @@ def _input(state: State, event: Event, body: control.InputAdded) -> None:
         state.turn.interrupted = "a new input takes its place"
 
 
+def _queued(state: State, event: Event, body: progress.TurnQueued) -> None:
+    queued = state.inputs.get(body.input)
+    if queued:
+        queued.announced = True
+
+
 def _interrupt(state: State, event: Event, body: control.InterruptRequested) -> None:
     if state.turn and state.turn.interrupted is None:
         state.turn.interrupted = body.note
@@ -209,6 +215,7 @@ def _changed(state: State, event: Event, body: control.StateChanged) -> None:
 
 
 _RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
+    progress.TurnQueued: _queued,
     progress.TurnStarted: _turn_started,
     progress.TurnResumed: _turn_resumed,
     progress.TurnCompleted: _turn_ended,

@@ -155,6 +155,12 @@ class Log:
             self._changed = asyncio.Event()
         return self._changed.wait()
 
+    def nudge(self) -> None:
+        """Let everyone who waits for a change look again."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
     async def _flush(self, group: Group) -> None:
         """Write all that waits, ``group`` among it."""
         waited, moved = 0.0, False
@@ -225,9 +231,7 @@ class Log:
         self.fanout.durable(events)
         for listener in self.listeners:
             listener()
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        self.nudge()
 
     async def _catch_up(self) -> bool:
         """Read what is new in the log, whether others wrote it or we did and never heard of it."""

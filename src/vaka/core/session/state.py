@@ -41,8 +41,8 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
 
     def sealed(self, reason: Reason, text: str) -> ToolResult:
         """Return the result of a call that will get no other."""
-        if self.phase == "returned" and self.result is not None:
-            return self.result
+        if self.phase == "returned":  # what looks at results has not seen this one, so nobody else does
+            text = f"{text} It had returned; what it returned was not passed on."
         if self.phase == "started" and self.effect == "once":
             text = f"{text} It had begun: its outcome is unknown, verify before repeating it."
             reason = "outcome_unknown"
@@ -110,6 +110,8 @@ class Queued(msgspec.Struct, omit_defaults=True):
     key: str
     seq: int
     policy: Conflict = "queue"
+    announced: bool = False
+    """Whether the log says that it waits."""
 
 
 class State(msgspec.Struct, omit_defaults=True):

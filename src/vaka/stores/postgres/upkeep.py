@@ -93,7 +93,7 @@ async def _rebuild(connection: Connection, namespace: bytes, session: bytes) -> 
     if not info.head:
         await connection.execute(_EMPTY, namespace, session)
         return False
-    await connection.execute(_ROW, namespace, session, *columns_of(replace(info, live=False)), term or 0)
+    await connection.execute(_ROW, namespace, session, *columns_of(replace(info, live=False)), term or 1)
     return True
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import uuid
+from functools import cache
 from pathlib import Path
 
 from vaka.core.types.errors import StoreError
@@ -45,8 +46,11 @@ def _let_go() -> None:
     _held.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+@cache
+def _guard() -> None:
+    """See to it, once, that forked children hold none of our locks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_let_go)
 
 
 class Owner:
@@ -106,6 +110,7 @@ class Owner:
         # Someone who sweeps may have come between the two calls: then the file is gone, or held for a moment.
         if _lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
             self.name, self._descriptor = name, descriptor
+            _guard()
             _held.add(descriptor)
         else:
             os.close(descriptor)
