@@ -206,9 +206,10 @@ class TestRule3PairingIsAnInvariant:
         assert ("verify before repeating" in sealed.text) == (reason == "outcome_unknown")
         await log.append(T1, progress.ToolFailed(result=sealed), progress.TurnInterrupted())
 
-    async def test_what_had_returned_is_sealed_with_its_return(self) -> None:
+    async def test_what_had_returned_but_was_not_looked_at_is_not_passed_on(self) -> None:
         log = await opened(called(), started(), progress.ToolReturned(result=result("call_1", "the real thing")))
-        assert seals(log.state, "sealed", "Over.")[0][2] == result("call_1", "the real thing")
+        sealed = seals(log.state, "sealed", "Over.")[0][2]
+        assert (sealed.failed, sealed.text) == (True, "Over. It had returned; what it returned was not passed on.")
 
     async def test_the_calls_of_children_are_sealed_before_those_they_hang_on(self) -> None:
         log = await opened(called())

@@ -46,7 +46,7 @@ async def test_an_index_that_was_lost_is_found_again(store: PostgresStore, postg
     )
     assert await store.reindex() == 3
     found = (await store.sessions.list(Query())).sessions
-    assert {row.id: (row.term, row.head) for row in found} == {"s": (2, 5), "long": (0, 601), "done": (0, 4)}
+    assert {row.id: (row.term, row.head) for row in found} == {"s": (2, 5), "long": (1, 601), "done": (1, 4)}
     assert [(row.id, row.hash, row.title, row.inputs) for row in found] == [
         (row.id, row.hash, row.title, row.inputs) for row in rows
     ]
