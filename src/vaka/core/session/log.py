@@ -223,7 +223,7 @@ class Log:
         for event in events:
             apply(self.state, event)
             self.window.add(event)
-            if isinstance(event.data, ContextCompacted):
+            if type(event.data) is ContextCompacted:
                 self.window.compact(self.state)
         self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash

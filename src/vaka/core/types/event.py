@@ -174,26 +174,27 @@ def _plain(kind: Any) -> bool:
 
 
 def _names(body: Body) -> tuple[str, Channel]:
-    if isinstance(body, Custom):
-        return f"custom.{body.name}", "monitor"
-    if isinstance(body, Unknown):
-        return body.name, body.of
-    return body.type, body.channel
+    kind = type(body)
+    if kind is not Custom and kind is not Unknown:
+        return body.type, body.channel
+    return (body.name, body.of) if isinstance(body, Unknown) else (f"custom.{body.name}", "monitor")  # type: ignore[attr-defined]  # a Custom
 
 
 def encode_body(body: Body) -> bytes:
     """Return the JSON of a body alone."""
-    return body.raw if isinstance(body, Unknown) else _encode(body)
+    return body.raw if type(body) is Unknown else _encode(body)
 
 
 def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor") -> Body:
     """Return the body of type ``kind`` that ``raw`` encodes; unknown types are kept as they are."""
-    known = BODIES.get("custom" if kind.startswith("custom.") else kind)
-    if known is None or known is Unknown:
-        return Unknown(name=kind, raw=bytes(raw), of=channel)
-    reader = _readers.get(known.type)
+    reader = _readers.get(kind)
     if reader is None:
-        reader = _readers[known.type] = msgspec.json.Decoder(known)
+        known = BODIES.get("custom" if kind.startswith("custom.") else kind)
+        if known is None or known is Unknown:
+            return Unknown(name=kind, raw=bytes(raw), of=channel)
+        reader = msgspec.json.Decoder(known)
+        if known is not Custom:  # their names are without number
+            _readers[kind] = reader
     body: Body = reader.decode(raw)
     return body
 
