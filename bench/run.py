@@ -28,6 +28,7 @@ PARTS = {
     "crowd-sqlite": "bench.crowd:in_sqlite",
     "reopen": "bench.reopening:rows",
     "delta": "bench.streaming:rows",
+    "following": "bench.following:rows",
 }
 
 
