@@ -184,7 +184,9 @@ def shown(info: SessionInfo) -> dict[str, Any]:
 
 
 def _state(info: SessionInfo) -> str:
-    return f"{info.status}*" if info.live else info.status
+    if info.live:
+        return f"{info.status}*"
+    return "unfinished" if info.status == "running" else info.status
 
 
 def _writer(given: dict[str, Any]) -> Any:
