@@ -43,7 +43,8 @@ class Watcher:
                 )  # fmt: skip
         if event.turn != self.turn:
             return False
-        self.see(event)
+        if type(body) in _COUNTED:
+            self.see(event)
         return True
 
     def see(self, event: Event) -> None:

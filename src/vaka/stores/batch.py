@@ -49,7 +49,7 @@ def check_offer(event: Event, key: str) -> None:
 
 def decisions(session: SessionId, events: Sequence[Event]) -> "tuple[list[Pending], list[DecisionId], bool]":
     """Return the decisions open after these events that they ask for, those they settle, and whether all older ones."""
-    if not any(type(event.data) in _DECIDING for event in events):
+    if _DECIDING.isdisjoint([type(event.data) for event in events]):
         return [], [], False
     done, everything = settled(events)
     opened = {row.id: row for row in asked(session, events)}

@@ -77,7 +77,7 @@ class Share:
 
     def touch(self) -> None:
         """Send the blocks soon, if anybody follows."""
-        if any(self._key in hub.boxes for hub in self._hub.others()):
+        if len(self._hub.shared.hubs) > 1 and any(self._key in hub.boxes for hub in self._hub.others()):
             self.pulse.touch()
 
     def _send(self) -> None:

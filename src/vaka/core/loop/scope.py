@@ -18,7 +18,7 @@ from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
-from vaka.core.session.state import Lane, State
+from vaka.core.session.state import Lane, State, lane_key
 from vaka.core.types.content import text_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest
@@ -101,6 +101,7 @@ class Turn:
         self.at = place
         self.session, self.id, self.path, self.agent = log.session, place.turn, place.path, recipe.name
         """Where this happens: the session, the turn, and which agent this is, seen from the root."""
+        self._lane = lane_key(place.path)
         self.values: dict[str, Any] = {}
         self.chain, self.tools = recipe.chain, recipe.tools
         self.admitted = Counter(self.lane.tools)
@@ -116,7 +117,7 @@ class Turn:
     @property
     def lane(self) -> Lane:
         """How far this agent has come."""
-        return self.log.state.lane(self.at.path)
+        return self.log.state.lanes.get(self._lane) or Lane()
 
     @property
     def usage(self) -> Usage:

@@ -32,6 +32,13 @@ _OVER = frozenset[type](
     }
 )
 """After these nothing of the turn that was open before is open any more."""
+_CLOSING = _OVER | {
+    progress.MessageCompleted,
+    progress.MessageDiscarded,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+}
+"""What brings blocks to an end."""
 
 
 class Block:
@@ -178,11 +185,13 @@ class Fanout:
         """Drop the blocks these events bring to an end."""
         for event in events:
             body = event.data
+            if type(body) not in _CLOSING:
+                continue
             if isinstance(body, progress.MessageCompleted | progress.MessageDiscarded):
                 self._drop(body.message_id)
             elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
                 self._drop(MessageId(body.result.call))
-            elif type(body) in _OVER:
+            else:
                 self.blocks = {key: block for key, block in self.blocks.items() if block.first.turn != event.turn}
                 self.remote = {key: block for key, block in self.remote.items() if block.turn != event.turn}
 

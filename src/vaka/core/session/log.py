@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -39,14 +38,13 @@ _OFFERED = (InputAdded, InterruptRequested, ApprovalResolved, QuestionAnswered, 
 """What someone else may have added to the log since; later versions may know more."""
 
 
-@lru_cache(maxsize=16)
-def _stamp(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def stamp(seconds: float) -> str:
     """Return a time as RFC 3339 in UTC with milliseconds."""
     return _stamp(int(seconds * 1000))
+
+
+def _stamp(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Log:
@@ -66,6 +64,7 @@ class Log:
         self._attempts: list[Attempt] = []
         """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
+        self._moment = (0, "")
 
     def begin(self, term: Term, opened: Opened) -> None:
         """Take over as the writer of a session found as ``opened``."""
@@ -136,7 +135,7 @@ class Log:
         event = Event(
             data=body,
             session=self.session,
-            ts=stamp(self.clock.time()),
+            ts=self._now(),
             turn=place.turn,
             step=place.step,
             path=place.path,
@@ -196,7 +195,7 @@ class Log:
         self._landed(attempt)
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
-        ts, last = stamp(self.clock.time()), before[-1] if before else None
+        ts, last = self._now(), before[-1] if before else None
         seq, prev = (last.seq, last.hash) if last else (self._head, self._hash)
         events: list[Event] = []
         for place, body in entries:
@@ -209,6 +208,13 @@ class Log:
             events.append(event)
             prev = event.hash
         return events
+
+    def _now(self) -> str:
+        """Return the time as events have it; many happen in one millisecond."""
+        now = int(self.clock.time() * 1000)
+        if now != self._moment[0]:
+            self._moment = (now, _stamp(now))
+        return self._moment[1]
 
     def _landed(self, attempt: Attempt) -> None:
         attempt.settle()

@@ -37,10 +37,11 @@ class Window:
     def add(self, event: Event) -> None:
         """Take the next event of the log."""
         body = event.data
-        if type(body) in _SEEN:
+        kind = type(body)
+        if kind in _SEEN:
             if isinstance(body, progress.SubagentCompleted):
                 self._forget((*event.path, body.child))
-            elif not isinstance(body, progress.StepStarted) or body.inputs:
+            elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
                 self.events.append(event)
 
     def compact(self, state: State) -> None:
