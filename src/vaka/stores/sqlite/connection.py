@@ -93,12 +93,26 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("commit")
 
 
+def _identity(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    """Return whose file this is, its version, and whether it holds anything, all of one moment."""
+    alone = not connection.in_transaction
+    if alone:
+        connection.execute("begin")  # another process may be making the schema right now
+    try:
+        filled = connection.execute("select 1 from sqlite_schema").fetchone() is not None
+        application: int = connection.execute("pragma application_id").fetchone()[0]
+        version: int = connection.execute("pragma user_version").fetchone()[0]
+    finally:
+        if alone and connection.in_transaction:
+            connection.execute("commit")
+    return application, version, filled
+
+
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """Return how many migrations the file has seen, or raise ``ConfigError`` for a file that is not ours to use."""
-    application: int = connection.execute("pragma application_id").fetchone()[0]
-    version: int = connection.execute("pragma user_version").fetchone()[0]
+    application, version, filled = _identity(connection)
     if application != APPLICATION:
-        if application or version or connection.execute("select 1 from sqlite_schema").fetchone():
+        if application or version or filled:
             raise ConfigError(f"{str(path)!r} is a database of another program; give the store a file of its own")
         return 0
     if version > len(migrations()):
