@@ -49,4 +49,4 @@ async def spawn() -> AsyncIterator[Start]:
     yield spawn
     for child in children:
         await child.kill()
-        assert child.alone(), "a process that it started is left"
+        assert await child.gone(), "a process that it started is left"

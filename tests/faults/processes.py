@@ -65,6 +65,14 @@ class Child:
         self.signal(signal.SIGKILL)
         await self.died()
 
+    async def gone(self) -> bool:
+        """Whether nothing is left of its process group, giving what was just killed the time to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE / 6):
+                while not self.alone():
+                    await asyncio.sleep(0)
+        return self.alone()
+
     def alone(self) -> bool:
         """Whether nothing that lives is left of its process group."""
         return not any(state != "Z" for state in _group(self.process.pid))
