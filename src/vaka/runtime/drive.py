@@ -22,7 +22,7 @@ from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION
 from vaka.core.types.ids import SessionId, TurnId
-from vaka.core.types.progress import TurnQueued
+from vaka.core.types.progress import TurnQueued, TurnStarted
 
 SHORT = 0.02
 """Seconds a turn may take before this process starts to listen for what others offer to its session."""
@@ -90,12 +90,12 @@ class Driver:
         self._last = True
         self.stop("cancelled", note)
 
-    async def withdraw(self, key: str, turn: str) -> None:
+    async def withdraw(self, key: str) -> None:
         """A caller takes an input back: its turn is stopped, now or as soon as it begins."""
         self.fresh = [added for added in self.fresh if added.key != key]
         self._withdrawn.add(key)
         running = self._place.turn if self._place else ""
-        if running and (key in self._answering or turn == running):
+        if running and key in self._answering:
             self.stop("cancelled", "the caller withdrew")
             while self._place is not None and self._place.turn == running:
                 await self._next_end.wait()
@@ -182,6 +182,11 @@ class Driver:
         content: Content = tuple(part for added in fresh for part in added.content)
         return Opening(content=content, keys=tuple(added.key for added in fresh), fresh=fresh)
 
+    def _taken_on(self) -> tuple[str, ...]:
+        """Return the inputs the unfinished turn began with."""
+        begun = [e.data for e in self.log.window.events if isinstance(e.data, TurnStarted)]
+        return begun[-1].inputs if begun else ()
+
     def _waiting(self) -> list[InputAdded]:
         """Return the inputs no turn has taken yet: first those that came to interrupt, to be heard now."""
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
@@ -191,7 +196,7 @@ class Driver:
         recipe = self.recipe()
         state = self.log.state
         self._stop = Stop()
-        self._answering = opening.keys if opening else ()
+        self._answering = opening.keys if opening else self._taken_on()
         if not self._withdrawn.isdisjoint(self._answering):
             self._stop.trigger("cancelled", "the caller withdrew")
         if opening is None and state.turn is not None:

@@ -1,5 +1,7 @@
 """From the events of a turn to what it came to."""
 
+from collections.abc import Sequence
+
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Cancelled, Interrupted, TurnError
@@ -17,8 +19,6 @@ class Watcher:
 
     def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
         self.session, self.key, self.turn = session, key, turn
-        self.joined = False
-        """True when the input came to a turn that somebody else's had begun."""
         self.end: Event | None = None
         self.steps = 0
         self.calls: list[str] = []
@@ -29,12 +29,23 @@ class Watcher:
         """Whether the turn's last event was seen."""
         return self.end is not None
 
+    def of_turn(self, events: Sequence[Event]) -> list[Event]:
+        """Return those of some events that belong to the turn."""
+        if not self.turn:
+            return [event for event in events if self.concerns(event)]
+        turn = self.turn
+        mine = [event for event in events if event.turn == turn]
+        for event in mine:
+            if type(event.data) in _COUNTED:
+                self.see(event)
+        return mine
+
     def concerns(self, event: Event) -> bool:
         """Whether an event belongs to the turn; the turn is known from the event that takes the input on."""
         body = event.data
         if not self.turn:
             if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
-                self.turn, self.joined = event.turn, isinstance(body, progress.StepStarted)
+                self.turn = event.turn
             elif event.type == "session.opened":
                 return True
             else:

@@ -44,11 +44,13 @@ class Session:
         """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``."""
         watcher = Watcher(self.id)
         try:
-            async with await self._say(says, watcher, on_busy, key) as reading:
+            async with await self._say(says, watcher, on_busy, key, Follower(patient=True)) as reading:
                 while not watcher.ended:
                     await reading.batch()
         except asyncio.CancelledError:
-            await self._withdraw(watcher)
+            driver = self._runtime.driver(self.id)
+            if driver is not None:
+                await driver.withdraw(watcher.key)
             raise
         return watcher.response()
 
@@ -139,17 +141,14 @@ class Session:
         policy = _POLICIES.get(on_busy, "queue")
         return InputAdded(key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy)
 
-    async def _say(self, says: Says, watcher: Watcher, on_busy: OnBusy, key: str) -> "_Reading":
+    async def _say(
+        self, says: Says, watcher: Watcher, on_busy: OnBusy, key: str, follower: Follower | None = None
+    ) -> "_Reading":
         added = self._input(says, on_busy, key)
         watcher.key = added.key
-        follower = Follower()
+        follower = follower or Follower()
         after = await self._runtime.submit(self, added, follower, reject=on_busy == "reject", known=bool(key))
         return _Reading(self._runtime.hub, watcher, after, follower)
-
-    async def _withdraw(self, watcher: Watcher) -> None:
-        driver = self._runtime.driver(self.id)
-        if driver is not None:
-            await driver.withdraw(watcher.key, "" if watcher.joined else watcher.turn)
 
 
 class _Reading:
@@ -172,5 +171,4 @@ class _Reading:
         if not events:
             session = self._watcher.session
             raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")
-        concerns = self._watcher.concerns
-        return [event for event in events if concerns(event)]
+        return self._watcher.of_turn(events)

@@ -27,32 +27,68 @@ Key = tuple[str, SessionId]
 
 
 class Log:
-    """One session: its row, its events and what is known about them."""
+    """One session: its events and, brought up to date whenever somebody looks, what is known about them."""
 
-    def __init__(self, info: SessionInfo) -> None:
-        self.info = info
+    def __init__(self, id: SessionId, term: Term) -> None:
+        self.id, self.term = id, term
         self.events: list[Event] = []
-        self.keys: dict[str, int] = {}
-        self.pending: dict[DecisionId, Pending] = {}
-        self.blobs: set[Digest] = set()
         self.snapshots: dict[str, dict[int, bytes]] = {}
+        self._info = SessionInfo(id=id)
+        self._keys: dict[str, int] = {}
+        self._pending: dict[DecisionId, Pending] = {}
+        self._blobs: set[Digest] = set()
 
-    def add(self, events: Sequence[Event]) -> None:
-        """Append events that were checked."""
-        self.info = advance(self.info, events)
-        self.events += events
-        opened, done, everything = decisions(self.info.id, events)
+    @property
+    def head(self) -> int:
+        """The seq of the last event."""
+        return len(self.events)
+
+    @property
+    def hash(self) -> str:
+        """The hash of the last event."""
+        return self.events[-1].hash if self.events else ""
+
+    @property
+    def info(self) -> SessionInfo:
+        """The row."""
+        self._look()
+        return replace(self._info, term=self.term)
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """Where the offers are."""
+        self._look()
+        return self._keys
+
+    @property
+    def pending(self) -> dict[DecisionId, Pending]:
+        """What people have to decide."""
+        self._look()
+        return self._pending
+
+    @property
+    def blobs(self) -> set[Digest]:
+        """What the events name."""
+        self._look()
+        return self._blobs
+
+    def _look(self) -> None:
+        events = self.events[self._info.head :]
+        if not events:
+            return
+        self._info = advance(self._info, events)
+        opened, done, everything = decisions(self.id, events)
         if everything:
-            self.pending.clear()
+            self._pending.clear()
         for decision in done:
-            self.pending.pop(decision, None)
+            self._pending.pop(decision, None)
         for row in opened:
-            self.pending[row.id] = row
+            self._pending[row.id] = row
         for event in marked(events):
             key = key_of(event.data)
             if key:
-                self.keys.setdefault(key, event.seq)
-            self.blobs.update(blobs_of(event))
+                self._keys.setdefault(key, event.seq)
+            self._blobs.update(blobs_of(event))
 
     @property
     def size(self) -> int:
@@ -151,9 +187,9 @@ class Events(_Part):
         if key in shared.claims:
             raise Busy(f"session {session!r} has a writer")
         log = shared.logs.get(key)
-        term = Term(log.info.term + 1 if log else 1)
+        term = Term(log.term + 1 if log else 1)
         if log:
-            log.info = replace(log.info, term=term)
+            log.term = term
         shared.claims[key] = Claim(self._hub, term, self._store)
         return term
 
@@ -164,17 +200,17 @@ class Events(_Part):
         shared, key = self._shared, (self._namespace, session)
         if not self.held(session, term):
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
-        log = shared.logs.get(key) or Log(SessionInfo(id=session, term=term))
-        if log.info.head != head:
-            raise HeadMoved(f"session {session!r}: the log is at {log.info.head}, not at {head}")
-        check_batch(session, events, head=head, hash=log.info.hash)
+        log = shared.logs.get(key) or Log(session, term)
+        if log.head != head:
+            raise HeadMoved(f"session {session!r}: the log is at {log.head}, not at {head}")
+        check_batch(session, events, head=head, hash=log.hash)
         if events:
-            log.add(events)
+            log.events += events
             shared.logs[key] = log
         if release:
             del shared.claims[key]
-        shared.wake(key, log.info.head)
-        return log.info.head
+        shared.wake(key, log.head)
+        return log.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         """Append one event without being the writer."""
@@ -183,9 +219,8 @@ class Events(_Part):
         if log is None:
             raise NotFound(f"there is no session {session!r}")
         if key not in log.keys:
-            info = log.info
-            log.add([seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)])
-            self._shared.wake((self._namespace, session), log.info.head)
+            log.events.append(seal(event, epoch=log.events[-1].epoch, seq=log.head + 1, prev=log.hash))
+            self._shared.wake((self._namespace, session), log.head)
         return log.keys[key]
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
@@ -197,8 +232,8 @@ class Events(_Part):
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``."""
         log = self._shared.logs.get((self._namespace, session))
-        if log and log.info.head > after:
-            return log.info.head
+        if log and log.head > after:
+            return log.head
         return await self._hub.waiters.wait((self._namespace, session), after)
 
     async def release(self, session: SessionId, term: Term) -> None:
@@ -250,7 +285,7 @@ class Sessions(_Part):
         return sorted(rows, key=lambda row: (row.event.ts, row.session, row.seq))
 
     def _row(self, log: Log) -> SessionInfo:
-        live = (self._namespace, log.info.id) in self._shared.claims
+        live = (self._namespace, log.id) in self._shared.claims
         return replace(log.info, live=True) if live else log.info
 
 
@@ -399,9 +434,8 @@ class MemoryStore:
         mine = [key for key in self.hub.shared.logs if key[0] == self.namespace]
         for key in mine:
             old = self.hub.shared.logs[key]
-            log = self.hub.shared.logs[key] = Log(SessionInfo(id=old.info.id, term=old.info.term))
-            log.add(old.events)
-            log.snapshots = old.snapshots
+            log = self.hub.shared.logs[key] = Log(old.id, old.term)
+            log.events, log.snapshots = old.events, old.snapshots
         return len(mine)
 
     async def close(self) -> None:

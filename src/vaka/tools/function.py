@@ -116,7 +116,7 @@ class FunctionTool(Generic[P, R]):
     @property
     def spec(self) -> ToolSpec:
         """The tool as models, rules and people see it."""
-        return self._ready().spec
+        return (self._once.plan or self._ready()).spec
 
     def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""

@@ -25,7 +25,8 @@ def _sql(path: Path, statement: str, *values: object) -> None:
 
 COLUMNS = {
     "head": 1, "hash": "0" * 64, "epoch": 2, "term": 7, "title": "another", "agent": "x", "turn": "t", "inputs": 9,
-    "pending": 9, "closed": 1, "created": "1999", "updated": "1999", "origin": "x", "owner": "0" * 32, "checksum": 1,
+    "pending": 9, "closed": 1, "created": "1999", "updated": "1999", "origin": "x", "owner": "0" * 32, "minute": "1999",
+    "checksum": 1,
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ async def test_a_lost_row_comes_back(store: SqliteStore, path: Path) -> None:
     pen = await kept(store, "s", said("hello"), asks("a1"))
     await kept(store, "t")
     rows, decisions = await store.sessions.list(Query()), await store.sessions.decisions()
-    for table in ("sessions", "keys", "decisions"):
+    for table in ("sessions", "names", "decisions"):
         _sql(path, f"delete from {table} where session = 's'")
     for what in (store.sessions.find(S), log(store, "s"), store.events.claim(S)):
         with pytest.raises(Corrupt):

@@ -30,14 +30,15 @@ class Context:
         self.key = key_of(turn, open)
         self.stop = Stop(turn.stop)
         self.suspended: list[DecisionId] = []
-        self.late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.timer = Timer(timeout, self._ring, turn.timer)
+        self._loop = asyncio.get_running_loop()
+        self.gate: asyncio.Future[None] = self._loop.create_future()
+        """Done when the tool has ended or its time is over."""
+        self.timer = Timer(timeout, self.over, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
         self._asked = 0
         self._started = 0
         self._sent = 0
         self.closed = False
-        self._loop = asyncio.get_running_loop()
 
     @property
     def stopping(self) -> bool:
@@ -103,9 +104,10 @@ class Context:
         self.stop.close()
         self.closed = True
 
-    def _ring(self) -> None:
-        if not self.late.done():
-            self.late.set_result(None)
+    def over(self, _: object = None) -> None:
+        """There is nothing more to wait for."""
+        if not self.gate.done():
+            self.gate.set_result(None)
 
     def _show(self, text: str) -> None:
         if self.closed:

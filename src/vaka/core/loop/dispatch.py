@@ -66,7 +66,8 @@ class _Crew:
         self.turn = turn
         self.left: list[DecisionId] = []
         self.limit = ""
-        self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
+        self._slots: asyncio.Semaphore | None = None
+        """Needed when there are more calls than may run at once."""
         self._open = 0
         self._numbers = asyncio.Lock()
 
@@ -86,8 +87,9 @@ class _Crew:
 
     async def run(self, jobs: list[_Job], first: list[Body]) -> None:
         """Begin as many as may run at once in one write, then see all of them through."""
-        turn = self.turn
-        for job in [job for job in jobs if job.ready][: turn.recipe.limits.max_tool_concurrency]:
+        turn, most = self.turn, self.turn.recipe.limits.max_tool_concurrency
+        self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
+        for job in [job for job in jobs if job.ready][:most]:
             assert job.ready is not None  # noqa: S101  # just selected
             first.append(started(turn, job.ready, job.open))
             job.begun = True
@@ -142,11 +144,16 @@ class _Crew:
             end = await self._person(job)
             if end is not None:
                 return end
+        if self._slots is None:
+            return await self._start(job, job.ready)
         async with self._slots:
-            if not job.begun:
-                self.turn.stop.check()
-                await self.turn.log.append(self.turn.at, started(self.turn, job.ready, job.open))
-            return await execute(self.turn, job.ready, job.open)
+            return await self._start(job, job.ready)
+
+    async def _start(self, job: _Job, ready: Ready) -> ToolResult | Left:
+        if not job.begun:
+            self.turn.stop.check()
+            await self.turn.log.append(self.turn.at, started(self.turn, ready, job.open))
+        return await execute(self.turn, ready, job.open)
 
     async def _consider(self, job: _Job) -> ToolResult | None:
         """Read, validate, before_tool. A middleware that fails here keeps the tool from running."""

@@ -62,11 +62,11 @@ async def after(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
 async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     call = ready.call.id
     task = asyncio.create_task(_call(turn, ready, context))
+    task.add_done_callback(context.over)
     try:
         context.timer.start()
         with turn.stop.region():
-            either: list[asyncio.Future[Any]] = [task, context.late]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await context.gate
     except Stopped as stopped:
         await _abandon(turn, task, ready.call.name)
         return failure(call, _REASONS[stopped.why], f"stopped before it was done: {stopped}{_doubt(ready)}")

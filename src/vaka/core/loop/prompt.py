@@ -4,13 +4,14 @@ Results stand right behind the message that made the calls, in the order of the 
 input that came meanwhile follows them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from vaka.core.types import control, progress
 from vaka.core.types.content import Content, Text
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, Path, TurnId
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 
@@ -65,41 +66,53 @@ class _Thread:
         self._turn = 0
 
     def take(self, event: Event) -> None:
-        body = event.data
-        match body:
-            case control.InputAdded():
-                self._inputs[body.key] = body.content
-            case progress.ToolCalled() if event.path == self.path:
-                self._calls.append(body.call)
-            case progress.ToolCompleted() | progress.ToolFailed() if event.path == self.path:
-                self._results[body.result.call] = body.result
-            case progress.MessageCompleted() if event.path == self.path:
-                self.close()
-                self._answer = AssistantMessage(
-                    id=body.message_id, content=body.content, model=body.model, stop=body.stop
-                )
-            case _:
-                self._turns(event)
+        """Take the next event."""
+        rule = _RULES.get(type(event.data))
+        if rule is not None and (event.path == self.path or rule is _Thread.child):
+            rule(self, event, event.data)
 
-    def _turns(self, event: Event) -> None:
-        body = event.data
-        match body:
-            case progress.TurnStarted() if event.path == self.path:
-                self.close()
-                self._turn = len(self.messages)
-                self._say(body.content if body.content is not None else self._content(body.inputs))
-            case progress.StepStarted() if event.path == self.path:
-                self.close()
-                self._say(self._content(body.inputs))
-            case progress.SubagentStarted() if (*event.path, body.child) == self.path:
-                self._say(body.content)
-            case progress.TurnFailed() if body.withdrawn:
-                self.close()
-                del self.messages[self._turn :]
-            case control.ContextCompacted():
-                self._say((Text(text=body.summary),))
-            case _:
-                return
+    def input(self, event: Event, body: control.InputAdded) -> None:
+        """Something was said."""
+        self._inputs[body.key] = body.content
+
+    def called(self, event: Event, body: progress.ToolCalled) -> None:
+        """A call of the answer."""
+        self._calls.append(body.call)
+
+    def ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+        """The result of a call."""
+        self._results[body.result.call] = body.result
+
+    def answered(self, event: Event, body: progress.MessageCompleted) -> None:
+        """The model has answered."""
+        self.close()
+        self._answer = AssistantMessage(id=body.message_id, content=body.content, model=body.model, stop=body.stop)
+
+    def begun(self, event: Event, body: progress.TurnStarted) -> None:
+        """A turn takes inputs on."""
+        self.close()
+        self._turn = len(self.messages)
+        self._say(body.content if body.content is not None else self._content(body.inputs))
+
+    def joined(self, event: Event, body: progress.StepStarted) -> None:
+        """A step takes inputs on that came meanwhile."""
+        self.close()
+        self._say(self._content(body.inputs))
+
+    def child(self, event: Event, body: progress.SubagentStarted) -> None:
+        """This agent was started by its parent."""
+        if (*event.path, body.child) == self.path:
+            self._say(body.content)
+
+    def failed(self, event: Event, body: progress.TurnFailed) -> None:
+        """What a withdrawn turn said does not count."""
+        if body.withdrawn:
+            self.close()
+            del self.messages[self._turn :]
+
+    def compacted(self, event: Event, body: control.ContextCompacted) -> None:
+        """A summary stands for what came before."""
+        self._say((Text(text=body.summary),))
 
     def close(self) -> None:
         """Put down the answer under construction, with the results its calls have."""
@@ -117,3 +130,17 @@ class _Thread:
 
     def _content(self, keys: Iterable[str]) -> Content:
         return tuple(part for key in keys for part in self._inputs.get(key, ()))
+
+
+_RULES: dict[type[Body], Callable[[_Thread, Event, Any], None]] = {
+    control.InputAdded: _Thread.input,
+    control.ContextCompacted: _Thread.compacted,
+    progress.ToolCalled: _Thread.called,
+    progress.ToolCompleted: _Thread.ended,
+    progress.ToolFailed: _Thread.ended,
+    progress.MessageCompleted: _Thread.answered,
+    progress.TurnStarted: _Thread.begun,
+    progress.TurnFailed: _Thread.failed,
+    progress.StepStarted: _Thread.joined,
+    progress.SubagentStarted: _Thread.child,
+}

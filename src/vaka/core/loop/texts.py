@@ -21,7 +21,7 @@ MEDIA = (Image, Audio, Document)
 
 async def keep(turn: Turn, kept: Kept) -> Digest | None:
     """Keep a text the model sees, once; return its digest."""
-    if turn.log.secrets:
+    if turn.log.secrets.forms:
         kept = Kept(turn.log.secrets.clean(Text(text=kept.text)).text)
     if kept.digest is not None and kept.digest not in turn.env.known:
         await turn.log.store.blobs.put(kept.text.encode())
@@ -75,9 +75,10 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
 
 async def restore(blobs: Blobs, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return ``messages`` with the parts that were put away back in their places."""
-    if not any(map(_any_away, messages)):
-        return messages
-    return tuple([await _message(blobs, message) for message in messages])
+    for message in messages:
+        if _any_away(message):
+            return tuple([await _message(blobs, message) for message in messages])
+    return messages
 
 
 def _any_away(message: Message) -> bool:
@@ -103,11 +104,13 @@ async def _said(blobs: Blobs, message: UserMessage | AssistantMessage) -> Messag
 
 
 def _away(content: Content) -> bool:
-    return any(getattr(part, "blob", None) for part in content)
+    return bool([part for part in content if type(part) is not Text and getattr(part, "blob", None)])
 
 
 async def restored(blobs: Blobs, content: Content) -> Content:
     """Return ``content`` with the parts that were put away back in their places; of an erased one, how it began."""
+    if not _away(content):
+        return content
     return tuple([await _restored(blobs, part) for part in content])
 
 

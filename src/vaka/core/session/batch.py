@@ -13,23 +13,39 @@ Entry: TypeAlias = tuple[Place, Body]
 
 
 class Group:
-    """What one caller wants to append; ``before`` is what must be in the log first."""
+    """What one caller wants to append. The first ``put_off`` entries are not its own: they came along."""
 
-    def __init__(self, entries: Sequence[Entry], *, release: bool = False, before: "Group | None" = None) -> None:
-        self.entries, self.release, self.before = entries, release, before
-        self.events: tuple[Event, ...] | None = None
+    __slots__ = ("entries", "error", "events", "owner", "put_off", "release", "waiting")
+
+    def __init__(self, entries: Sequence[Entry], put_off: int = 0, *, release: bool = False) -> None:
+        self.entries, self.put_off, self.release = entries, put_off, release
+        self.events: Sequence[Event] = ()
         self.error: LogError | None = None
-
-    @property
-    def waiting(self) -> bool:
+        self.owner: Group | None = None
+        self.waiting = True
         """True until it was written or refused."""
-        return self.events is None and self.error is None
+
+    def refuse(self, error: LogError) -> "Group | None":
+        """It breaks a rule; return what came along with it, which may still be written."""
+        self.error, self.waiting = error, False
+        if self.owner is not None:
+            self.owner.error = error
+        if not self.put_off:
+            return None
+        rest = Group(self.entries[: self.put_off])
+        rest.owner = self
+        return rest
+
+    def withdraw(self) -> bool:
+        """Its caller has gone; return whether anything is left to write."""
+        self.entries, self.put_off, self.release = self.entries[: self.put_off], 0, False
+        return bool(self.entries)
 
 
 class Attempt(NamedTuple):
     """A write that was handed to the store and may have landed."""
 
-    groups: Sequence[Group]
+    shares: Sequence[tuple[Group, Sequence[Event]]]
     events: Sequence[Event]
     release: bool
 
@@ -41,10 +57,8 @@ class Attempt(NamedTuple):
 
     def settle(self) -> None:
         """Hand every group its events."""
-        at = 0
-        for group in self.groups:
-            group.events = tuple(self.events[at : at + len(group.entries)])
-            at += len(group.entries)
+        for group, events in self.shares:
+            group.events, group.waiting = events, False
 
 
 def sealed(
@@ -55,20 +69,23 @@ def sealed(
     ``seal`` makes events of entries, given those before them.
     """
     view = View(state)
-    good: list[Group] = []
+    shares: list[tuple[Group, Sequence[Event]]] = []
     events: list[Event] = []
-    for group in groups:
-        if group.before is not None and group.before.error is not None:
-            group.error = group.before.error
-            continue
+    release = False
+    left = list(groups)
+    while left:
+        group = left.pop(0)
         try:
             view.take(group.entries)
-            events += seal(group.entries, events)
+            made = seal(group.entries, events)
         except LogError as error:
-            group.error = error
+            rest = group.refuse(error)
+            left[:0] = [rest] if rest else []
             view = View(state)
-            for other in good:
+            for other, _ in shares:
                 view.take(other.entries)
         else:
-            good.append(group)
-    return Attempt(good, events, any(group.release for group in good))
+            shares.append((group, made))
+            events += made
+            release = release or group.release
+    return Attempt(shares, events, release)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -71,10 +72,14 @@ class Block:
 
 
 class Follower:
-    """One reader's queue: live events, and numbers that say how far the log reaches."""
+    """One reader's queue: live events, and numbers that say how far the log reaches.
 
-    def __init__(self) -> None:
+    A patient one only wants to know how a turn ended: it gets no deltas and is woken then.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
         self.queue: deque[Event | int] = deque()
+        self._patient = patient
         self.live = 0
         self.behind = True
         """True when open blocks must be sent whole: at the start, and after too much was missed."""
@@ -87,17 +92,18 @@ class Follower:
         self.ended, self.error = True, error
         self.wake.set()
 
-    def reach(self, head: int) -> None:
-        """The log now reaches ``head``."""
+    def reach(self, head: int, *, over: bool = True) -> None:
+        """The log now reaches ``head``; ``over`` when a turn may have ended there."""
         if self.queue and isinstance(self.queue[-1], int):
             self.queue[-1] = head
         else:
             self.queue.append(head)
-        self.wake.set()
+        if over or not self._patient:
+            self.wake.set()
 
     def push(self, event: Event) -> None:
         """Something live happened. Never blocks: a slow reader loses deltas and gets a snapshot."""
-        if self.behind:
+        if self.behind or self._patient:
             return
         if self.live >= MERGE and self._merge(event):
             return
@@ -136,15 +142,15 @@ class Fanout:
 
     def durable(self, events: Sequence[Event]) -> None:
         """These events were appended."""
-        self.close(events)
+        over = self.close(events)
         self.tail.extend(events)
-        self.reach(events[-1].seq)
+        self.reach(events[-1].seq, over=over or len(self.tail) == TAIL)
 
-    def reach(self, head: int) -> None:
-        """The log reaches ``head``, whoever wrote it."""
+    def reach(self, head: int, *, over: bool = True) -> None:
+        """The log reaches ``head``, whoever wrote it; ``over`` unless surely no turn has ended."""
         self.head = max(self.head, head)
         for follower in self.followers:
-            follower.reach(self.head)
+            follower.reach(self.head, over=over)
 
     def live(self, event: Event) -> None:
         """A piece of an open block, or another live event, is there."""
@@ -169,11 +175,13 @@ class Fanout:
         """Return every open block whole."""
         return [*(block.snapshot() for block in self.blocks.values()), *self.remote.values()]
 
-    def recent(self, after: int) -> list[Event] | None:
-        """Return the durable events after ``after`` if all of them are at hand."""
-        if not self.tail or self.tail[0].seq > after + 1 or self.tail[-1].seq < self.head:
-            return None
-        return [self.tail[index] for index in range(after + 1 - self.tail[0].seq, len(self.tail))]
+    def recent(self, after: int, upto: int) -> list[Event]:
+        """Return the durable events after one and up to another if all of them are at hand, and none otherwise."""
+        tail = self.tail
+        if not tail or tail[-1].seq < self.head:
+            return []
+        first = tail[0].seq
+        return list(islice(tail, after + 1 - first, upto + 1 - first)) if first <= after + 1 else []
 
     def forget(self) -> None:
         """Who writes has changed: what was open is not known to be open any more."""
@@ -181,8 +189,9 @@ class Fanout:
         self.remote.clear()
         self.tail.clear()
 
-    def close(self, events: Iterable[Event]) -> None:
-        """Drop the blocks these events bring to an end."""
+    def close(self, events: Iterable[Event]) -> bool:
+        """Drop the blocks these events bring to an end; return whether one of them ends a turn."""
+        over = False
         for event in events:
             body = event.data
             if type(body) not in _CLOSING:
@@ -192,11 +201,14 @@ class Fanout:
             elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
                 self._drop(MessageId(body.result.call))
             else:
+                over = True
                 self.blocks = {key: block for key, block in self.blocks.items() if block.first.turn != event.turn}
                 self.remote = {key: block for key, block in self.remote.items() if block.turn != event.turn}
+        return over
 
     def _drop(self, message: MessageId) -> None:
         self._closed.append(message)
         for blocks in (self.blocks, self.remote):
-            for key in [key for key in blocks if key[0] == message]:
-                del blocks[key]
+            if blocks:
+                for key in [key for key in blocks if key[0] == message]:
+                    del blocks[key]

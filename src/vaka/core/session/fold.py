@@ -16,18 +16,16 @@ from vaka.core.types.message import Reason, ToolResult
 
 
 def fold(state: State, events: Iterable[Event]) -> State:
-    """Apply ``events`` to ``state`` (in place) and return it."""
+    """Apply ``events`` to ``state`` (in place) and return it. Unknown types change nothing."""
+    event = None
     for event in events:
-        apply(state, event)
+        body = event.data
+        rule = _RULES.get(type(body))
+        if rule is not None:
+            rule(state, event, body)
+    if event is not None:
+        state.seq, state.epoch = event.seq, event.epoch
     return state
-
-
-def apply(state: State, event: Event) -> None:
-    """Take one event into account. Unknown types change nothing."""
-    state.seq, state.epoch = event.seq, event.epoch
-    rule = _RULES.get(type(event.data))
-    if rule is not None:
-        rule(state, event, event.data)
 
 
 def _turn_started(state: State, event: Event, body: progress.TurnStarted) -> None:

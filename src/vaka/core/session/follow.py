@@ -188,7 +188,7 @@ class Following:
         """Catch up with the log, then take every open block whole."""
         fanout, follower = self._fanout, self._follower
         if self._seq < fanout.head:
-            events = await self._durable(fanout.head)
+            events = self._at_hand(fanout.head) or await self._stored(fanout.head)
             if events:
                 return events
         # No await here: the snapshots and the emptied queue must mean the same moment.
@@ -206,7 +206,7 @@ class Following:
                 if item > self._seq:
                     if events:
                         break
-                    events = await self._durable(item)
+                    events = self._at_hand(item) or await self._stored(item)
                     if events and self._seq < item:
                         break
                 if queue and queue[0] is item:
@@ -217,17 +217,20 @@ class Following:
             events.append(item)
         return events
 
-    async def _durable(self, upto: int) -> list[Event]:
-        """Return the next durable events, from what is at hand or from the store."""
-        recent = self._fanout.recent(self._seq)
-        if recent is not None:
-            events = [event for event in recent if event.seq <= upto]
-        else:
-            upto = min(upto, self._seq + BATCH)
-            async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
-                events = [event async for event in found]
-            if not self._hub.writes(self._session):
-                self._fanout.close(events)
+    def _at_hand(self, upto: int) -> list[Event]:
+        """Return the next durable events if this process has just written them."""
+        events = self._fanout.recent(self._seq, upto)
+        if events:
+            self._seq = events[-1].seq
+        return events
+
+    async def _stored(self, upto: int) -> list[Event]:
+        """Return the next durable events, from the store."""
+        upto = min(upto, self._seq + BATCH)
+        async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
+            events = [event async for event in found]
+        if not self._hub.writes(self._session):
+            self._fanout.close(events)
         if events:
             self._seq = events[-1].seq
         return events

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,13 +17,12 @@ from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import Store
 from vaka.core.session.batch import Attempt, Entry, Group, sealed
 from vaka.core.session.fanout import Fanout
-from vaka.core.session.fold import apply
+from vaka.core.session.fold import fold
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
 from vaka.core.session.snapshot import Opened, Tail
 from vaka.core.types.control import (
     ApprovalResolved,
-    ContextCompacted,
     InputAdded,
     InterruptRequested,
     QuestionAnswered,
@@ -44,7 +44,13 @@ def stamp(seconds: float) -> str:
 
 
 def _stamp(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 class Log:
@@ -114,21 +120,20 @@ class Log:
         With ``release`` the claim ends with them. What was put off with ``later`` goes first, and stays put off when
         this is cancelled before it was written.
         """
-        before = Group(self._later) if self._later else None
-        group = Group([(place, body) for body in bodies], release=release, before=before)
+        group = Group([*self._later, *[(place, body) for body in bodies]], len(self._later), release=release)
         self._later = []
-        self._waiting += [group] if before is None else [before, group]
+        self._waiting.append(group)
         try:
             async with self._lock:
                 if group.waiting:
                     await self._flush(group)
         except BaseException:
-            if group in self._waiting:
+            if group in self._waiting and not group.withdraw():
                 self._waiting.remove(group)
             raise
         if group.error is not None:
             raise group.error
-        return group.events or ()
+        return tuple(group.events[group.put_off :])
 
     def live(self, place: Place, body: Body) -> None:
         """Show an event that is not stored."""
@@ -174,11 +179,12 @@ class Log:
                 moved = True
             except Unavailable:
                 waited = await self._wait_for_store(waited)
-        await self._snapshot()
+        if self._tail.grown:
+            await self._snapshot()
 
     async def _write(self) -> None:
         attempt = sealed(self.state, self._waiting, self._seal)
-        self._waiting = [group for group in self._waiting if group.waiting]
+        self._waiting = [group for group, _ in attempt.shares]
         if attempt.events:
             self._attempts.append(attempt)
             try:
@@ -195,16 +201,16 @@ class Log:
         self._landed(attempt)
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
-        ts, last = self._now(), before[-1] if before else None
-        seq, prev = (last.seq, last.hash) if last else (self._head, self._hash)
+        session, epoch, ts, secrets = self.session, self.state.epoch, self._now(), self.secrets
+        seq, prev = (before[-1].seq, before[-1].hash) if before else (self._head, self._hash)
         events: list[Event] = []
         for place, body in entries:
             seq += 1
-            event = Event(data=body, session=self.session, ts=ts, turn=place.turn, step=place.step, path=place.path)
-            event = seal(event, epoch=self.state.epoch, seq=seq, prev=prev)
-            if self.secrets.forms and self.secrets.within(event.stored):
-                clean = msgspec.structs.replace(event, data=self.secrets.clean(event.data))
-                event = seal(clean, epoch=self.state.epoch, seq=seq, prev=prev)
+            event = Event(data=body, session=session, ts=ts, turn=place.turn, step=place.step, path=place.path)
+            event = seal(event, epoch=epoch, seq=seq, prev=prev)
+            if secrets.forms and secrets.within(event.stored):
+                clean = msgspec.structs.replace(event, data=secrets.clean(event.data))
+                event = seal(clean, epoch=epoch, seq=seq, prev=prev)
             events.append(event)
             prev = event.hash
         return events
@@ -220,17 +226,15 @@ class Log:
         attempt.settle()
         self._attempts.clear()
         self._waiting = [group for group in self._waiting if group.waiting]
-        self.term = Term(0) if attempt.release else self.term
+        if attempt.release:
+            self.term = Term(0)
         self._take(attempt.events)
 
     def _take(self, events: Sequence[Event]) -> None:
         if not events:
             return
-        for event in events:
-            apply(self.state, event)
-            self.window.add(event)
-            if type(event.data) is ContextCompacted:
-                self.window.compact(self.state)
+        fold(self.state, events)
+        self.window.take(events, self.state)
         self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash
         self._tail.add(events)

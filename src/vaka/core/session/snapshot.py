@@ -142,9 +142,14 @@ class Tail:
         for event in events:
             self._size += len(event.stored)
 
+    @property
+    def grown(self) -> bool:
+        """Whether it may be time for a snapshot."""
+        return self._events > EVERY and self._size > self._floor
+
     async def keep(self, store: Store, session: SessionId, state: State, hash: str) -> None:
         """Save a snapshot if the tail has outgrown one; ``hash`` is that of the event the state is as of."""
-        if self._events <= EVERY or self._size <= self._floor:
+        if not self.grown:
             return
         data = _pack(state, hash)
         self._floor = len(data)

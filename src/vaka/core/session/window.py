@@ -30,23 +30,22 @@ class Window:
 
     def __init__(self, events: Iterable[Event], state: State) -> None:
         self.events: list[Event] = []
-        for event in events:
-            self.add(event)
+        self.take(events, state)
         self._trim(state)
 
-    def add(self, event: Event) -> None:
-        """Take the next event of the log."""
-        body = event.data
-        kind = type(body)
-        if kind in _SEEN:
+    def take(self, events: Iterable[Event], state: State) -> None:
+        """Take the next events of the log, folded into ``state`` already."""
+        for event in events:
+            body = event.data
+            kind = type(body)
+            if kind not in _SEEN:
+                continue
             if isinstance(body, progress.SubagentCompleted):
                 self._forget((*event.path, body.child))
             elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
                 self.events.append(event)
-
-    def compact(self, state: State) -> None:
-        """Drop what a compaction has replaced."""
-        self._trim(state)
+                if kind is control.ContextCompacted:
+                    self._trim(state)
 
     def at(self, path: Path) -> Iterator[Event]:
         """Yield the events of one agent; an input, and the start of a child, stand at the path that gets them."""

@@ -7,7 +7,7 @@ hashed, sent and exported; nobody encodes an event twice.
 
 import hashlib
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias, dataclass_transform, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform, get_args, get_origin
 
 import msgspec
 
@@ -199,16 +199,37 @@ def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor
     return body
 
 
+class _Kind(NamedTuple):
+    """What all bodies of a class have in common."""
+
+    name: str
+    channel: Channel
+    as_is: bool
+    """The loop's own words need no second look."""
+
+
+_kinds: dict[type[Body], _Kind] = {}
+
+
+def _kind(body: Body) -> _Kind:
+    kind = type(body)
+    name, channel = _names(body)
+    found = _Kind(name, channel, isinstance(body, Progress) and _closed(kind))
+    if kind is not Custom and kind is not Unknown:
+        _kinds[kind] = found
+    return found
+
+
 def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     """Give a durable event its place in the log and its bytes. ``LogError`` for what could not be read back.
 
     The body is the one a reader of the bytes will see: plain data, shared with nobody.
     """
-    kind, channel = _names(event.data)
-    data: Body = event.data
+    data = event.data
+    kind, channel, as_is = _kinds.get(type(data)) or _kind(data)
     try:
         raw: Any = data
-        if not isinstance(data, Progress) or not _closed(type(data)):  # the loop's own words need no second look
+        if not as_is:
             raw = msgspec.Raw(encode_body(data))
             data = decode_body(kind, raw, channel)
         stored = _encode(

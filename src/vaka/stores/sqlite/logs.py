@@ -19,7 +19,9 @@ CHUNK_BYTES = 1 << 20
 
 _ONE = "select body from events where namespace = ? and session = ? and seq = ?"
 _SOME = "select seq, body from events where namespace = ? and session = ? and seq > ? and seq <= ? order by seq limit ?"
-TABLES = ("events", "keys", "decisions", "refs", "snapshots", "sessions")
+_NAME = "insert or ignore into names (namespace, session, kind, name, seq) values (?,?,?,?,?)"
+_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
+TABLES = ("events", "names", "decisions", "snapshots", "sessions")
 """Where a session leaves rows."""
 
 
@@ -33,7 +35,7 @@ def write(connection: sqlite3.Connection, key: Key, events: Sequence[Event]) -> 
 
 
 def derive(connection: sqlite3.Connection, key: Key, events: Sequence[Event]) -> None:
-    """Insert the keys, decisions and references of events."""
+    """Insert the decisions, keys and named blobs of events."""
     opened, done, everything = decisions(key[1], events)
     if everything:
         connection.execute("delete from decisions where namespace = ? and session = ?", key)
@@ -47,20 +49,19 @@ def derive(connection: sqlite3.Connection, key: Key, events: Sequence[Event]) ->
             "insert or replace into decisions (namespace, session, decision, seq, hash) values (?,?,?,?,?)",
             [(*key, row.id, row.seq, row.event.hash) for row in opened],
         )
-    events = marked(events)
-    keys = [(*key, name, event.seq) for event in events if (name := key_of(event.data))]
-    if keys:
-        connection.executemany("insert or ignore into keys (namespace, session, key, seq) values (?,?,?,?)", keys)
-    refs = [(*key, digest) for event in events for digest in blobs_of(event)]
-    if refs:
-        connection.executemany("insert or ignore into refs (namespace, session, digest) values (?,?,?)", refs)
+    names: list[tuple[str, str, str, str, int]] = []
+    for event in marked(events):
+        name = key_of(event.data)
+        if name:
+            names.append((*key, "key", name, event.seq))
+        names += [(*key, "blob", digest, event.seq) for digest in blobs_of(event)]
+    if names:
+        connection.executemany(_NAME, names)
 
 
 def seq_of(connection: sqlite3.Connection, key: Key, name: str) -> int | None:
     """Return the seq of the first event with a key."""
-    found = connection.execute(
-        "select seq from keys where namespace = ? and session = ? and key = ?", (*key, name)
-    ).fetchone()
+    found = connection.execute(_KEY, (*key, name)).fetchone()
     if found is None:
         return None
     seq: int = found[0]

@@ -13,16 +13,29 @@ from vaka.core.types.ids import SessionId
 Key: TypeAlias = tuple[str, SessionId]
 """A namespace and a session in it."""
 
-COLUMNS = (
-    "head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, origin, owner, checksum"
+_FIELDS = (
+    "head", "hash", "epoch", "term", "title", "agent", "turn", "inputs", "pending", "closed", "created", "updated",
+    "origin", "owner", "minute", "checksum",
+)  # fmt: skip
+COLUMNS = ", ".join(_FIELDS)
+_SELECT = (
+    f"select {COLUMNS} from sessions where namespace = ?1 and session = ?2 "  # noqa: S608  # nosec B608  # constants
+    f"union all select {', '.join('null' for _ in _FIELDS)} from events where namespace = ?1 and session = ?2 limit 1"
 )
-_SELECT = f"select {COLUMNS} from sessions where namespace = ? and session = ?"  # noqa: S608  # nosec B608  # constants
-_INSERT = f"insert or ignore into sessions (namespace, session, {COLUMNS}) values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
-_UPDATE = (
-    "update sessions set head=?, hash=?, epoch=?, term=?, title=?, agent=?, turn=?, inputs=?, pending=?, closed=?, "
-    "created=?, updated=?, origin=?, owner=?, checksum=? "
-    "where namespace=? and session=? and head=? and term=? and owner=?"
-)
+"""The row; if there is none but there are events, a row of nothing."""
+_INSERT = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 18)})"  # noqa: S608
+_WORK = ("turn", "inputs", "closed")
+"""What ``sessions_with_work`` depends on."""
+
+
+def _update(*, work: bool, minute: bool) -> str:
+    """Return the statement that changes a row; it writes the pages of an index only if it names its columns."""
+    left_out = {*(() if work else _WORK), *(() if minute else ("minute",))}
+    sets = ", ".join(f"{name}=?{place}" for place, name in enumerate(_FIELDS, 1) if name not in left_out)
+    return f"update sessions set {sets} where namespace=?17 and session=?18 and head=?19 and term=?20 and owner=?21"  # noqa: S608  # nosec B608  # constants
+
+
+_UPDATES = {(work, minute): _update(work=work, minute=minute) for work in (True, False) for minute in (True, False)}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,22 +52,28 @@ def checksum(*fields: object) -> int:
     return zlib.crc32(_encode(fields))
 
 
+def minute_of(time: str) -> str:
+    """Return the part of a time by which sessions are listed."""
+    return time[:16]
+
+
 def _fields(key: Key, info: SessionInfo, owner: str) -> tuple[Any, ...]:
     fields = (
         info.head, info.hash, info.epoch, info.term, info.title, info.agent, info.turn, info.inputs, info.pending,
         int(info.closed), info.created, info.updated, info.origin, owner,
     )  # fmt: skip
-    return (*fields, zlib.crc32(_encode((key, fields))))
+    return (*fields, minute_of(info.updated), zlib.crc32(_encode((key, fields))))
 
 
 def row_of(key: Key, record: tuple[Any, ...]) -> Row:
     """Return the row that ``COLUMNS`` of a session make; ``Corrupt`` when they are not what was written."""
-    fields = record[:-1]
+    *_, minute, crc = record
+    fields = record[:-2]
     try:
-        intact = zlib.crc32(_encode((key, fields))) == record[-1] and bytes not in map(type, fields)
+        intact = zlib.crc32(_encode((key, fields))) == crc and bytes not in map(type, fields)
     except (msgspec.MsgspecError, TypeError, ValueError):
         intact = False
-    if not intact:
+    if not intact or minute != minute_of(fields[11]):
         raise Corrupt(
             f"session {key[1]!r}: its index row was changed; `vaka doctor --reindex` makes it anew from the log"
         )
@@ -72,24 +91,22 @@ def load(connection: sqlite3.Connection, key: Key) -> Row | None:
     Raises ``Corrupt`` when the row was changed, or is gone while its events are there.
     """
     record = connection.execute(_SELECT, key).fetchone()
-    if (
-        record is None
-        and connection.execute("select 1 from events where namespace = ? and session = ? limit 1", key).fetchone()
-    ):
-        record = connection.execute(_SELECT, key).fetchone()  # it may have been written between the two looks
-        if record is None:
-            raise Corrupt(
-                f"session {key[1]!r}: its index row is gone; `vaka doctor --reindex` makes it anew from the log"
-            )
-    return row_of(key, record) if record is not None else None
+    if record is None:
+        return None
+    if record[-1] is None:
+        raise Corrupt(f"session {key[1]!r}: its index row is gone; `vaka doctor --reindex` makes it anew from the log")
+    return row_of(key, record)
 
 
 def insert(connection: sqlite3.Connection, key: Key, info: SessionInfo, owner: str) -> bool:
     """Write the first row of a session; false when there is one already."""
-    return connection.execute(_INSERT, (*key, *_fields(key, info, owner))).rowcount == 1
+    return connection.execute(_INSERT, (*_fields(key, info, owner), *key)).rowcount == 1
 
 
 def update(connection: sqlite3.Connection, key: Key, info: SessionInfo, owner: str, old: Row) -> bool:
     """Change a row; false when head, term or owner are no longer those of ``old``."""
-    guard = (*key, old.info.head, old.info.term, old.owner)
-    return connection.execute(_UPDATE, (*_fields(key, info, owner), *guard)).rowcount == 1
+    was = old.info
+    work = info.turn != was.turn or info.inputs != was.inputs or info.closed != was.closed
+    statement = _UPDATES[work, minute_of(info.updated) != minute_of(was.updated)]
+    values = (*_fields(key, info, owner), *key, was.head, was.term, old.owner)
+    return connection.execute(statement, values).rowcount == 1

@@ -81,16 +81,19 @@ def _list(connection: sqlite3.Connection, namespace: str, query: Query, after: t
         conditions.append((_STATUS[query.status], ()))
     if query.prefix:
         conditions.append(("session >= ? and session < ?", (query.prefix, f"{query.prefix}\U0010ffff")))
-    texts = {
-        "agent = ?": query.agent, "origin = ?": query.origin, "updated > ?": query.updated_after,
-        "updated < ?": query.updated_before, "has(title, ?)": query.text,
-    }  # fmt: skip
+    texts = {"agent = ?": query.agent, "origin = ?": query.origin, "has(title, ?)": query.text}
     conditions += [(condition, (value,)) for condition, value in texts.items() if value]
+    # The minute is what the index knows, and it finds little more than what is asked for.
+    since, before = query.updated_after, query.updated_before
+    if since:
+        conditions.append(("minute >= ? and updated > ?", (rows.minute_of(since), since)))
+    if before:
+        conditions.append(("minute <= ? and updated < ?", (rows.minute_of(before), before)))
     if after is not None:
-        conditions.append(("(updated, session) < (?, ?)", after))
+        conditions.append(("minute <= ? and (updated, session) < (?, ?)", (rows.minute_of(after[0]), *after)))
     where = " and ".join(condition for condition, _ in conditions)
     values = [value for _, some in conditions for value in some]
-    statement = f"{_LIST}{where} order by updated desc, session desc limit ?"
+    statement = f"{_LIST}{where} order by minute desc, updated desc, session desc limit ?"
     found = connection.execute(statement, (*values, query.limit + 1)).fetchall()
     return [rows.row_of((namespace, session), tuple(record)) for session, *record in found]
 

@@ -19,14 +19,11 @@ _IDLE = (
     "order by session"
 )
 _SIZE = "select coalesce(sum(length(body)), 0) from events where namespace = ? and session = ?"
-_BLOBS = (
-    "select b.digest, length(b.data), r.session from blobs b "
-    "left join refs r on r.namespace = b.namespace and r.digest = b.digest where b.namespace = ? and b.created < ?"
-)
-_LOOSE = (
-    "delete from blobs where namespace = ?1 and digest = ?2 and created < ?3 "
-    "and not exists (select 1 from refs where namespace = ?1 and digest = ?2)"
-)
+_BLOBS = "select digest, length(data) from blobs where namespace = ? and created < ?"
+_NAMED = "select name, session from names where namespace = ? and kind = 'blob'"
+_REMOVE = "delete from blobs where namespace = ? and digest = ?"
+_LONG = 1 << 30
+"""The size of work that belongs in the writer thread."""
 
 
 class Upkeep:
@@ -38,10 +35,10 @@ class Upkeep:
     async def gc(self, retention: Retention) -> Removed:
         """Remove what may go."""
         sessions = await self._sessions(retention)
-        blobs = await self._database.ask(partial(self._blobs, before=retention.blobs_before, gone=set(sessions)))
+        blobs = await self._database.aside(partial(self._blobs, before=retention.blobs_before, gone=set(sessions)))
         if not retention.dry_run:
             if blobs:
-                await self._database.write(partial(self._forget_blobs, retention.blobs_before, list(blobs)))
+                blobs = await self._database.write(partial(self._forget_blobs, retention.blobs_before), size=_LONG)
             await self._database.aside(_shrink)
         return Removed(sessions=tuple(sessions), blobs=len(blobs), bytes=sum(sessions.values()) + sum(blobs.values()))
 
@@ -52,7 +49,7 @@ class Upkeep:
         made = 0
         for name in names:
             try:
-                made += await self._database.write(partial(_rebuild, (self._namespace, name)), size=1 << 30)
+                made += await self._database.write(partial(_rebuild, (self._namespace, name)), size=_LONG)
             except Corrupt as error:
                 damaged.append(str(error))
         if damaged:
@@ -84,16 +81,18 @@ class Upkeep:
 
     def _blobs(self, connection: sqlite3.Connection, before: str, gone: Collection[str]) -> dict[str, int]:
         """Return the blobs nobody names but sessions that are gone, with their sizes."""
-        sizes: dict[str, int] = {}
-        named: set[str] = set()
-        for digest, size, session in connection.execute(_BLOBS, (self._namespace, before)):
-            sizes[digest] = size
-            if session is not None and session not in gone:
-                named.add(digest)
-        return {digest: size for digest, size in sizes.items() if digest not in named}
+        sizes: dict[str, int] = dict(connection.execute(_BLOBS, (self._namespace, before)))
+        if sizes:
+            for digest, session in connection.execute(_NAMED, (self._namespace,)):
+                if session not in gone:
+                    sizes.pop(digest, None)
+        return sizes
 
-    def _forget_blobs(self, before: str, digests: list[str], connection: sqlite3.Connection) -> None:
-        connection.executemany(_LOOSE, [(self._namespace, digest, before) for digest in digests])
+    def _forget_blobs(self, before: str, connection: sqlite3.Connection) -> dict[str, int]:
+        """Remove the blobs nobody names: looked up again, now that nobody else writes."""
+        blobs = self._blobs(connection, before, ())
+        connection.executemany(_REMOVE, [(self._namespace, digest) for digest in blobs])
+        return blobs
 
     def _names(self, connection: sqlite3.Connection) -> list[SessionId]:
         query = (
@@ -122,7 +121,7 @@ def _rebuild(key: Key, connection: sqlite3.Connection) -> bool:
     old = _old(connection, key)
     info = SessionInfo(id=key[1], term=old.info.term)
     chain = Chain(key[1])
-    for table in ("keys", "decisions", "refs", "sessions"):
+    for table in ("names", "decisions", "sessions"):
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     while events := logs.more(connection, key, chain, (1 << 63) - 1):
         info = advance(info, events)
