@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vaka.core.types import progress
-from vaka.core.types.control import InputAdded
+from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Cancelled, Interrupted, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -31,32 +31,25 @@ class Watcher:
 
     def of_turn(self, events: Sequence[Event]) -> list[Event]:
         """Return those of some events that belong to the turn."""
-        if not self.turn:
-            return [event for event in events if self.concerns(event)]
-        turn = self.turn
-        mine = [event for event in events if event.turn == turn]
-        for event in mine:
-            if type(event.data) in _COUNTED:
-                self.see(event)
+        mine: list[Event] = []
+        for event in events:
+            if event.turn == self.turn if self.turn else self._found(event):
+                mine.append(event)
+                if type(event.data) in _COUNTED:
+                    self.see(event)
         return mine
 
-    def concerns(self, event: Event) -> bool:
-        """Whether an event belongs to the turn; the turn is known from the event that takes the input on."""
+    def _found(self, event: Event) -> bool:
+        """Whether an event belongs to the turn, which is known from the event that takes the input on."""
         body = event.data
-        if not self.turn:
-            if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
-                self.turn = event.turn
-            elif event.type == "session.opened":
-                return True
-            else:
-                return isinstance(body, InputAdded | progress.TurnQueued) and self.key in (
-                    getattr(body, "key", ""), getattr(body, "input", "")
-                )  # fmt: skip
-        if event.turn != self.turn:
-            return False
-        if type(body) in _COUNTED:
-            self.see(event)
-        return True
+        if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
+            self.turn = event.turn
+            return True
+        if isinstance(body, InputAdded):
+            return body.key == self.key
+        if isinstance(body, progress.TurnQueued):
+            return body.input == self.key
+        return isinstance(body, SessionOpened)
 
     def see(self, event: Event) -> None:
         """Count an event of the turn."""

@@ -308,7 +308,7 @@ class Runtime:
                 async with aclosing(self.store.events.read(session.id, after=after)) as events:
                     async for event in events:
                         after = event.seq
-                        watcher.concerns(event)
+                        watcher.of_turn((event,))
         except asyncio.CancelledError:
             follower.end(Closed("the runtime was closed"))
             raise

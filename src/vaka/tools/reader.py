@@ -20,22 +20,24 @@ class Reader:
 
     def read(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
         """Return the arguments ``raw`` stands for, or what is wrong with them; never raise."""
-        if isinstance(raw, str) and not raw.strip() and not self._schema.get("required"):
+        text = raw if isinstance(raw, str) else None
+        if text is not None and not text.strip() and not self._schema.get("required"):
             return Arguments({}, "empty text read as {}")
-        found = parse_json(raw) if isinstance(raw, str) else check_plain(raw) or (raw, "")
+        found = parse_json(text) if text is not None else check_plain(raw) or (raw, "")
         if isinstance(found, Problem):
             return found
         value, repaired = found
         if not is_object(value):
             return Problem(f"the arguments must be one JSON object, got {_kind(value)}")
-        return self._checked(value, repaired)
+        return self._checked(value, repaired, nulls=text is None or "null" in text or bool(repaired))
 
-    def _checked(self, value: dict[str, Any], repaired: str) -> Arguments | Problem:
+    def _checked(self, value: dict[str, Any], repaired: str, *, nulls: bool) -> Arguments | Problem:
         try:
             self._validator.compile()
         except InvalidInput as error:
             return Problem(f"this tool cannot be called: {error}")
-        value = without_nulls(value, self._schema, self._schema)
+        if nulls:
+            value = without_nulls(value, self._schema, self._schema)
         faults = [*self._unknown(value), *self._validator.faults(value)]
         return Problem("\n".join(faults)) if faults else Arguments(value, repaired)
 

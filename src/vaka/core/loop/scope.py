@@ -101,6 +101,8 @@ class Turn:
         self.at = place
         self.session, self.id, self.path, self.agent = log.session, place.turn, place.path, recipe.name
         """Where this happens: the session, the turn, and which agent this is, seen from the root."""
+        self.state: State = log.state
+        """The session as the log has it now."""
         self._lane = lane_key(place.path)
         self.values: dict[str, Any] = {}
         self.chain, self.tools = recipe.chain, recipe.tools
@@ -110,14 +112,9 @@ class Turn:
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
 
     @property
-    def state(self) -> State:
-        """The session as the log has it now."""
-        return self.log.state
-
-    @property
     def lane(self) -> Lane:
         """How far this agent has come."""
-        return self.log.state.lanes.get(self._lane) or Lane()
+        return self.state.lanes.get(self._lane) or Lane()
 
     @property
     def usage(self) -> Usage:

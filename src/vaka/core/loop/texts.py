@@ -31,16 +31,13 @@ async def keep(turn: Turn, kept: Kept) -> Digest | None:
 
 async def offload(turn: Turn, content: Content) -> Content:
     """Return ``content`` with its large parts put away as blobs."""
+    if not [part for part in content if _large(part)]:
+        return content
     return await put_away(turn.log.store.blobs, turn.log.secrets, content)
 
 
 async def put_away(blobs: Blobs, secrets: Secrets, content: Content) -> Content:
     """Return ``content`` with its large parts put away as blobs, and no registered secret in them."""
-    for part in content:
-        if _large(part):
-            break
-    else:
-        return content
     return tuple([await _put_away(blobs, secrets, part) if _large(part) else part for part in content])
 
 

@@ -6,6 +6,7 @@ hashed, sent and exported; nobody encodes an event twice.
 """
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform, get_args, get_origin
 
@@ -204,8 +205,8 @@ class _Kind(NamedTuple):
 
     name: str
     channel: Channel
-    as_is: bool
-    """The loop's own words need no second look."""
+    again: Callable[[bytes], Body] | None
+    """Reads a body back; none for the loop's own words, which need no second look."""
 
 
 _kinds: dict[type[Body], _Kind] = {}
@@ -214,9 +215,10 @@ _kinds: dict[type[Body], _Kind] = {}
 def _kind(body: Body) -> _Kind:
     kind = type(body)
     name, channel = _names(body)
-    found = _Kind(name, channel, isinstance(body, Progress) and _closed(kind))
-    if kind is not Custom and kind is not Unknown:
-        _kinds[kind] = found
+    if kind is Custom or kind is Unknown:  # their names are without number
+        return _Kind(name, channel, lambda raw: decode_body(name, raw, channel))
+    as_is = isinstance(body, Progress) and _closed(kind)
+    found = _kinds[kind] = _Kind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
     return found
 
 
@@ -226,12 +228,12 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     The body is the one a reader of the bytes will see: plain data, shared with nobody.
     """
     data = event.data
-    kind, channel, as_is = _kinds.get(type(data)) or _kind(data)
+    kind, channel, again = _kinds.get(type(data)) or _kind(data)
     try:
         raw: Any = data
-        if not as_is:
-            raw = msgspec.Raw(encode_body(data))
-            data = decode_body(kind, raw, channel)
+        if again is not None:
+            written = data.raw if isinstance(data, Unknown) else _encode(data)
+            raw, data = msgspec.Raw(written), again(written)
         stored = _encode(
             _Durable(
                 event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
