@@ -151,7 +151,7 @@ async def test_a_changed_decision_is_found(store: SqliteStore, path: Path) -> No
 
 async def test_a_changed_key_is_found(store: SqliteStore, path: Path) -> None:
     await kept(store, "s", said("x", "a"), said("y", "b"))
-    _sql(path, "update keys set seq = 2 where key = 'a'")
+    _sql(path, "update names set seq = 2 where name = 'a'")
     with pytest.raises(Corrupt):
         await store.events.offer(S, unsealed("s", said("x", "a")), key="a")
 
