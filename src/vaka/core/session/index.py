@@ -42,16 +42,19 @@ _ENDS = frozenset({TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted, Se
 _CONTENT = frozenset(
     {InputAdded, TurnStarted, MessageCompleted, SubagentStarted, ToolReturned, ToolCompleted, ToolFailed}
 )
+_TOLD = frozenset({StepStarted, MessageCompleted})
 _MARKED = _CONTENT | {StepStarted, InterruptRequested, ApprovalResolved, ApprovalExpired, QuestionAnswered}
 
 
 def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
     """Return the row of a session after ``events`` (sealed, at least one) were appended to its log."""
-    row = _Row(info)
+    row: SessionInfo | _Row = info
     for event in events:
         change = _CHANGES.get(type(event.data))
         if change is not None:
-            change(row, event, event.data)
+            if row is info:
+                row = _Row(info)
+            change(row, event, event.data)  # type: ignore[arg-type]  # a row of its own since the first change
     last = events[-1]
     return SessionInfo(
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
@@ -151,19 +154,18 @@ def marked(events: Iterable[Event]) -> list[Event]:
     return [event for event in events if type(event.data) in _MARKED]
 
 
-def blobs_of(event: Event) -> Iterator[Digest]:
-    """Yield the blobs an event names."""
-    data = event.data
-    if isinstance(data, StepStarted | MessageCompleted):
-        yield from (digest for digest in (data.system, data.tools) if digest)
-    if type(data) not in _CONTENT:
-        return
-    result: ToolResult | None = getattr(data, "result", None)
-    content: Content = (result.content if result else getattr(data, "content", None)) or ()
-    for part in content:
-        digest = getattr(part, "blob", None)
-        if digest:
-            yield digest
+def blobs_of(event: Event) -> list[Digest]:
+    """Return the blobs an event names."""
+    data: Any = event.data
+    kind = type(event.data)
+    found: list[Digest] = []
+    if kind in _TOLD:
+        found += [digest for digest in (data.system, data.tools) if digest]
+    if kind in _CONTENT:
+        result: ToolResult | None = getattr(data, "result", None)
+        content: Content = (result.content if result else getattr(data, "content", None)) or ()
+        found += [digest for part in content if (digest := getattr(part, "blob", None))]
+    return found
 
 
 def rebuild(session: SessionId, events: Sequence[Event]) -> SessionInfo:

@@ -19,6 +19,10 @@ APPLICATION = 0x76616B61
 PATIENCE = 10.0
 """Seconds to wait for another process to let go of the database."""
 
+CHECKPOINT = 2000
+"""Pages of the write-ahead log after which it is carried over: rarely enough that one commit in a hundred never waits
+for it, often enough that it takes a few milliseconds."""
+
 _SYNC = {"power": "full", "process": "normal"}
 
 
@@ -83,6 +87,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
         raise ConfigError(f"{str(path)!r} is where SQLite cannot keep a write-ahead log; choose a local disk")
     connection.execute("pragma journal_size_limit = 16777216")
+    connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT}")
     if _version(connection, path) < len(migrations()):
         connection.execute("begin immediate")
         for number, script in enumerate(migrations()[_version(connection, path) :], _version(connection, path) + 1):

@@ -15,6 +15,7 @@ from vaka.stores.sqlite import logs, rows
 from vaka.stores.sqlite.hub import Claim
 from vaka.stores.sqlite.part import Part
 from vaka.stores.sqlite.rows import Key, Row
+from vaka.stores.sqlite.transaction import Failed
 
 
 class Events(Part):
@@ -46,16 +47,17 @@ class Events(Part):
         claim = self._hub.claims.get(key)
         if claim is None or claim.term != term:
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
-
-        def done(info: SessionInfo) -> None:
-            claim.info = info
-            if release:
-                self._forget(key, claim)
-            self._hub.changed(key, info.head)
-
         size = sum([len(event.stored) for event in events])
         work = partial(self._append, key, claim, events, head, release)
-        return (await database.write(work, rows=len(events) + 1, size=size, appends=True, done=done)).head
+        done = partial(self._appended, key, claim, release)
+        outcome: SessionInfo | Failed | None = database.append_now(work, size) if len(self._hub.claims) == 1 else None
+        if outcome is None:
+            info: SessionInfo = await database.write(work, rows=len(events) + 1, size=size, appends=True, done=done)
+            return info.head
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        done(outcome)
+        return outcome.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         """Append one event without being the writer."""
@@ -139,6 +141,12 @@ class Events(Part):
             logs.write(connection, key, events)
         return after
 
+    def _appended(self, key: Key, claim: Claim, release: bool, info: SessionInfo) -> None:
+        claim.info = info
+        if release and self._hub.claims.get(key) is claim:
+            del self._hub.claims[key]
+        self._hub.changed(key, info.head)
+
     def _current(self, connection: sqlite3.Connection, key: Key, claim: Claim, head: int) -> SessionInfo:
         """Return the row as it is now, if we are still its writer and it is at ``head``."""
         row = rows.load(connection, key)
@@ -149,10 +157,6 @@ class Events(Part):
         if row.info.head != head:
             raise HeadMoved(f"session {key[1]!r}: the log is at {row.info.head}, not at {head}")
         return row.info
-
-    def _forget(self, key: Key, claim: Claim) -> None:
-        if self._hub.claims.get(key) is claim:
-            del self._hub.claims[key]
 
 
 def _offer(key: Key, event: Event, name: str, connection: sqlite3.Connection) -> tuple[int, Row | None]:

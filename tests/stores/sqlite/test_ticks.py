@@ -1,0 +1,77 @@
+"""How many transactions the appends of one tick of the event loop are, counted at the failpoints each passes once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from vaka.core.types.errors import ConflictError, HeadMoved
+from vaka.stores import failpoint
+from vaka.stores.sqlite import SqliteStore
+from vaka.testing.stores.pen import Pen, begun, kept, log, said
+
+
+@pytest.fixture
+def passes() -> Iterator[Counter[str]]:
+    counted: Counter[str] = Counter()
+
+    def hit(place: str) -> None:
+        counted[place] += 1
+
+    failpoint.hit = hit
+    yield counted
+    failpoint.hit = None
+
+
+def _ends_at_once(work: Coroutine[Any, Any, int]) -> bool:
+    """Whether the work is done without the event loop."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return True
+    work.close()
+    return False
+
+
+async def test_the_only_writer_does_not_wait_for_the_loop(store: SqliteStore, passes: Counter[str]) -> None:
+    pen, term = await begun(store, "s")
+    passes.clear()
+    assert _ends_at_once(pen.write(store, term, said("two", "k2")))
+    assert passes == dict.fromkeys(
+        ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack"), 1
+    )
+    assert await log(store, "s") == [event.stored for event in pen.events]
+
+
+async def test_one_of_several_writers_waits_for_the_others(store: SqliteStore, passes: Counter[str]) -> None:
+    pens = [await begun(store, f"s{number}") for number in range(5)]
+    passes.clear()
+    heads = await asyncio.gather(*[pen.write(store, term, said("two", "k2")) for pen, term in pens])
+    assert heads == [2] * 5
+    assert passes["append.after_commit"] == 1
+
+
+async def test_of_the_tasks_of_one_tick_only_the_first_goes_ahead(store: SqliteStore, passes: Counter[str]) -> None:
+    pen, term = await begun(store, "s")
+    await asyncio.sleep(0)
+    passes.clear()
+    offers = [Pen("s", at=number) for number in range(4)]
+    first = asyncio.create_task(pen.write(store, term, said("two", "k2")))
+    rest = [asyncio.create_task(other.write(store, term, said("x"))) for other in offers]
+    assert await first == 2
+    for outcome in await asyncio.gather(*rest, return_exceptions=True):
+        assert isinstance(outcome, HeadMoved)
+    assert passes["append.after_commit"] == 2
+
+
+async def test_what_the_only_writer_may_not_write_is_told_at_once(store: SqliteStore) -> None:
+    pen, term = await begun(store, "s")
+    behind = Pen("s")
+    with pytest.raises(HeadMoved):
+        await behind.write(store, term, said("other", "o"))
+    await pen.write(store, term, said("two", "k2"), release=True)
+    with pytest.raises(ConflictError):
+        await pen.write(store, term, said("three", "k3"))
+    await kept(store, "t")
