@@ -20,7 +20,8 @@ STORED: dict[Channel, str] = {
         checkpoint.saved handoff state.changed
     """,
     "monitor": """
-        usage model.selected model.failed hook.ran budget.warning cache.busted mcp.changed log error custom
+        usage model.selected model.failed hook.ran budget.warning cache.busted mcp.changed log error
+        script.called script.answered custom
     """,
 }
 LIVE: dict[Channel, str] = {

@@ -59,6 +59,19 @@ async def settle(turn: Turn, calls: Sequence[OpenCall]) -> str:
     return crew.limit
 
 
+async def settle_one(turn: Turn, open: OpenCall) -> ToolResult | Left:
+    """See one call of a script through; its result is left for the next write.
+
+    What only reads need not be in the log before it runs: when it is lost, nothing is lost.
+    """
+    crew, job = _Crew(turn), _Job(msgspec.structs.replace(open, streak=1))  # the breaker is for models
+    first: list[Body] = []
+    result = await crew.admit(job, first) or await crew.run_one(job, first)
+    if not isinstance(result, Left):
+        turn.log.later(turn.at, _ended(result))
+    return result
+
+
 class _Crew:
     """The jobs of one step."""
 
@@ -112,6 +125,18 @@ class _Crew:
         for error in [task.exception() for task in tasks]:  # all are looked at: none complains later
             if error is not None:
                 raise error
+
+    async def run_one(self, job: _Job, first: list[Body]) -> ToolResult | Left:
+        """Begin one call, and return its result unwritten."""
+        turn = self.turn
+        if job.ready is not None:
+            first.append(started(turn, job.ready, job.open))
+            job.begun = True
+        if job.ready is not None and job.ready.tool.spec.effect == "read":
+            turn.log.later(turn.at, *first)
+        else:
+            await turn.log.append(turn.at, *first)
+        return await self._result(job)
 
     async def _see_through(self, job: _Job) -> None:
         result = await self._result(job)

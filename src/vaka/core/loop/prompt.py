@@ -77,7 +77,8 @@ class _Thread:
 
     def called(self, event: Event, body: progress.ToolCalled) -> None:
         """A call of the answer."""
-        self._calls.append(body.call)
+        if body.message_id:  # a script's calls are not part of what was said
+            self._calls.append(body.call)
 
     def ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
         """The result of a call."""

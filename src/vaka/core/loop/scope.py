@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,9 @@ from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.usage import Usage
+
+if TYPE_CHECKING:
+    from vaka.core.loop.ending import Ending
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What to do when a person is needed: wait here, leave the question in the log and stop, or take it as a no."""
@@ -63,6 +66,8 @@ class Recipe:
     ) -> None:  # fmt: skip
         self.name, self.model, self.instructions = name, model, instructions
         self.limits, self.settings = limits or Limits(), settings or Settings()
+        self.body: Callable[[Turn], Awaitable[Ending]] | None = None
+        """What the agent does in a turn, when that is something else than asking its model and settling its calls."""
         self.chain = Chain(middleware, self.limits.middleware_timeout)
         self.system = Kept(instructions)
         self.tools = _by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])

@@ -52,7 +52,7 @@ async def drive(turn: Turn, opening: Opening | None) -> Ending:
     """Let one agent work until it is done, and let after_agent see how it ended, whatever happened."""
     turn.timer.start()
     try:
-        ending = await _open(turn, opening) or await _converse(turn)
+        ending = await _open(turn, opening) or await (turn.recipe.body or _converse)(turn)
     except Stopped as stop:
         ending = stopped(turn, stop)
     except (Suspended, StoreError):

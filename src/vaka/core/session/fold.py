@@ -126,6 +126,11 @@ def _subagent_completed(state: State, event: Event, body: progress.SubagentCompl
     _lane(state, (*event.path, body.child)).done = body
 
 
+def _script_called(state: State, event: Event, body: monitor.ScriptCalled) -> None:
+    if body.model:
+        state.models[_lane(state, event.path).agent] = body.model
+
+
 def _input(state: State, event: Event, body: control.InputAdded) -> None:
     state.closed = False
     state.inputs.setdefault(body.key, Queued(key=body.key, seq=event.seq, policy=body.policy))
@@ -230,6 +235,7 @@ _RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
     progress.ToolFailed: _tool_ended,
     progress.SubagentStarted: _subagent_started,
     progress.SubagentCompleted: _subagent_completed,
+    monitor.ScriptCalled: _script_called,
     monitor.ModelFailed: _model_failed,
     monitor.UsageRecorded: _usage,
     control.InputAdded: _input,

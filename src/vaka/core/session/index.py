@@ -23,6 +23,7 @@ from vaka.core.types.control import (
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolResult
+from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.progress import (
     MessageCompleted,
     StepStarted,
@@ -43,7 +44,9 @@ _CONTENT = frozenset(
     {InputAdded, TurnStarted, MessageCompleted, SubagentStarted, ToolReturned, ToolCompleted, ToolFailed}
 )
 _TOLD = frozenset({StepStarted, MessageCompleted})
-_MARKED = _CONTENT | {StepStarted, InterruptRequested, ApprovalResolved, ApprovalExpired, QuestionAnswered}
+_MARKED = _CONTENT | {
+    StepStarted, ScriptAnswered, InterruptRequested, ApprovalResolved, ApprovalExpired, QuestionAnswered,
+}  # fmt: skip
 
 
 def advance(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
@@ -165,6 +168,8 @@ def blobs_of(event: Event) -> list[Digest]:
         result: ToolResult | None = getattr(data, "result", None)
         content: Content = (result.content if result else getattr(data, "content", None)) or ()
         found += [digest for part in content if (digest := getattr(part, "blob", None))]
+    if kind is ScriptAnswered and data.blob:
+        found.append(data.blob)
     return found
 
 

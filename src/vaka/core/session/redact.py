@@ -43,6 +43,10 @@ class Secrets:
         changes = {name: self._clean(getattr(value, name)) for name in _free(type(value))}
         return msgspec.structs.replace(value, **changes)
 
+    def cleaned(self, value: Any) -> Any:
+        """Return plain data with every registered value replaced."""
+        return self._clean(value) if self._words else value
+
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
             for word in self._words:

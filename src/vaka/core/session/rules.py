@@ -5,7 +5,7 @@ from typing import Any
 
 from vaka.core.session.place import Place
 from vaka.core.session.state import State, call_id
-from vaka.core.types import control, progress
+from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, Path
@@ -61,6 +61,10 @@ class View:
         self._in_turn(body)
         self._none_open(body, [call for call, where in self.open.items() if where == path])
 
+    def scripted(self, path: Path, body: monitor.ScriptCalled | monitor.ScriptAnswered) -> None:
+        """A script works only in a turn."""
+        self._in_turn(body)
+
     def compacted(self, path: Path, body: control.ContextCompacted) -> None:
         """Compaction happens between steps, and the window only ever moves on."""
         self._none_open(body, [call for call, where in self.open.items() if where[: len(path)] == path])
@@ -104,6 +108,8 @@ _RULES: dict[type[Body], Callable[[View, Path, Any], None]] = {
     progress.ToolCompleted: View.answered,
     progress.ToolFailed: View.answered,
     progress.StepStarted: View.step,
+    monitor.ScriptCalled: View.scripted,
+    monitor.ScriptAnswered: View.scripted,
     progress.TurnStarted: View.begun,
     progress.TurnCompleted: View.ended,
     progress.TurnFailed: View.ended,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from vaka.core.session.state import State
-from vaka.core.types import control, progress
+from vaka.core.types import control, monitor, progress
 from vaka.core.types.content import text_of
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Path, TurnId
@@ -21,6 +21,8 @@ _SEEN = frozenset(
         progress.ToolFailed,
         progress.SubagentStarted,
         progress.SubagentCompleted,
+        monitor.ScriptCalled,
+        monitor.ScriptAnswered,
     }
 )
 

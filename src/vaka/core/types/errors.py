@@ -17,11 +17,19 @@
     ├── ModelError             the model gave no usable answer                          exit 6
     │   ├── ModelUnavailable   try again later                                          exit 75
     │   └── ModelRefused       trying again will not help
+    ├── NetworkError           a request got no usable answer; ``reason`` is one word for why
+    │   ├── NetworkRefused     the rules of the network forbid it
+    │   ├── NetworkTimeout     it took longer than it may                               exit 75
+    │   ├── NetworkTooLarge    the answer is larger than it may be
+    │   └── NetworkUnreachable no such name, nobody listens, no trust, or cut off       exit 75
     ├── TurnError              a turn ended without an answer; ``result`` has the part that exists
     │   ├── Interrupted        a person stopped it                                      exit 130
     │   ├── Cancelled          the caller withdrew
     │   └── Suspended          it waits for a person; ``decisions`` names what for       exit 5
     ├── MiddlewareError        a middleware failed or took too long
+    ├── ScriptError            a script failed; inside it, what its host raises and it may catch
+    │   ├── ScriptLimit        it used more memory, time, instructions or coroutines than it may
+    │   └── ReplayError        it is not the script its log was made by, or does not ask for the same again
     └── Closed                 the runtime, session or store was closed
 """
 
@@ -134,6 +142,42 @@ class ModelRefused(ModelError):
     code = "model_refused"
 
 
+class NetworkError(VakaError):
+    """A request over the network got no usable answer; ``reason`` says why in one stable word."""
+
+    code = "network"
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NetworkRefused(NetworkError):
+    """The rules of the network forbid the request, or where it was sent on to; nothing was sent there."""
+
+    code = "network_refused"
+
+
+class NetworkTimeout(NetworkError):
+    """Connecting, waiting for more or the whole request took longer than it may."""
+
+    code = "network_timeout"
+    exit_code = 75
+
+
+class NetworkTooLarge(NetworkError):
+    """The answer's head, its bytes or what they unpack to are more than was asked for."""
+
+    code = "network_too_large"
+
+
+class NetworkUnreachable(NetworkError):
+    """There is no such name, nobody listens, the certificate is not trusted, or the connection broke."""
+
+    code = "network_unreachable"
+    exit_code = 75
+
+
 class TurnError(VakaError):
     """A turn ended without an answer; ``result`` says how far it came, ``code`` why it went no further."""
 
@@ -175,6 +219,30 @@ class MiddlewareError(VakaError):
     """A middleware failed or took too long."""
 
     code = "middleware"
+
+
+class ScriptError(VakaError):
+    """A script failed; raised by a host function it is an error the script may catch."""
+
+    code = "script"
+    exit_code = 8
+
+    def __init__(self, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class ScriptLimit(ScriptError):
+    """A script used more memory, time, instructions or coroutines than it may; it cannot catch this."""
+
+    code = "script_limit"
+    exit_code = 7
+
+
+class ReplayError(ScriptError):
+    """What a script was told before does not fit what it asks for now; it is not run."""
+
+    code = "replay"
 
 
 class Closed(VakaError):

@@ -216,7 +216,11 @@ def _kind(body: Body) -> _Kind:
     kind = type(body)
     name, channel = _names(body)
     if kind is Custom or kind is Unknown:  # their names are without number
-        return _Kind(name, channel, lambda raw: decode_body(name, raw, channel))
+
+        def again(raw: bytes) -> Body:
+            return decode_body(name, raw, channel)
+
+        return _Kind(name, channel, again)
     as_is = isinstance(body, Progress) and _closed(kind)
     found = _kinds[kind] = _Kind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
     return found

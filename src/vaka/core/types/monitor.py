@@ -3,11 +3,11 @@
 from typing import Literal
 
 from vaka.core.types.event import Custom, Monitor
-from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.ids import JSON, CallId, Digest, MessageId
 from vaka.core.types.usage import Usage
 
 __all__ = ["BudgetWarning", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged", "ModelFailed",
-           "ModelSelected", "UsageRecorded"]  # fmt: skip
+           "ModelSelected", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
 
 
 class UsageRecorded(Monitor, tag="usage"):
@@ -84,3 +84,36 @@ class ErrorReported(Monitor, tag="error"):
     code: str
     message: str
     phase: Literal["model", "tool", "system", "lifecycle"] = "system"
+
+
+class ScriptCalled(Monitor, tag="script.called"):
+    """A script asks for something whose beginning must be known: a tool's call, or a model's answer."""
+
+    number: int
+    name: str
+    digest: Digest
+    """Of what it was asked with."""
+    call: CallId | None = None
+    """The tool call this becomes."""
+    model: int = 0
+    """Which model call of its agent this is, on the live branch."""
+
+
+class ScriptAnswered(Monitor, tag="script.answered"):
+    """A script was told something: the answer to request ``number``, in the order it was told.
+
+    Number 0 is its start: ``digest`` is then that of everything it is made of.
+    """
+
+    number: int
+    name: str
+    digest: Digest
+    answer: JSON = None
+    error: str = ""
+    """What is raised in the script instead of an answer."""
+    call: CallId | None = None
+    """The tool call whose result is the answer; it is not written twice."""
+    blob: Digest | None = None
+    """Where the answer is, when it is large."""
+    at: int = 0
+    """The script's clock from here on, in milliseconds since 1970."""

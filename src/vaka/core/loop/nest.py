@@ -1,0 +1,218 @@
+"""A script at work inside a turn: what it asks for is numbered, and what it is told is in the log.
+
+A script's next request depends only on the answers to the earlier ones. So after a crash it is told the same again, in
+the same order, and goes on from there; what it had asked for and was not told is asked again, each by its effect.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vaka.core.loop.context import Context
+from vaka.core.loop.dispatch import settle_one
+from vaka.core.loop.execute import Left
+from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stop
+from vaka.core.loop.texts import LARGE
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.place import Place
+from vaka.core.session.state import OpenCall, call_id, lane_key
+from vaka.core.types import progress
+from vaka.core.types.errors import InvalidInput, ReplayError
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
+from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
+from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+
+START = "start"
+
+
+class Request(NamedTuple):
+    """What a script asks for: the ``number``-th thing since it began, by name."""
+
+    number: int
+    name: str
+    digest: Digest
+
+    @classmethod
+    def of(cls, number: int, name: str, arguments: JSON) -> "Request":
+        """Return the request; equal arguments have one digest."""
+        return cls(number, name, digest_of(arguments))
+
+
+class Told(NamedTuple):
+    """An answer as the script was told it: a value or an error, and its clock from then on, in milliseconds."""
+
+    request: Request
+    value: JSON
+    error: str
+    at: int
+    result: ToolResult | None = None
+    """The result of the tool call that gave the answer."""
+
+
+class Waits(Exception):  # not an error: a person is asked
+    """A call waits for people, and this is no place to wait."""
+
+    def __init__(self, decisions: Sequence[DecisionId]) -> None:
+        super().__init__(", ".join(decisions))
+        self.decisions = tuple(decisions)
+
+
+class Nest:
+    """The place a script works at. ``events`` are what the log has of it."""
+
+    def __init__(self, turn: Turn, events: Sequence[Event], code: Digest) -> None:
+        self.turn = turn
+        self.answered: list[ScriptAnswered] = []
+        """What the script was told, in that order; the first is its start."""
+        self._begun: dict[int, ScriptCalled] = {}
+        self._results: dict[CallId, ToolResult] = {}
+        self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
+        for event in events:
+            self._take(event.data)
+        if self.answered and (self.answered[0].name != START or self.answered[0].digest != code):
+            raise ReplayError("the script, its libraries or its options are not those this run began with")
+        self.code = code
+
+    def _take(self, body: Body) -> None:
+        if isinstance(body, ScriptAnswered):
+            self.answered.append(body)
+        elif isinstance(body, ScriptCalled):
+            self._begun[body.number] = body
+        elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+            self._results[body.result.call] = body.result
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.turn.env.clock.time() * 1000)
+
+    def start(self, detail: JSON) -> Told:
+        """Return the start of the script: the one in the log, or one that goes there with the next write."""
+        if not self.answered:
+            body = ScriptAnswered(number=0, name=START, digest=self.code, answer=detail, at=self.now)
+            self.turn.log.later(self.turn.at, body)
+            self.answered.append(body)
+        first = self.answered[0]
+        return Told(Request(0, START, first.digest), first.answer, "", first.at)
+
+    async def replay(self) -> AsyncGenerator[Told]:
+        """Yield what the script was told after its start, in order."""
+        for body in self.answered[1:]:
+            request = Request(body.number, body.name, body.digest)
+            value = body.answer
+            if body.blob is not None:
+                value = msgspec.json.decode(await self.turn.log.store.blobs.get(body.blob))
+            result = self._results.get(body.call) if body.call else None
+            if body.call and result is None:
+                raise ReplayError(f"the log does not have the result of {body.call}, which {body.name} was told")
+            yield Told(request, value, body.error, body.at, result)
+
+    def asks(self, request: Request) -> int:
+        """Return which model call of its agent a request is; it is the same one after a crash."""
+        begun = self._begun.get(request.number)
+        if begun is not None:
+            self._same(begun, request)
+            return begun.model
+        agent = self.turn.lane.agent or self.turn.agent
+        waiting = [body.model for _, body in self.turn.log.deferred if isinstance(body, ScriptCalled)]
+        model = max([self.turn.state.models.get(agent, 0), *waiting]) + 1
+        self._begin(ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model))
+        return model
+
+    async def invoke(self, request: Request, tool: str, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``."""
+        begun = self._begun.get(request.number)
+        if begun is None:
+            open = self._call(request, tool, arguments)
+        else:
+            self._same(begun, request)
+            known = self._results.get(begun.call) if begun.call else None
+            if known is not None:
+                return known
+            open = self.turn.state.open[begun.call] if begun.call else self._call(request, tool, arguments)
+        async with self._slots:
+            end = await settle_one(self.turn, open)
+        if isinstance(end, Left):
+            raise Waits(end.decisions)
+        return end
+
+    async def tell(self, request: Request, value: JSON, error: str = "", result: ToolResult | None = None) -> Told:
+        """Put down an answer with the next write, and return it as the log will have it."""
+        value, at = self.turn.log.secrets.cleaned(value), self.now
+        error = self.turn.log.secrets.cleaned(error)
+        blob = None
+        if result is None and value is not None:
+            written = msgspec.json.encode(value)
+            value = msgspec.json.decode(written)
+            blob = await self.turn.log.store.blobs.put(written) if len(written) > LARGE else None
+        body = ScriptAnswered(
+            number=request.number, name=request.name, digest=request.digest, error=error, at=at, blob=blob,
+            answer=None if blob or result else value, call=result.call if result else None,
+        )  # fmt: skip
+        self.turn.log.later(self.turn.at, body)
+        return Told(request, value, error, at, result)
+
+    async def commit(self, *bodies: Body) -> None:
+        """Write everything that was put down, and ``bodies`` after it."""
+        if bodies or self.turn.log.deferred:
+            await self.turn.log.append(self.turn.at, *bodies)
+
+    def _call(self, request: Request, tool: str, arguments: dict[str, Any]) -> OpenCall:
+        turn, path = self.turn, self.turn.path
+        waiting = [body for place, body in turn.log.deferred if place.path == path]
+        number = turn.state.made(path) + sum(isinstance(body, progress.ToolCalled) for body in waiting) + 1
+        call = ToolCall(id=call_id(path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
+        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call.id)
+        self._begin(begun, progress.ToolCalled(call=call, message_id=MessageId("")))
+        return OpenCall(call=call, path=path, message=MessageId(""), step=turn.at.step, number=number)
+
+    def _begin(self, begun: ScriptCalled, *bodies: Body) -> None:
+        self._begun[begun.number] = begun
+        self.turn.log.later(self.turn.at, begun, *bodies)
+
+    def _same(self, begun: ScriptCalled, request: Request) -> None:
+        if (begun.name, begun.digest) != (request.name, request.digest):
+            raise mismatch(request, begun.name)
+
+
+def mismatch(request: Request, told: str) -> ReplayError:
+    """Return the error for a script that asks for something else than it did."""
+    return ReplayError(f"request {request.number} is {request.name!r} now, and was {told!r} or had other arguments")
+
+
+@asynccontextmanager
+async def nested(
+    context: ToolContext, agent: str, code: Digest, tools: Mapping[str, Tool]
+) -> AsyncGenerator[tuple[Nest, SubagentCompleted | None]]:
+    """Give the place of a script that is a tool's call, and how it ended if it has; ``tools`` are more it may call."""
+    if not isinstance(context, Context):
+        raise InvalidInput("a script needs the context of the call that runs it")
+    parent, child = context.owner, context.child()
+    path = (*parent.path, child)
+    lane = parent.state.lanes.get(lane_key(path))
+    stop = Stop(context.stop)
+    turn = Turn(parent.log, parent.recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
+    turn.tools = {**turn.tools, **tools}
+    if lane is None:
+        parent.log.later(parent.at, SubagentStarted(call=context.call, agent=agent, child=child))
+    try:
+        yield Nest(turn, list(parent.log.window.at(path)), code), lane.done if lane else None
+    except Waits as waits:
+        context.suspended.extend(waits.decisions)
+        raise asyncio.CancelledError from waits  # the call stays open; it runs again when someone has decided
+    finally:
+        stop.close()
+
+
+def ended(context: ToolContext, nest: Nest, agent: str, value: JSON, error: str = "") -> None:
+    """Put down how a script that is a tool's call has ended."""
+    body = SubagentCompleted(
+        call=context.call, agent=agent, child=nest.turn.path[-1], failed=bool(error), stop=error or "end", value=value
+    )
+    nest.turn.log.later(Place(nest.turn.id, 0, nest.turn.path[:-1]), body)
