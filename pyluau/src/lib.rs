@@ -1,0 +1,9 @@
+//! The Luau VM for Python. `python` is the only module that names PyO3, `vm` the only one that names the VM.
+
+mod bytecode;
+mod error;
+mod limits;
+mod python;
+mod step;
+mod value;
+mod vm;

@@ -1,0 +1,485 @@
+//! Values onto the stack of a coroutine, and off it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use mlua::ffi::{self, lua_State};
+
+use super::{Core, core_of, throw};
+use crate::error::{Error, Result};
+use crate::value::{Allowance, Callback, Crossing, Kind, Object, Reference, Reply, Value};
+
+pub const CALLBACK: c_int = 1;
+pub const OBJECT: c_int = 2;
+
+type Held<T> = Arc<T>;
+
+/// The bytes of a string, which live as long as it is on the stack.
+pub unsafe fn bytes<'a>(state: *mut lua_State, index: c_int) -> Option<&'a [u8]> {
+    // SAFETY: a Luau string stays where it is.
+    unsafe {
+        if ffi::lua_type(state, index) != ffi::LUA_TSTRING {
+            return None;
+        }
+        let mut length = 0;
+        let data = ffi::lua_tolstring(state, index, &mut length);
+        Some(std::slice::from_raw_parts(data.cast(), length))
+    }
+}
+
+pub unsafe fn push_text(state: *mut lua_State, text: &[u8]) {
+    // SAFETY: the pointer is valid for the length.
+    unsafe { ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len()) };
+}
+
+unsafe extern "C" fn drop_callback(_: *mut lua_State, held: *mut c_void) {
+    // SAFETY: a userdata with this tag holds one of these.
+    unsafe { std::ptr::drop_in_place(held.cast::<Held<dyn Callback>>()) };
+}
+
+unsafe extern "C" fn drop_object(_: *mut lua_State, held: *mut c_void) {
+    // SAFETY: a userdata with this tag holds one of these.
+    unsafe { std::ptr::drop_in_place(held.cast::<Held<dyn Object>>()) };
+}
+
+/// Teach a VM about host functions and host objects.
+pub unsafe fn set_up(state: *mut lua_State) {
+    // SAFETY: called protected, once for a VM.
+    unsafe {
+        ffi::lua_setuserdatadtor(state, CALLBACK, Some(drop_callback));
+        ffi::lua_setuserdatadtor(state, OBJECT, Some(drop_object));
+        ffi::lua_createtable(state, 0, 4);
+        for (name, function) in [
+            (c"__tostring", object_text as ffi::lua_CFunction),
+            (c"__index", object_field),
+            (c"__concat", object_concat),
+        ] {
+            ffi::lua_pushcclosurek(state, function, name.as_ptr(), 0, None);
+            ffi::lua_rawsetfield(state, -2, name.as_ptr());
+        }
+        push_text(state, b"The metatable is locked");
+        ffi::lua_rawsetfield(state, -2, c"__metatable".as_ptr());
+        ffi::lua_setreadonly(state, -1, 1);
+        ffi::lua_setuserdatametatable(state, OBJECT);
+    }
+}
+
+unsafe fn object<'a>(state: *mut lua_State, index: c_int) -> Option<&'a Held<dyn Object>> {
+    // SAFETY: a userdata with this tag holds one of these.
+    unsafe { ffi::lua_touserdatatagged(state, index, OBJECT).cast::<Held<dyn Object>>().as_ref() }
+}
+
+unsafe extern "C-unwind" fn object_text(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        match object(state, 1) {
+            Some(object) => push_text(state, object.message().as_bytes()),
+            None => push_text(state, b"userdata"),
+        }
+    }
+    1
+}
+
+unsafe extern "C-unwind" fn object_field(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        match (object(state, 1), bytes(state, 2)) {
+            (Some(object), Some(b"message")) => push_text(state, object.message().as_bytes()),
+            (Some(object), Some(b"traceback")) => push_text(state, object.traceback().as_bytes()),
+            _ => ffi::lua_pushnil(state),
+        }
+    }
+    1
+}
+
+unsafe extern "C-unwind" fn object_concat(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        ffi::luaL_tolstring_(state, 1, std::ptr::null_mut());
+        ffi::luaL_tolstring_(state, 2, std::ptr::null_mut());
+        ffi::lua_concat(state, 2);
+    }
+    1
+}
+
+/// What runs when a script calls a host function.
+unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM; the first upvalue is the callback.
+    unsafe {
+        let core = core_of(state);
+        let callback = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Held<dyn Callback>>();
+        let callback = callback.clone();
+        let crossing = if callback.shallow() { Crossing::Shallow } else { Crossing::Deep };
+        let arguments = match core.read_range(state, 1, ffi::lua_gettop(state), crossing) {
+            Ok(arguments) => arguments,
+            Err(error) => throw(state, &explain(&error)),
+        };
+        let before = core.current.replace(state);
+        let reply = callback.call(arguments);
+        core.current.set(before);
+        drop(callback);
+        ffi::lua_settop(state, 0);
+        match reply {
+            Ok(Reply::Return(values)) => core.push_results(state, &values),
+            Ok(Reply::Yield(values)) => {
+                let count = core.push_results(state, &values);
+                ffi::lua_yield(state, count)
+            }
+            Err(value) => {
+                if let Err(error) = core.push(state, &value) {
+                    throw(state, &explain(&error));
+                }
+                drop(value);
+                ffi::lua_error(state)
+            }
+        }
+    }
+}
+
+/// What a script is told of an error in crossing.
+pub fn explain(error: &Error) -> String {
+    match error {
+        Error::Conversion(message) | Error::Misuse(message) => message.clone(),
+        _ => "the value cannot cross".to_owned(),
+    }
+}
+
+impl Core {
+    unsafe fn push_results(&self, state: *mut lua_State, values: &[Value]) -> c_int {
+        // SAFETY: called by a function that the VM called.
+        unsafe {
+            match self.push_all(state, values) {
+                Ok(count) => count,
+                Err(error) => throw(state, &explain(&error)),
+            }
+        }
+    }
+
+    /// Push several values; says how many.
+    pub unsafe fn push_all(&self, state: *mut lua_State, values: &[Value]) -> Result<c_int> {
+        // SAFETY: called protected.
+        unsafe {
+            let count = c_int::try_from(values.len()).unwrap_or(c_int::MAX);
+            if ffi::lua_checkstack(state, count.saturating_add(8)) == 0 {
+                return Err(Error::Conversion("too many values".to_owned()));
+            }
+            for value in values {
+                self.push(state, value)?;
+            }
+            Ok(count)
+        }
+    }
+
+    /// Push one value.
+    pub unsafe fn push(&self, state: *mut lua_State, value: &Value) -> Result<()> {
+        // SAFETY: called protected.
+        unsafe {
+            match value {
+                Value::Nil => ffi::lua_pushnil(state),
+                Value::Boolean(flag) => ffi::lua_pushboolean(state, c_int::from(*flag)),
+                Value::Number(number) => ffi::lua_pushnumber(state, *number),
+                Value::Integer(number) => ffi::lua_pushinteger64(state, *number),
+                Value::Text(text) => push_text(state, text),
+                Value::Buffer(data) => {
+                    let place = ffi::lua_newbuffer(state, data.len()).cast::<u8>();
+                    std::ptr::copy_nonoverlapping(data.as_ptr(), place, data.len());
+                }
+                Value::Vector([x, y, z]) => ffi::lua_pushvector(state, *x, *y, *z),
+                Value::List(items) => self.push_list(state, items)?,
+                Value::Map(pairs) => self.push_map(state, pairs)?,
+                Value::Reference(reference) => self.push_reference(state, reference)?,
+                Value::Callback(callback) => push_callback(state, callback.clone()),
+                Value::Object(object) => {
+                    let held: Held<dyn Object> = object.clone();
+                    let size = size_of::<Held<dyn Object>>();
+                    let place = ffi::lua_newuserdatataggedwithmetatable(state, size, OBJECT);
+                    place.cast::<Held<dyn Object>>().write(held);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn push_list(&self, state: *mut lua_State, items: &[Value]) -> Result<()> {
+        // SAFETY: called protected.
+        unsafe {
+            room(state);
+            ffi::lua_createtable(state, c_int::try_from(items.len()).unwrap_or(0), 0);
+            for (index, item) in (1..).zip(items) {
+                self.push(state, item)?;
+                ffi::lua_rawseti_(state, -2, index);
+            }
+            self.mark_array(state);
+        }
+        Ok(())
+    }
+
+    /// Remember that the table on top is a list, even when it is empty.
+    pub unsafe fn mark_array(&self, state: *mut lua_State) {
+        // SAFETY: called protected.
+        unsafe {
+            ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.marks.array);
+            ffi::lua_setmetatable(state, -2);
+        }
+    }
+
+    unsafe fn push_map(&self, state: *mut lua_State, pairs: &[(Value, Value)]) -> Result<()> {
+        // SAFETY: called protected.
+        unsafe {
+            room(state);
+            ffi::lua_createtable(state, 0, c_int::try_from(pairs.len()).unwrap_or(0));
+            for (key, value) in pairs {
+                if matches!(key, Value::Nil) || matches!(key, Value::Number(number) if number.is_nan()) {
+                    return Err(Error::Conversion(format!("{} cannot be a key of a table", key.describe())));
+                }
+                self.push(state, key)?;
+                self.push(state, value)?;
+                ffi::lua_rawset(state, -3);
+            }
+        }
+        Ok(())
+    }
+
+    pub unsafe fn push_reference(&self, state: *mut lua_State, reference: &Reference) -> Result<()> {
+        if !Arc::ptr_eq(&reference.home, &self.forgotten) {
+            return Err(Error::Conversion("the value belongs to another state".to_owned()));
+        }
+        // SAFETY: the reference holds its slot until it is dropped.
+        unsafe { ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, reference.id) };
+        Ok(())
+    }
+
+    /// Read the values at `first..=last`.
+    pub unsafe fn read_range(
+        &self,
+        state: *mut lua_State,
+        first: c_int,
+        last: c_int,
+        crossing: Crossing,
+    ) -> Result<Vec<Value>> {
+        let mut reader = Reader { core: self, state, crossing, left: self.allowance(), path: Vec::new() };
+        // SAFETY: called protected.
+        (first..=last).map(|index| unsafe { reader.read(index) }).collect()
+    }
+
+    /// Read one value.
+    pub unsafe fn read(&self, state: *mut lua_State, index: c_int, crossing: Crossing) -> Result<Value> {
+        // SAFETY: called protected.
+        unsafe {
+            let index = ffi::lua_absindex(state, index);
+            Reader { core: self, state, crossing, left: self.allowance(), path: Vec::new() }.read(index)
+        }
+    }
+
+    /// Anchor a value for the host.
+    pub unsafe fn refer(&self, state: *mut lua_State, index: c_int, kind: Kind) -> Value {
+        // SAFETY: called protected.
+        let id = unsafe { ffi::lua_ref(state, index) };
+        Value::Reference(Arc::new(Reference { id, kind, home: self.forgotten.clone() }))
+    }
+}
+
+/// Make sure of a few free slots.
+unsafe fn room(state: *mut lua_State) {
+    // SAFETY: called protected; raises if memory is short.
+    unsafe { ffi::luaL_checkstack_(state, 8, std::ptr::null()) };
+}
+
+pub unsafe fn push_callback(state: *mut lua_State, callback: Held<dyn Callback>) {
+    // SAFETY: called protected.
+    unsafe {
+        let place = ffi::lua_newuserdatatagged(state, size_of::<Held<dyn Callback>>(), CALLBACK);
+        place.cast::<Held<dyn Callback>>().write(callback);
+        ffi::lua_pushcclosurek(state, call_host, c"host".as_ptr(), 1, None);
+    }
+}
+
+struct Reader<'a> {
+    core: &'a Core,
+    state: *mut lua_State,
+    crossing: Crossing,
+    left: Allowance,
+    /// The tables that are being read, to find one that holds itself.
+    path: Vec<*const c_void>,
+}
+
+impl Reader<'_> {
+    unsafe fn read(&mut self, index: c_int) -> Result<Value> {
+        let state = self.state;
+        // SAFETY: called protected, with a valid absolute index.
+        unsafe {
+            self.left.spend(0)?;
+            Ok(match ffi::lua_type(state, index) {
+                ffi::LUA_TNIL | ffi::LUA_TNONE => Value::Nil,
+                ffi::LUA_TBOOLEAN => Value::Boolean(ffi::lua_toboolean(state, index) != 0),
+                ffi::LUA_TNUMBER => Value::Number(ffi::lua_tonumberx(state, index, std::ptr::null_mut())),
+                ffi::LUA_TINTEGER => Value::Integer(ffi::lua_tointeger64(state, index, std::ptr::null_mut())),
+                ffi::LUA_TVECTOR => {
+                    let parts = ffi::lua_tovector(state, index);
+                    Value::Vector([*parts, *parts.add(1), *parts.add(2)])
+                }
+                ffi::LUA_TSTRING => {
+                    let text = bytes(state, index).unwrap_or_default();
+                    self.left.spend(text.len())?;
+                    Value::Text(text.to_vec())
+                }
+                ffi::LUA_TBUFFER => self.read_buffer(index)?,
+                ffi::LUA_TTABLE if self.crossing == Crossing::Shallow => self.core.refer(state, index, Kind::Table),
+                ffi::LUA_TTABLE => self.read_table(index)?,
+                ffi::LUA_TFUNCTION => self.read_function(index)?,
+                ffi::LUA_TTHREAD => self.by_reference(index, Kind::Thread)?,
+                ffi::LUA_TUSERDATA => match object(state, index) {
+                    Some(object) => Value::Object(object.clone()),
+                    None => self.by_reference(index, Kind::Userdata)?,
+                },
+                _ => self.by_reference(index, Kind::Userdata)?,
+            })
+        }
+    }
+
+    unsafe fn by_reference(&self, index: c_int, kind: Kind) -> Result<Value> {
+        // SAFETY: as `read`.
+        unsafe {
+            if self.crossing == Crossing::Plain {
+                let name = std::ffi::CStr::from_ptr(ffi::luaL_typename(self.state, index)).to_string_lossy();
+                return Err(Error::Conversion(format!("a {name} is not plain data")));
+            }
+            Ok(self.core.refer(self.state, index, kind))
+        }
+    }
+
+    unsafe fn read_buffer(&mut self, index: c_int) -> Result<Value> {
+        // SAFETY: as `read`.
+        unsafe {
+            if self.crossing == Crossing::Shallow {
+                return Ok(self.core.refer(self.state, index, Kind::Buffer));
+            }
+            let mut length = 0;
+            let data = ffi::lua_tobuffer(self.state, index, &mut length).cast::<u8>();
+            self.left.spend(length)?;
+            Ok(Value::Buffer(if length == 0 { Vec::new() } else { std::slice::from_raw_parts(data, length).to_vec() }))
+        }
+    }
+
+    unsafe fn read_function(&self, index: c_int) -> Result<Value> {
+        let state = self.state;
+        // SAFETY: as `read`.
+        unsafe {
+            let ours = ffi::lua_tocfunction(state, index).is_some_and(|function| {
+                std::ptr::fn_addr_eq(function, call_host as ffi::lua_CFunction)
+            });
+            if ours && self.crossing != Crossing::Plain && !ffi::lua_getupvalue(state, index, 1).is_null() {
+                let held = ffi::lua_touserdatatagged(state, -1, CALLBACK).cast::<Held<dyn Callback>>().as_ref();
+                let callback = held.cloned();
+                ffi::lua_settop(state, -2);
+                if let Some(callback) = callback {
+                    return Ok(Value::Callback(callback));
+                }
+            }
+            self.by_reference(index, Kind::Function)
+        }
+    }
+
+    unsafe fn read_table(&mut self, index: c_int) -> Result<Value> {
+        let state = self.state;
+        // SAFETY: as `read`.
+        unsafe {
+            let address = ffi::lua_topointer(state, index);
+            if self.path.contains(&address) {
+                return Err(Error::Conversion("a table that holds itself is not plain data".to_owned()));
+            }
+            if self.path.len() >= self.left.depth {
+                return Err(Error::Conversion(format!("tables are nested deeper than {}", self.left.depth)));
+            }
+            self.path.push(address);
+            room(state);
+            let value = self.read_pairs(index);
+            self.path.pop();
+            match value? {
+                Value::Map(pairs) if pairs.is_empty() && self.is_array(index) => Ok(Value::List(Vec::new())),
+                value => Ok(value),
+            }
+        }
+    }
+
+    unsafe fn is_array(&self, index: c_int) -> bool {
+        // SAFETY: as `read`.
+        unsafe {
+            if ffi::lua_getmetatable(self.state, index) == 0 {
+                return false;
+            }
+            ffi::lua_rawgeti_(self.state, ffi::LUA_REGISTRYINDEX, self.core.marks.array);
+            let same = ffi::lua_rawequal(self.state, -1, -2) != 0;
+            ffi::lua_settop(self.state, -3);
+            same
+        }
+    }
+
+    /// A list as long as the keys are 1, 2, 3…; else a map.
+    unsafe fn read_pairs(&mut self, index: c_int) -> Result<Value> {
+        let state = self.state;
+        // SAFETY: as `read`.
+        unsafe {
+            let top = ffi::lua_gettop(state);
+            let mut list: Vec<Value> = Vec::new();
+            let mut map: Vec<(Value, Value)> = Vec::new();
+            let mut place = 0;
+            loop {
+                place = ffi::lua_rawiter(state, index, place);
+                if place < 0 {
+                    break;
+                }
+                let next = (ffi::lua_type(state, top + 1) == ffi::LUA_TNUMBER
+                    && map.is_empty()
+                    && ffi::lua_tonumberx(state, top + 1, std::ptr::null_mut()) == (list.len() + 1) as f64)
+                    .then(|| self.read(top + 2))
+                    .transpose()?;
+                match next {
+                    Some(value) => list.push(value),
+                    None => {
+                        let key = self.read_key(top + 1)?;
+                        let value = self.read(top + 2)?;
+                        map.push((key, value));
+                    }
+                }
+                ffi::lua_settop(state, top);
+            }
+            Ok(arrange(list, map))
+        }
+    }
+
+    unsafe fn read_key(&mut self, index: c_int) -> Result<Value> {
+        // SAFETY: as `read`.
+        unsafe {
+            match ffi::lua_type(self.state, index) {
+                ffi::LUA_TBOOLEAN | ffi::LUA_TNUMBER | ffi::LUA_TINTEGER | ffi::LUA_TSTRING | ffi::LUA_TVECTOR => {
+                    self.read(index)
+                }
+                _ => {
+                    let name = std::ffi::CStr::from_ptr(ffi::luaL_typename(self.state, index)).to_string_lossy();
+                    Err(Error::Conversion(format!("a {name} as a key of a table is not plain data")))
+                }
+            }
+        }
+    }
+}
+
+/// Put together what was read of a table: the keys of a list may come in any order.
+fn arrange(list: Vec<Value>, mut map: Vec<(Value, Value)>) -> Value {
+    if map.is_empty() {
+        return if list.is_empty() { Value::Map(map) } else { Value::List(list) };
+    }
+    let total = list.len() + map.len();
+    let position = |key: &Value| match key {
+        Value::Number(number) if *number >= 1.0 && *number <= total as f64 && number.fract() == 0.0 => {
+            Some(*number as usize)
+        }
+        _ => None,
+    };
+    if map.iter().all(|(key, _)| position(key).is_some()) {
+        map.sort_by_key(|(key, _)| position(key));
+        return Value::List(list.into_iter().chain(map.into_iter().map(|(_, value)| value)).collect());
+    }
+    let numbered = (1..).zip(list).map(|(index, value)| (Value::Number(f64::from(index)), value));
+    Value::Map(numbered.chain(map).collect())
+}

@@ -1,0 +1,598 @@
+//! The one place that names the VM. Whatever may raise a Luau error runs inside `Core::protect`.
+
+mod coroutine;
+mod cross;
+mod handle;
+mod library;
+mod memory;
+mod sandbox;
+mod scope;
+mod script;
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use mlua::ffi::{self, lua_State};
+
+use crate::bytecode;
+use crate::error::{Error, Raised, Result, Stop};
+use crate::limits::{Alarm, Limits};
+use crate::value::{Allowance, Callback, Crossing, Forgotten, Value};
+use memory::Memory;
+pub use handle::ThreadStatus;
+pub use scope::{Scope, Surroundings};
+pub use script::{Entry, Script};
+
+/// How much the compiler optimises.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Optimization(pub u8);
+
+/// How a VM is set up.
+pub struct Options {
+    pub sandbox: bool,
+    pub native: bool,
+    pub limits: Limits,
+    pub surroundings: Surroundings,
+    pub print: Arc<dyn Callback>,
+    pub key: Option<Vec<u8>>,
+}
+
+/// A VM that one OS thread uses at a time.
+pub struct Vm {
+    owner: AtomicU64,
+    core: UnsafeCell<Option<Box<Core>>>,
+    alarm: Arc<Alarm>,
+}
+
+// SAFETY: `enter` lets one thread at a time reach the core.
+unsafe impl Send for Vm {}
+// SAFETY: as above.
+unsafe impl Sync for Vm {}
+
+/// Everything that belongs to one VM; reached through `Vm::enter` only.
+pub struct Core {
+    main: *mut lua_State,
+    /// The coroutine that runs now, for calls that come back from the host.
+    current: Cell<*mut lua_State>,
+    memory: Box<Memory>,
+    alarm: Arc<Alarm>,
+    forgotten: Forgotten,
+    stop: RefCell<Option<Stop>>,
+    running: Cell<bool>,
+    scope: RefCell<Arc<Scope>>,
+    base_scope: Arc<Scope>,
+    traceback: RefCell<String>,
+    /// An error that ended a spawned coroutine, as a reference.
+    uncaught: Cell<c_int>,
+    options: Options,
+    marks: Marks,
+    natives: library::Natives,
+}
+
+/// References to what the VM needs at hand.
+#[derive(Default)]
+struct Marks {
+    array: c_int,
+    environment: c_int,
+    weak: c_int,
+    primitives: c_int,
+}
+
+/// The right to use a core, until dropped.
+pub struct Entered<'a> {
+    vm: &'a Vm,
+    core: &'a Core,
+    outermost: bool,
+}
+
+impl Deref for Entered<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if self.outermost {
+            self.vm.owner.store(0, Ordering::Release);
+        }
+    }
+}
+
+fn this_thread() -> u64 {
+    thread_local! { static TOKEN: u8 = const { 0 } }
+    TOKEN.with(|token| std::ptr::from_ref(token) as u64)
+}
+
+/// Which Luau this is.
+pub fn version() -> String {
+    format!("Luau {}", ffi::luau_version().unwrap_or("0"))
+}
+
+pub fn native_supported() -> bool {
+    // SAFETY: takes nothing and only looks at the processor.
+    unsafe { ffi::luau_codegen_supported() != 0 }
+}
+
+/// The name of a chunk as messages show it.
+pub fn chunk_id(name: &str) -> &str {
+    name.strip_prefix(['=', '@']).unwrap_or(name)
+}
+
+/// Bytecode for a source, unsealed.
+pub fn compile(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
+    let mut options = ffi::lua_CompileOptions::default();
+    options.optimizationLevel = c_int::from(optimization.0);
+    // SAFETY: source and options are valid for the call.
+    let code = unsafe { ffi::luau_compile(source, options) };
+    match code.split_first() {
+        Some((0, message)) => Err(Error::Syntax(format!("{}{}", chunk_id(chunk), String::from_utf8_lossy(message)))),
+        Some(_) => Ok(code),
+        None => Err(Error::Syntax("the compiler gave nothing".to_owned())),
+    }
+}
+
+/// Bytecode for an expression or, if it is none, for a chunk.
+pub fn compile_expression(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
+    let expression = [b"return ", source].concat();
+    compile(&expression, chunk, optimization).or_else(|_| compile(source, chunk, optimization))
+}
+
+impl Vm {
+    pub fn new(options: Options) -> Result<Vm> {
+        let core = Core::new(options)?;
+        let alarm = core.alarm.clone();
+        Ok(Vm { owner: AtomicU64::new(0), core: UnsafeCell::new(Some(core)), alarm })
+    }
+
+    /// Use the VM; another thread that is using it makes this an error, the same thread does not.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        let me = this_thread();
+        let outermost = match self.owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(owner) if owner == me => false,
+            Err(_) => return Err(Error::Misuse("the state is in use by another thread".to_owned())),
+        };
+        // SAFETY: this thread is the owner.
+        match unsafe { &*self.core.get() } {
+            Some(core) => {
+                let entered = Entered { vm: self, core, outermost };
+                if outermost {
+                    core.forget();
+                }
+                Ok(entered)
+            }
+            None => {
+                if outermost {
+                    self.owner.store(0, Ordering::Release);
+                }
+                Err(Error::Closed)
+            }
+        }
+    }
+
+    /// Free the VM; twice is once.
+    pub fn close(&self) -> Result<()> {
+        let entered = match self.enter() {
+            Ok(entered) => entered,
+            Err(Error::Closed) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !entered.outermost {
+            return Err(Error::Misuse("a state cannot be closed by a function it is calling".to_owned()));
+        }
+        // SAFETY: this thread is the owner, and no one else holds a borrow: this is the outermost use.
+        let core = unsafe { (*self.core.get()).take() };
+        drop(entered);
+        drop(core);
+        Ok(())
+    }
+
+    /// Stop the script that runs on another thread; says whether there was one.
+    pub fn cancel(&self) -> bool {
+        self.alarm.cancel()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        matches!(self.enter(), Err(Error::Closed))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.alarm.detach();
+        // SAFETY: nobody runs in this VM any more.
+        unsafe { ffi::lua_close(self.main) };
+    }
+}
+
+/// The core a coroutine belongs to.
+unsafe fn core_of<'a>(state: *mut lua_State) -> &'a Core {
+    // SAFETY: every VM is given its core before anything runs in it.
+    unsafe { &*(*ffi::lua_callbacks(state)).userdata.cast::<Core>() }
+}
+
+/// Raise a string as a Luau error, with the position of the caller.
+unsafe fn throw(state: *mut lua_State, message: &str) -> ! {
+    // SAFETY: called by functions that the VM called, so errors are caught.
+    unsafe {
+        ffi::luaL_where(state, 1);
+        ffi::lua_pushlstring_(state, message.as_ptr().cast(), message.len());
+        ffi::lua_concat(state, 2);
+        ffi::lua_error(state)
+    }
+}
+
+type Interrupt = unsafe extern "C-unwind" fn(*mut lua_State, c_int);
+
+impl Core {
+    fn new(options: Options) -> Result<Box<Core>> {
+        let memory = Memory::new(options.limits.memory);
+        let base_scope = Arc::new(Scope::new(options.limits.clone(), &options.surroundings));
+        // SAFETY: the memory is boxed, so its address stays; it is freed after the VM.
+        let main = unsafe { ffi::lua_newstate(memory::allocate, std::ptr::from_ref(&*memory).cast_mut().cast()) };
+        if main.is_null() {
+            return Err(Error::Stopped(Stop::Memory { limit: memory.limit.get() }));
+        }
+        let mut core = Box::new(Core {
+            main,
+            current: Cell::new(main),
+            memory,
+            alarm: Alarm::new(),
+            forgotten: Arc::new(Mutex::new(Vec::new())),
+            stop: RefCell::new(None),
+            running: Cell::new(false),
+            scope: RefCell::new(base_scope.clone()),
+            base_scope,
+            traceback: RefCell::new(String::new()),
+            uncaught: Cell::new(ffi::LUA_NOREF),
+            options,
+            marks: Marks::default(),
+            natives: library::Natives::default(),
+        });
+        // SAFETY: the core is boxed, so its address stays as long as the VM lives.
+        unsafe {
+            let callbacks = ffi::lua_callbacks(main);
+            (*callbacks).userdata = std::ptr::from_ref(&*core).cast_mut().cast();
+            (*callbacks).userthread = Some(coroutine::on_thread);
+            core.alarm.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
+            core.memory.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
+        }
+        let mut marks = Marks::default();
+        let mut natives = library::Natives::default();
+        core.protect(|state| {
+            // SAFETY: protected.
+            unsafe { sandbox::set_up(&core, state, &mut marks, &mut natives) };
+            Ok(())
+        })?;
+        core.marks = marks;
+        core.natives = natives;
+        Ok(core)
+    }
+
+    fn interrupt_slot(&self) -> *const AtomicPtr<c_void> {
+        // SAFETY: an optional function pointer has the layout of a pointer, and the field lives as long as the VM.
+        unsafe { (&raw mut (*ffi::lua_callbacks(self.main)).interrupt).cast_const().cast() }
+    }
+
+    /// Have the VM call `interrupt` at its safe points, or not.
+    fn listen(&self, on: bool) {
+        let handler = if on { interrupt as Interrupt as *mut c_void } else { std::ptr::null_mut() };
+        // SAFETY: see `interrupt_slot`.
+        unsafe { (*self.interrupt_slot()).store(handler, Ordering::Release) };
+    }
+
+    fn scope(&self) -> Arc<Scope> {
+        self.scope.borrow().clone()
+    }
+
+    fn allowance(&self) -> Allowance {
+        Allowance { depth: self.options.limits.depth, bytes: self.options.limits.memory.unwrap_or(1 << 30).saturating_mul(4) }
+    }
+
+    /// Let go of what the host no longer refers to.
+    fn forget(&self) {
+        let Ok(mut forgotten) = self.forgotten.lock() else { return };
+        for id in forgotten.drain(..) {
+            // SAFETY: dropping a reference raises nothing.
+            unsafe { ffi::lua_unref(self.main, id) };
+        }
+    }
+
+    /// Run something that may raise a Luau error.
+    fn protect<T>(&self, body: impl FnOnce(*mut lua_State) -> Result<T>) -> Result<T> {
+        struct Pack<F, T> {
+            body: Option<F>,
+            result: Option<Result<T>>,
+        }
+        unsafe extern "C-unwind" fn unpack<F: FnOnce(*mut lua_State) -> Result<T>, T>(state: *mut lua_State) -> c_int {
+            // SAFETY: `lua_cpcall` hands over the pack that is on the stack of `protect`.
+            unsafe {
+                let pack = &mut *ffi::lua_tolightuserdata(state, 1).cast::<Pack<F, T>>();
+                ffi::lua_settop(state, 0);
+                if let Some(body) = pack.body.take() {
+                    pack.result = Some(body(state));
+                }
+            }
+            0
+        }
+        fn trampoline<F: FnOnce(*mut lua_State) -> Result<T>, T>(_: &Pack<F, T>) -> ffi::lua_CFunction {
+            unpack::<F, T>
+        }
+        let mut pack = Pack { body: Some(body), result: None };
+        let state = self.current.get();
+        let function = trampoline(&pack);
+        // SAFETY: the pack outlives the call.
+        let status = unsafe { ffi::lua_cpcall(state, function, (&raw mut pack).cast()) };
+        if status != ffi::LUA_OK {
+            return Err(self.caught(state, status));
+        }
+        pack.result.unwrap_or_else(|| Err(Error::Misuse("the call did not run".to_owned())))
+    }
+
+    /// Make an error of the error object on top of the stack, and pop it.
+    fn caught(&self, state: *mut lua_State, status: c_int) -> Error {
+        if status == ffi::LUA_ERRMEM || self.memory.refused.get() {
+            self.stop(self.out_of_memory());
+        }
+        if let Some(stop) = self.stop.borrow().clone() {
+            // SAFETY: the error object is there.
+            unsafe { ffi::lua_settop(state, -2) };
+            return Error::Stopped(stop);
+        }
+        let traceback = self.traceback.take();
+        // SAFETY: the error object is on top; reading it is protected.
+        unsafe {
+            let reference = ffi::lua_ref(state, -1);
+            ffi::lua_settop(state, -2);
+            let value = self.protect(|inner| {
+                ffi::lua_rawgeti_(inner, ffi::LUA_REGISTRYINDEX, reference);
+                let said = self.say(inner, -1);
+                let value = self.read(inner, -1, Crossing::Deep).unwrap_or(Value::Nil);
+                Ok((said, value))
+            });
+            ffi::lua_unref(state, reference);
+            match value {
+                Ok((said, value)) => {
+                    let message = said.unwrap_or_else(|| value.describe());
+                    Error::Runtime(Box::new(Raised { message, traceback, value }))
+                }
+                Err(error) => error,
+            }
+        }
+    }
+
+    /// What an error object says of itself, if it has `__tostring`.
+    unsafe fn say(&self, state: *mut lua_State, index: c_int) -> Option<String> {
+        // SAFETY: called protected.
+        unsafe {
+            let index = ffi::lua_absindex(state, index);
+            if ffi::lua_type(state, index) != ffi::LUA_TTABLE
+                || ffi::luaL_getmetafield_(state, index, c"__tostring".as_ptr()) == 0
+            {
+                return None;
+            }
+            ffi::lua_pushvalue(state, index);
+            let said = (ffi::lua_pcall(state, 1, 1, 0) == ffi::LUA_OK).then(|| cross::bytes(state, -1)).flatten();
+            let said = said.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            ffi::lua_settop(state, -2);
+            said
+        }
+    }
+
+    fn out_of_memory(&self) -> Stop {
+        Stop::Memory { limit: self.memory.limit.get() }
+    }
+
+    /// Stop the script at its next safe point, and at each one after that.
+    fn stop(&self, reason: Stop) {
+        let mut stop = self.stop.borrow_mut();
+        if stop.is_none() {
+            *stop = Some(reason);
+        }
+        drop(stop);
+        self.listen(true);
+    }
+
+    /// Run a script's code within the limits of a scope.
+    fn run<T>(&self, scope: &Arc<Scope>, body: impl FnOnce(*mut lua_State) -> Result<T>) -> Result<T> {
+        if self.running.get() {
+            return self.protect(body);
+        }
+        let before = self.scope.replace(scope.clone());
+        self.running.set(true);
+        self.begin(scope);
+        let result = self.protect(body);
+        scope.pause();
+        self.alarm.end();
+        self.listen(false);
+        self.running.set(false);
+        self.memory.refused.set(false);
+        let stop = self.stop.take();
+        *self.scope.borrow_mut() = before;
+        let result = match (stop, result) {
+            (Some(Stop::Uncaught), _) => Err(self.uncaught_error()),
+            (Some(stop), _) => Err(Error::Stopped(stop)),
+            (None, result) => result,
+        };
+        if matches!(result, Err(Error::Stopped(_))) {
+            // What the script left behind must not burden the next one.
+            self.tidy();
+        }
+        result
+    }
+
+    /// Collect all garbage; a VM that is near its limit would not do so by itself in time.
+    fn tidy(&self) {
+        // SAFETY: at a safe point; collecting raises nothing.
+        unsafe { ffi::lua_gc(self.current.get(), ffi::LUA_GCCOLLECT, 0) };
+        let (used, limit) = (self.memory.used.get(), self.memory.limit.get());
+        self.memory.tidy_at.set(used.saturating_add((limit.saturating_sub(used)) / 2).max(limit / 4 * 3));
+    }
+
+    fn begin(&self, scope: &Arc<Scope>) {
+        if self.memory.used.get() > self.memory.tidy_at.get() {
+            self.tidy();
+        }
+        self.listen(scope.limits.instructions.is_some());
+        self.alarm.begin();
+        scope.resume();
+        if let Some(stop) = scope.exceeded() {
+            self.stop(stop);
+            return;
+        }
+        if let Some(left) = scope.time_left() {
+            self.alarm.arm(left);
+        }
+    }
+
+    fn uncaught_error(&self) -> Error {
+        let reference = self.uncaught.replace(ffi::LUA_NOREF);
+        let state = self.current.get();
+        // SAFETY: the reference was made when the coroutine failed.
+        unsafe {
+            ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, reference);
+            ffi::lua_unref(state, reference);
+            self.caught(state, ffi::LUA_ERRRUN)
+        }
+    }
+
+    /// Look at the limits; at a safe point.
+    fn check(&self) {
+        let scope = self.scope();
+        if self.memory.refused.get() {
+            self.stop(self.out_of_memory());
+        }
+        if self.alarm.cancelled() {
+            self.stop(Stop::Cancelled);
+        }
+        if let Some(stop) = scope.exceeded() {
+            self.stop(stop);
+        } else if let Some(left) = scope.time_left() {
+            self.alarm.arm(left);
+        }
+    }
+
+    /// Push a loaded chunk.
+    unsafe fn load(&self, state: *mut lua_State, code: &[u8], chunk: &str, environment: c_int) -> Result<()> {
+        let name = CString::new(chunk.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: called protected; the bytecode was made by our compiler.
+        unsafe {
+            if ffi::luau_load(state, name.as_ptr(), code.as_ptr().cast(), code.len(), environment) != 0 {
+                if self.memory.refused.get() {
+                    return Err(Error::Stopped(self.out_of_memory()));
+                }
+                let message = cross::bytes(state, -1).unwrap_or_default();
+                return Err(Error::Syntax(String::from_utf8_lossy(message).into_owned()));
+            }
+            if self.options.native && native_supported() {
+                ffi::luau_codegen_compile(state, -1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Open sealed bytecode.
+    fn unseal<'a>(&self, sealed: &'a [u8]) -> Result<&'a [u8]> {
+        bytecode::open(self.options.key.as_deref(), &version(), sealed)
+    }
+
+    /// Call what is below its arguments, and leave the results; errors have a traceback.
+    unsafe fn call(&self, state: *mut lua_State, arguments: c_int, results: c_int) -> Result<()> {
+        // SAFETY: called protected.
+        unsafe {
+            let function = ffi::lua_gettop(state) - arguments;
+            ffi::lua_pushcclosurek(state, on_error, std::ptr::null(), 0, None);
+            ffi::lua_insert(state, function);
+            let status = ffi::lua_pcall(state, arguments, results, function);
+            if status != ffi::LUA_OK {
+                return Err(self.caught(state, status));
+            }
+            ffi::lua_remove(state, function);
+        }
+        Ok(())
+    }
+}
+
+/// Note where an error came from while the stack still tells.
+unsafe extern "C-unwind" fn on_error(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        let core = core_of(state);
+        if core.stop.borrow().is_none() {
+            core.traceback.replace(traceback(state, 1));
+        }
+    }
+    1
+}
+
+/// The stack of a coroutine, one frame a line.
+unsafe fn traceback(state: *mut lua_State, level: c_int) -> String {
+    let mut lines = Vec::new();
+    for level in level..level.saturating_add(64) {
+        // SAFETY: the record is plain data that `lua_getinfo` fills.
+        unsafe {
+            let mut record: ffi::lua_Debug = std::mem::zeroed();
+            if ffi::lua_getinfo(state, level, c"sln".as_ptr(), &mut record) == 0 {
+                break;
+            }
+            let source = CStr::from_ptr(record.short_src).to_string_lossy();
+            let mut line = if record.currentline > 0 { format!("{source}:{}", record.currentline) } else { source.into_owned() };
+            if !record.name.is_null() {
+                line.push_str(" function ");
+                line.push_str(&CStr::from_ptr(record.name).to_string_lossy());
+            }
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
+}
+
+/// Called at the safe points of a script while there is something to look at.
+unsafe extern "C-unwind" fn interrupt(state: *mut lua_State, gc: c_int) {
+    if gc >= 0 {
+        return;
+    }
+    // SAFETY: called by the VM at a safe point, where raising an error is allowed.
+    unsafe {
+        let core = core_of(state);
+        let counting = core.count();
+        if core.memory.used.get() > core.memory.tidy_at.get() {
+            core.tidy();
+        }
+        if core.alarm.take() || core.memory.refused.get() {
+            core.check();
+        }
+        if core.stop.borrow().is_some() {
+            throw(state, "the script was stopped");
+        }
+        if !counting {
+            core.listen(false);
+            if core.alarm.is_ringing() {
+                core.listen(true);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Count one safe point; says whether the scope wants them counted.
+    fn count(&self) -> bool {
+        let scope = self.scope.borrow();
+        match scope.count() {
+            Some(true) => true,
+            Some(false) => {
+                let limit = scope.limits.instructions.unwrap_or(0);
+                drop(scope);
+                self.stop(Stop::Instructions { limit });
+                true
+            }
+            None => false,
+        }
+    }
+}
