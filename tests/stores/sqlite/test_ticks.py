@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from vaka.core.types.errors import ConflictError, HeadMoved
 from vaka.stores import failpoint
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.stores.pen import Pen, begun, kept, log, said
+from vaka.testing.stores.pen import Pen, begun, kept, log, said, unsealed
 
 
 @pytest.fixture
@@ -75,3 +76,22 @@ async def test_what_the_only_writer_may_not_write_is_told_at_once(store: SqliteS
     with pytest.raises(ConflictError):
         await pen.write(store, term, said("three", "k3"))
     await kept(store, "t")
+
+
+async def test_a_writer_that_waits_hears_of_what_others_have_offered_before(store: SqliteStore, path: Path) -> None:
+    pen, _ = await begun(store, "s")
+    other = SqliteStore(path, durability="process")
+    for number, petitioner in enumerate((other, store), 2):
+        key = f"o{number}"
+        assert await petitioner.events.offer(pen.session, unsealed("s", said("x", key)), key=key) == number
+        async with asyncio.timeout(20):
+            assert await store.events.wait(pen.session, after=number - 1) == number
+    await other.close()
+
+
+async def test_a_writer_whose_append_was_refused_sees_why(store: SqliteStore) -> None:
+    pen, term = await begun(store, "s")
+    await store.events.offer(pen.session, unsealed("s", said("x", "o")), key="o")
+    with pytest.raises(HeadMoved):
+        await pen.write(store, term, said("two", "k2"))
+    assert await store.events.wait(pen.session, after=1) == 2

@@ -45,10 +45,10 @@ class Job:
             if not self.future.done():
                 self.future.set_exception(outcome.error)
             return
-        if self.done is not None:
-            self.done(outcome)
         if not self.future.done():
             self.future.set_result(outcome)
+        if self.done is not None:  # who wrote goes on first, and knows its head when those who wait for it wake
+            self.done(outcome)
 
 
 class Database:

@@ -49,13 +49,19 @@ class Events(Part):
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
         size = sum([len(event.stored) for event in events])
         work = partial(self._append, key, claim, events, head, release)
-        done = partial(self._appended, key, claim, release)
-        outcome: SessionInfo | Failed | None = database.append_now(work, size) if len(self._hub.claims) == 1 else None
-        if outcome is None:
-            info: SessionInfo = await database.write(work, rows=len(events) + 1, size=size, appends=True, done=done)
-            return info.head
-        if isinstance(outcome, Failed):
-            raise outcome.error
+        done = partial(self._appended, key, claim, claim.news, release)
+        try:
+            outcome: SessionInfo | Failed | None = (
+                database.append_now(work, size) if len(self._hub.claims) == 1 else None
+            )
+            if outcome is None:
+                info: SessionInfo = await database.write(work, rows=len(events) + 1, size=size, appends=True, done=done)
+                return info.head
+            if isinstance(outcome, Failed):
+                raise outcome.error
+        except BaseException:
+            claim.doubt()
+            raise
         done(outcome)
         return outcome.head
 
@@ -67,6 +73,7 @@ class Events(Part):
         def done(outcome: tuple[int, Row | None]) -> None:
             seq, row = outcome
             if row is not None:
+                self._hub.doubt(place)
                 self._hub.changed(place, seq)
                 if row.owner not in {"", self._hub.owner.name}:
                     self._hub.links.wake(place, row.owner, seq)
@@ -91,10 +98,13 @@ class Events(Part):
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``."""
-        key = self._key(session)
-        row = await self._database.ask(partial(rows.load, key=key))
-        if row is not None and row.info.head > after:
-            return row.info.head
+        database, key = self._database, self._key(session)
+        row, head = None, self._hub.head(key)
+        if head is None:
+            row = await database.ask(partial(rows.load, key=key))
+            head = row.info.head if row is not None else 0
+        if head > after:
+            return head
         self._hub.follow(key, row)
         return await self._hub.waiters.wait(key, after)
 
@@ -141,8 +151,8 @@ class Events(Part):
             logs.write(connection, key, events)
         return after
 
-    def _appended(self, key: Key, claim: Claim, release: bool, info: SessionInfo) -> None:
-        claim.info = info
+    def _appended(self, key: Key, claim: Claim, news: int, release: bool, info: SessionInfo) -> None:
+        claim.settle(info, news)
         if release and self._hub.claims.get(key) is claim:
             del self._hub.claims[key]
         self._hub.changed(key, info.head)

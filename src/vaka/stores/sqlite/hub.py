@@ -31,10 +31,25 @@ _log = logging.getLogger(__name__)
 class Claim:
     """A session this handle writes. ``info`` is its row as we know it; ``by`` is the store that claimed it."""
 
-    __slots__ = ("by", "info", "term")
+    __slots__ = ("_known", "by", "info", "news", "term")
 
     def __init__(self, term: Term, info: SessionInfo, by: object) -> None:
         self.term, self.info, self.by = term, info, by
+        self.news = 0
+        self._known = -1 if info.head else 0
+
+    def doubt(self) -> None:
+        """The row may no longer be what we know: an append of ours has failed, or somebody says so."""
+        self.news += 1
+
+    def settle(self, info: SessionInfo, news: int) -> None:
+        """An append has succeeded, so this is the row, unless there was other news since it began."""
+        self.info, self._known = info, news
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody has given us a reason to look at the row again."""
+        return self._known == self.news
 
 
 class Hub:
@@ -71,9 +86,21 @@ class Hub:
 
     def look(self, key: Key) -> None:
         """Somebody says that a log has grown: look at it soon, if anyone wants to know."""
+        self.doubt(key)
         if not self._looks and not self._closed:
             asyncio.get_running_loop().call_soon(self._look_now)
         self._looks.add(key)
+
+    def doubt(self, key: Key) -> None:
+        """Somebody else has written to a log."""
+        claim = self.claims.get(key)
+        if claim is not None:
+            claim.doubt()
+
+    def head(self, key: Key) -> int | None:
+        """Return how long a log of ours is; ``None`` when only its row knows: others may have written to it."""
+        claim = self.claims.get(key)
+        return claim.info.head if claim is not None and claim.certain and self._server is not None else None
 
     def follow(self, key: Key, row: Row | None, *, again: bool = False) -> None:
         """Hear from whoever writes the session, if that is somebody else; and look at it every second."""
