@@ -21,7 +21,7 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.place import Place
 from vaka.core.session.state import OpenCall, call_id, lane_key
 from vaka.core.types import progress
-from vaka.core.types.errors import InvalidInput, ReplayError
+from vaka.core.types.errors import InvalidInput, NotFound, ReplayError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
 from vaka.core.types.message import ToolCall, ToolResult
@@ -105,13 +105,17 @@ class Nest:
         """Yield what the script was told after its start, in order."""
         for body in self.answered[1:]:
             request = Request(body.number, body.name, body.digest)
-            value = body.answer
-            if body.blob is not None:
-                value = msgspec.json.decode(await self.turn.log.store.blobs.get(body.blob))
+            value = body.answer if body.blob is None else await self._large(body, body.blob)
             result = self._results.get(body.call) if body.call else None
             if body.call and result is None:
                 raise ReplayError(f"the log does not have the result of {body.call}, which {body.name} was told")
             yield Told(request, value, body.error, body.at, result)
+
+    async def _large(self, body: ScriptAnswered, blob: Digest) -> JSON:
+        try:
+            return msgspec.json.decode(await self.turn.log.store.blobs.get(blob))
+        except NotFound as error:
+            raise ReplayError(f"what {body.name!r} was answered as request {body.number} was erased") from error
 
     def asks(self, request: Request) -> int:
         """Return which model call of its agent a request is; it is the same one after a crash."""
@@ -128,16 +132,15 @@ class Nest:
     async def invoke(self, request: Request, tool: str, arguments: dict[str, Any]) -> ToolResult:
         """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``."""
         begun = self._begun.get(request.number)
-        if begun is None:
-            open = self._call(request, tool, arguments)
-        else:
+        open: OpenCall | None = None
+        if begun is not None and begun.call is not None:
             self._same(begun, request)
-            known = self._results.get(begun.call) if begun.call else None
+            known = self._results.get(begun.call)
             if known is not None:
                 return known
-            open = self.turn.state.open[begun.call] if begun.call else self._call(request, tool, arguments)
+            open = self.turn.state.open.get(begun.call)
         async with self._slots:
-            end = await settle_one(self.turn, open)
+            end = await settle_one(self.turn, open or self._call(request, tool, arguments))
         if isinstance(end, Left):
             raise Waits(end.decisions)
         return end
