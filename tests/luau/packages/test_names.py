@@ -1,0 +1,77 @@
+"""Names lead to one place inside the folder they belong to, or nowhere."""
+
+import pytest
+
+from vaka.luau.packages.errors import PackageError
+from vaka.luau.packages.names import Reference, check_name, check_path
+from vaka.luau.packages.ranges import Range
+
+
+@pytest.mark.parametrize("name", ["json", "@haivivi/http", "a", "3d", "a_b-c", "@a/b"])
+def test_a_package_has_a_plain_name_with_or_without_a_scope(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "@", "@a", "@a/", "@/b", "/b", "a/b", "@a/b/c", "A", "@A/b", "a.b", "..", "@../b", "@a/..", "a b",
+        "a\n", "a\0",
+        "-a", "_a", "ä", "a" * 65, "con", "@nul/x", "@x/com1", "a\\b", "a@1", "@@a/b", ".hidden",
+    ],
+)  # fmt: skip
+def test_what_cannot_name_a_package_is_refused(name: str) -> None:
+    with pytest.raises(PackageError, match="cannot name a package"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "/", "/etc/passwd", "..", "../x", "a/../b", "a/..", "a//b", "a/", "./a", "a/.", "a\\b", "c:/x", "a:b",
+        "a\nb",
+        "a\0b", "a\x7f", "a\u202eb", "\udcff", "a.", "a ", " a", "a/b./c", "nul", "x/CON.luau", "a*", "a?", "a|b",
+        '"',
+        "x" * 201, "é" * 101, "a/" * 40 + "b", "abcdefgh/" * 60 + "b",
+    ],
+)  # fmt: skip
+def test_a_path_that_is_not_safe_on_every_system_is_refused(path: str) -> None:
+    with pytest.raises(PackageError, match="expected a relative path"):
+        check_path(path)
+
+
+@pytest.mark.parametrize("path", ["init.luau", "sub/module.luau", ".luaurc", "é.luau", "a b.luau", "a-b_c.d.luau"])
+def test_an_ordinary_path_is_fine(path: str) -> None:
+    assert check_path(path) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("json", Reference("json")),
+        ("json/decode", Reference("json", None, "decode")),
+        ("json@1", Reference("json", Range("1"))),
+        ("@scope/pkg", Reference("@scope/pkg")),
+        ("@scope/pkg@^1.0.0", Reference("@scope/pkg", Range("^1.0.0"))),
+        ("@scope/pkg@^1.0.0/sub/module", Reference("@scope/pkg", Range("^1.0.0"), "sub/module")),
+        ("@scope/pkg@>=1.0 <2/sub", Reference("@scope/pkg", Range(">=1.0 <2"), "sub")),
+        ("@scope/pkg/sub/a@b", Reference("@scope/pkg", None, "sub/a@b")),
+    ],
+)
+def test_require_names_a_package_a_range_and_a_module(text: str, expected: Reference) -> None:
+    assert Reference.parse(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "@", "@scope", "@scope/", "@scope/pkg@", "json@", "json@ ", "json/", "json/../x", "json//x", "/json",
+        "./json",
+        "../json", "\\json", "json@nope", "@scope/pkg@^1.0.0/", "@scope/pkg@^1.0.0/../../x", "@scope/pkg@^1@2",
+        "json@1/\\x",
+    ],
+)  # fmt: skip
+def test_a_reference_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(PackageError):
+        Reference.parse(text)

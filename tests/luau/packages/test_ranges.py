@@ -1,0 +1,156 @@
+"""A range holds the versions it says, and pre-releases only when they were asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.luau.packages.errors import PackageError
+from vaka.luau.packages.ranges import Range
+from vaka.luau.packages.version import Version
+
+SMALL = st.integers(0, 3)
+CORES = st.tuples(SMALL, SMALL, SMALL)
+PRE = st.sampled_from([(), (0,), (1,), ("alpha",), ("alpha", 1), ("rc",)])
+RELEASES = CORES.map(lambda core: Version(*core))
+VERSIONS = st.builds(lambda core, pre: Version(*core, pre), CORES, PRE)
+PARTS = st.lists(SMALL, min_size=1, max_size=3).map(tuple)
+
+
+def holds(text: str, version: str) -> bool:
+    return Version.parse(version) in Range(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("^1.2.3", "1.2.3 1.2.4 1.9.0", "1.2.2 2.0.0 0.9.9 1.3.0-rc.1 2.0.0-0 1.2.3-rc.1"),
+        ("^0.2.3", "0.2.3 0.2.9", "0.2.2 0.3.0 1.0.0"),
+        ("^0.0.3", "0.0.3", "0.0.2 0.0.4 0.1.0"),
+        ("^0.0", "0.0.0 0.0.9", "0.1.0"),
+        ("^0", "0.0.1 0.9.9", "1.0.0"),
+        ("^1.2", "1.2.0 1.9.9", "1.1.9 2.0.0"),
+        ("~1.2.3", "1.2.3 1.2.9", "1.2.2 1.3.0"),
+        ("~1.2", "1.2.0 1.2.9", "1.3.0"),
+        ("~1", "1.0.0 1.9.0", "2.0.0 0.9.0"),
+        ("1", "1.0.0 1.9.9", "0.9.9 2.0.0"),
+        ("1.2", "1.2.0 1.2.9", "1.3.0"),
+        ("1.x", "1.0.0 1.9.9", "2.0.0"),
+        ("1.2.*", "1.2.7", "1.3.0"),
+        ("1.X.x", "1.2.7", "2.3.0"),
+        ("1.2.3", "1.2.3", "1.2.4 1.2.3-rc"),
+        ("=1.2.3", "1.2.3 1.2.3+build", "1.2.2"),
+        (">1.2.3", "1.2.4 2.0.0", "1.2.3"),
+        (">1.2", "1.3.0", "1.2.9 1.2.0"),
+        (">1", "2.0.0", "1.9.9"),
+        (">=1.2", "1.2.0 3.0.0", "1.1.9"),
+        ("<1.2", "1.1.9 0.0.0", "1.2.0 1.2.0-rc"),
+        ("<1.2.3", "1.2.2", "1.2.3 1.2.3-rc"),
+        ("<=1.2", "1.2.9", "1.3.0"),
+        ("<=1.2.3", "1.2.3", "1.2.4"),
+        ("!=1.2.3", "1.2.2 1.2.4", "1.2.3"),
+        ("!=1.2", "1.1.0 1.3.0", "1.2.0 1.2.9"),
+        (">=1.0 <2", "1.0.0 1.9.9", "2.0.0 0.9.9"),
+        (">= 1.0, < 2, != 1.5.0", "1.4.9 1.5.1", "1.5.0 2.0.0"),
+        ("^1 || ^3.1", "1.5.0 3.2.0", "2.0.0 3.0.9 4.0.0"),
+        ("<1 || 2.0.0-rc.1", "0.5.0 2.0.0-rc.1", "2.0.0-rc.2 2.0.0 0.5.0-rc.1"),
+        ("latest", "0.0.1 9.9.9", "1.0.0-rc.1"),
+        ("*", "0.0.1 9.9.9", "1.0.0-rc.1"),
+        ("x", "0.0.1", "1.0.0-rc.1"),
+        ("^*", "0.0.1", "1.0.0-rc.1"),
+        (">=1.0.0-beta.2", "1.0.0-beta.3 1.0.0 2.0.0", "1.0.0-beta.1 1.0.1-beta.3"),
+        ("^1.2.3-beta.2", "1.2.3-beta.2 1.2.3-rc 1.2.3 1.9.0", "1.2.3-beta.1 1.3.0-beta.3 2.0.0-0"),
+        ("~1.2.3-beta.2", "1.2.3-beta.11 1.2.9", "1.2.4-beta.2 1.3.0"),
+        ("<2.0.0-rc.1", "1.9.9 2.0.0-beta", "2.0.0-rc.1 2.0.0 1.9.9-beta"),
+        (">=1.0.0-0 !=1.0.0-rc.1", "1.0.0-rc.2 1.0.0", "1.0.0-rc.1"),
+        ("!=1.0.0-rc.1", "1.0.0", "1.0.0-rc.2 1.0.0-rc.1"),
+        ("^1.0.0 >=2.0.0-a", "", "1.5.0 2.0.0-b 2.0.0"),
+    ],
+)
+def test_a_range_holds_what_it_says(text: str, inside: str, outside: str) -> None:
+    assert [version for version in inside.split() if not holds(text, version)] == []
+    assert [version for version in outside.split() if holds(text, version)] == []
+
+
+@given(PARTS, RELEASES)
+def test_a_caret_keeps_the_leftmost_number_that_is_not_zero(parts: tuple[int, ...], version: Version) -> None:
+    low = (*parts, 0, 0)[:3]
+    keep = next((place for place, number in enumerate(parts, 1) if number), len(parts))
+    expected = version.core >= low and version.core[:keep] == parts[:keep]
+    assert (version in Range("^" + ".".join(map(str, parts)))) == expected
+
+
+@given(PARTS, RELEASES)
+def test_a_tilde_keeps_major_and_minor(parts: tuple[int, ...], version: Version) -> None:
+    low, keep = (*parts, 0, 0)[:3], min(len(parts), 2)
+    expected = version.core >= low and version.core[:keep] == parts[:keep]
+    assert (version in Range("~" + ".".join(map(str, parts)))) == expected
+
+
+@given(PARTS, st.sampled_from(["", "=", "!=", "<", "<=", ">", ">="]), RELEASES)
+def test_a_comparison_compares_the_numbers_that_were_given(parts: tuple[int, ...], sign: str, version: Version) -> None:
+    seen = version.core[: len(parts)]
+    expected = {
+        "": seen == parts, "=": seen == parts, "!=": seen != parts,
+        "<": seen < parts, "<=": seen <= parts, ">": seen > parts, ">=": seen >= parts,
+    }[sign]  # fmt: skip
+    assert (version in Range(sign + ".".join(map(str, parts)))) == expected
+
+
+@given(VERSIONS, VERSIONS, VERSIONS)
+def test_two_comparators_hold_what_lies_between_and_pre_releases_only_of_versions_they_name(
+    low: Version, high: Version, version: Version
+) -> None:
+    named = {bound.core for bound in (low, high) if bound.pre}
+    expected = low <= version < high and (not version.pre or version.core in named)
+    assert (version in Range(f">={low} <{high}")) == expected
+
+
+@given(VERSIONS, VERSIONS)
+def test_an_exact_version_holds_itself_alone(one: Version, other: Version) -> None:
+    assert (other in Range(str(one))) == (one == other)
+
+
+@given(st.lists(VERSIONS, max_size=8), PARTS)
+def test_the_best_is_the_highest_that_is_held(versions: list[Version], parts: tuple[int, ...]) -> None:
+    wanted = Range("^" + ".".join(map(str, parts)))
+    assert wanted.best(versions) == max((version for version in versions if version in wanted), default=None)
+
+
+@given(VERSIONS, PARTS, PARTS)
+def test_an_alternative_holds_what_either_side_holds(
+    version: Version, one: tuple[int, ...], two: tuple[int, ...]
+) -> None:
+    left, right = "^" + ".".join(map(str, one)), "~" + ".".join(map(str, two))
+    assert (version in Range(f"{left} || {right}")) == (version in Range(left) or version in Range(right))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "||", "^1 ||", "|| ^1", "^1 | ^2", "^", ">=", "^^1", "^v1", "v1.0.0", "==1.0.0", "=>1", "><1",
+        "1.x.3", "x.1",
+        "1.2.3.4", "01.2.3", "1.x-rc", "1.2-rc", "^latest", "newest", "1.0.0 - 2.0.0", ">*", "<x", "!=*", "1..2",
+        "1.2.",
+        "^1.2.3-", "^1.2.3-01", "¹", "^１", "file:../x", "https://example.org/x.tgz", "^1" * 200, "\0", "1.0.0\0",
+        ", ,",
+    ],
+)  # fmt: skip
+def test_what_is_no_range_is_refused_with_the_text(text: str) -> None:
+    with pytest.raises(PackageError, match=r"^range "):
+        Range(text)
+
+
+def test_ranges_are_equal_when_they_are_written_alike() -> None:
+    assert Range(" >=1.0   <2 ") == Range(">=1.0 <2")
+    assert len({Range("^1"), Range("^1 "), Range("~1")}) == 2
+    assert Range("^1") != "^1"
+    assert (str(Range(" ^1 ")), repr(Range("^1"))) == ("^1", "Range('^1')")
+
+
+@given(st.text("0123456789.^~<>=!|x*-+ ,alb", max_size=24))
+def test_any_text_is_a_range_or_an_error_of_ours(text: str) -> None:
+    try:
+        wanted = Range(text)
+    except PackageError:
+        return
+    assert Range(str(wanted)) == wanted
