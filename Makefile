@@ -11,6 +11,7 @@ PYTHON ?= $(firstword $(shell for name in python3 python3.13 python3.12 python3.
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+LUAU := $(VENV)/.pyluau
 WORKERS ?= 2
 # Arguments for pytest: make test ARGS="tests/core -k fold"
 ARGS ?=
@@ -40,19 +41,25 @@ $(STAMP): pyproject.toml constraints.txt | $(PY)
 	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,postgres]'
 	@touch $(STAMP)
 
+$(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/src/*.rs pyluau/src/*/*.rs pyluau/python/pyluau/*.py*) | $(STAMP)
+	@scripts/pyluau.sh $(PY)
+	@touch $(LUAU)
+
 system: $(STAMP) # PostgreSQL's server and bubblewrap, which tests use for real
 	@scripts/system.sh postgresql bubblewrap
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system ## Tests, with coverage and its gates
+test: setup system $(LUAU) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
+	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
+	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) -m "" --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
