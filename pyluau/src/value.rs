@@ -8,8 +8,9 @@ use crate::error::Error;
 /// What a host function gave back.
 pub enum Reply {
     Return(Vec<Value>),
-    /// Suspend the coroutine that called, handing these values to its resumer.
-    Yield(Vec<Value>),
+    /// Suspend the coroutine that called, handing these values to its resumer; what it is resumed with goes through
+    /// `then`, if there is one, and back to the caller.
+    Yield { values: Vec<Value>, then: Option<Arc<dyn Callback>> },
 }
 
 /// A host function.

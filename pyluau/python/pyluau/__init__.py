@@ -17,6 +17,7 @@ from pyluau._native import (
     Waiting,
     compile,
     native_supported,
+    set_flag,
     version,
 )
 from pyluau.errors import (
@@ -69,6 +70,7 @@ __all__ = [
     "Yield",
     "compile",
     "native_supported",
+    "set_flag",
     "version",
 ]
 

@@ -1,6 +1,7 @@
 """Small types that the VM and Python share."""
 
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -37,12 +38,16 @@ class Vector(NamedTuple):
 
 
 class Yield:
-    """What a host function returns to suspend the coroutine that called it, handing these values to its resumer."""
+    """What a host function returns to suspend the coroutine that called it, handing these values to its resumer.
 
-    __slots__ = ("values",)
+    What the coroutine is resumed with is what the call gives; with ``then``, what ``then`` makes of it.
+    """
 
-    def __init__(self, *values: Any) -> None:
+    __slots__ = ("then", "values")
+
+    def __init__(self, *values: Any, then: Callable[..., Any] | None = None) -> None:
         self.values = values
+        self.then = then
 
 
 def write_line(line: str | bytes) -> None:

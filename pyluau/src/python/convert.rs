@@ -36,8 +36,10 @@ impl Callback for Callable {
                 let arguments = to_python_list(py, &arguments, &home)?;
                 let result = self.function.bind(py).call1(PyTuple::new(py, arguments)?)?;
                 if result.get_type().is(yield_class(py)?) {
-                    let values = result.getattr(pyo3::intern!(py, "values"))?;
-                    return Ok(Reply::Yield(results(&values, &home)?));
+                    let values = results(&result.getattr(pyo3::intern!(py, "values"))?, &home)?;
+                    let then = result.getattr(pyo3::intern!(py, "then"))?;
+                    let then = (!then.is_none()).then(|| callback(&then, &home, false));
+                    return Ok(Reply::Yield { values, then });
                 }
                 Ok(Reply::Return(results(&result, &home)?))
             };

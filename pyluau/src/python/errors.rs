@@ -57,7 +57,21 @@ pub fn to_luau(py: Python<'_>, error: PyErr, home: &Arc<Home>) -> Value {
         // An error that came from a script goes back as it came.
         return held.get().0.clone();
     }
+    if let Some(value) = plain(py, &error, home) {
+        return value;
+    }
     Value::Object(Arc::new(Exception(error)))
+}
+
+/// What a `LuauError` that Python raised is in Luau: its value, or its message.
+fn plain(py: Python<'_>, error: &PyErr, home: &Arc<Home>) -> Option<Value> {
+    let object = error.value(py);
+    if !object.is_instance(&class(py, "LuauError").ok()?).ok()? {
+        return None;
+    }
+    let value = object.getattr("value").ok()?;
+    let value = if value.is_none() { object.getattr("message").ok()? } else { value };
+    convert::to_value(&value, home).ok()
 }
 
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -53,6 +53,12 @@ fn after_fork() {
     crate::limits::after_fork();
 }
 
+/// Switch one of the VM's own flags, for the whole process; says whether there is such a flag.
+#[pyfunction]
+fn set_flag(name: &str, on: bool) -> bool {
+    crate::vm::set_flag(name, on)
+}
+
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<limits::Limits>()?;
@@ -68,6 +74,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stepper::Done>()?;
     module.add_function(wrap_pyfunction!(state::compile, module)?)?;
     module.add_function(wrap_pyfunction!(after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(set_flag, module)?)?;
     module.add("version", crate::vm::version())?;
     module.add("native_supported", crate::vm::native_supported())?;
     Ok(())

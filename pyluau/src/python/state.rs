@@ -314,6 +314,16 @@ impl State {
         self.home.quick(py, |core| core.set_global(name, &value))
     }
 
+    /// Give all values of the type of ``example`` a metatable, as strings have one.
+    fn set_type_metatable(&self, py: Python<'_>, example: &Bound<'_, PyAny>, metatable: &Bound<'_, Table>) -> PyResult<()> {
+        let example = to_value(example, &self.home)?;
+        if matches!(example, Value::List(_) | Value::Map(_) | Value::Reference(_) | Value::Object(_)) {
+            return Err(PyTypeError::new_err("a table has a metatable of its own"));
+        }
+        let metatable = metatable.get().reference.clone();
+        self.home.quick(py, |core| core.set_type_metatable(&example, &metatable))
+    }
+
     /// Bytes the VM holds.
     #[getter]
     fn memory_used(&self, py: Python<'_>) -> PyResult<usize> {

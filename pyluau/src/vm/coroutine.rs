@@ -107,6 +107,18 @@ pub unsafe fn create(core: &Core, state: *mut lua_State, index: c_int) -> *mut l
     }
 }
 
+/// Let a coroutine's globals be those of the function at `index`.
+pub unsafe fn share_environment(state: *mut lua_State, coroutine: *mut lua_State, index: c_int) {
+    // SAFETY: called protected; both are of one VM.
+    unsafe {
+        if ffi::lua_isLfunction(state, index) != 0 {
+            ffi::lua_getfenv(state, index);
+            ffi::lua_xmove(state, coroutine, 1);
+            ffi::lua_replace(coroutine, ffi::LUA_GLOBALSINDEX);
+        }
+    }
+}
+
 unsafe fn status_name(state: *mut lua_State, coroutine: *mut lua_State) -> &'static str {
     // SAFETY: both are living coroutines.
     unsafe {

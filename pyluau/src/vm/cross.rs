@@ -114,14 +114,28 @@ unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
             Ok(arguments) => arguments,
             Err(error) => throw(state, &explain(&error)),
         };
+        answer(core, state, callback, arguments)
+    }
+}
+
+/// Let the host answer, and leave on the stack what the caller gets.
+unsafe fn answer(core: &Core, state: *mut lua_State, callback: Held<dyn Callback>, arguments: Vec<Value>) -> c_int {
+    // SAFETY: called by a function that the VM called.
+    unsafe {
         let before = core.current.replace(state);
         let reply = callback.call(arguments);
         core.current.set(before);
+        core.forget();
         drop(callback);
         ffi::lua_settop(state, 0);
         match reply {
             Ok(Reply::Return(values)) => core.push_results(state, &values),
-            Ok(Reply::Yield(values)) => {
+            Ok(Reply::Yield { values, then }) => {
+                // The first slot is for `continue_host`.
+                match then {
+                    Some(then) => push_held(state, then),
+                    None => ffi::lua_pushnil(state),
+                }
                 let count = core.push_results(state, &values);
                 ffi::lua_yield(state, count)
             }
@@ -132,6 +146,21 @@ unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
                 drop(value);
                 ffi::lua_error(state)
             }
+        }
+    }
+}
+
+/// What runs when a coroutine that a host function suspended is resumed.
+unsafe extern "C-unwind" fn continue_host(state: *mut lua_State, _: c_int) -> c_int {
+    // SAFETY: called by the VM; the first slot is what `answer` left there.
+    unsafe {
+        let top = ffi::lua_gettop(state);
+        let held = ffi::lua_touserdatatagged(state, 1, CALLBACK).cast::<Held<dyn Callback>>().as_ref();
+        let Some(callback) = held.cloned() else { return top - 1 };
+        let core = core_of(state);
+        match core.read_range(state, 2, top, Crossing::Deep) {
+            Ok(arguments) => answer(core, state, callback, arguments),
+            Err(error) => throw(state, &explain(&error)),
         }
     }
 }
@@ -285,12 +314,19 @@ unsafe fn room(state: *mut lua_State) {
     unsafe { ffi::luaL_checkstack_(state, 8, std::ptr::null()) };
 }
 
-pub unsafe fn push_callback(state: *mut lua_State, callback: Held<dyn Callback>) {
+unsafe fn push_held(state: *mut lua_State, callback: Held<dyn Callback>) {
     // SAFETY: called protected.
     unsafe {
         let place = ffi::lua_newuserdatatagged(state, size_of::<Held<dyn Callback>>(), CALLBACK);
         place.cast::<Held<dyn Callback>>().write(callback);
-        ffi::lua_pushcclosurek(state, call_host, c"host".as_ptr(), 1, None);
+    }
+}
+
+unsafe fn push_callback(state: *mut lua_State, callback: Held<dyn Callback>) {
+    // SAFETY: called protected.
+    unsafe {
+        push_held(state, callback);
+        ffi::lua_pushcclosurek(state, call_host, c"host".as_ptr(), 1, Some(continue_host));
     }
 }
 

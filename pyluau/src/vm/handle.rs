@@ -245,11 +245,23 @@ impl Core {
         })
     }
 
+    /// Give all values of the type of `example` a metatable.
+    pub fn set_type_metatable(&self, example: &Value, metatable: &Reference) -> Result<()> {
+        // SAFETY: protected.
+        self.protect(|state| unsafe {
+            self.push(state, example)?;
+            self.push_reference(state, metatable)?;
+            ffi::lua_setmetatable(state, 1);
+            Ok(())
+        })
+    }
+
     /// A coroutine that will run a function.
     pub fn new_thread(&self, function: &Reference) -> Result<Value> {
         // SAFETY: `with` protects.
         self.with(function, |state| unsafe {
-            coroutine::create(self, state, 1);
+            let coroutine = coroutine::create(self, state, 1);
+            coroutine::share_environment(state, coroutine, 1);
             Ok(self.refer(state, -1, Kind::Thread))
         })
     }

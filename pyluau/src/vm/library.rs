@@ -44,6 +44,8 @@ pub unsafe fn set_up(state: *mut lua_State, sandbox: bool, natives: &mut Natives
         if sandbox {
             put(state, c"_G", &[(c"tostring", to_string), (c"collectgarbage", collect), (c"gcinfo", gc_info)]);
             put(state, c"string", &[(c"format", format_values)]);
+        } else {
+            put(state, c"_G", &[(c"collectgarbage", control_collector)]);
         }
     }
 }
@@ -199,6 +201,32 @@ unsafe extern "C-unwind" fn collect(state: *mut lua_State) -> c_int {
     1
 }
 
+/// `collectgarbage` with all its options, for scripts that are trusted.
+unsafe extern "C-unwind" fn control_collector(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        let what = match cross::bytes(state, 1).unwrap_or(b"collect") {
+            b"collect" => ffi::LUA_GCCOLLECT,
+            b"count" => ffi::LUA_GCCOUNT,
+            b"step" => ffi::LUA_GCSTEP,
+            b"stop" => ffi::LUA_GCSTOP,
+            b"restart" => ffi::LUA_GCRESTART,
+            b"isrunning" => ffi::LUA_GCISRUNNING,
+            b"setgoal" => ffi::LUA_GCSETGOAL,
+            b"setstepmul" => ffi::LUA_GCSETSTEPMUL,
+            b"setstepsize" => ffi::LUA_GCSETSTEPSIZE,
+            _ => ffi::luaL_argerror(state, 1, c"invalid option".as_ptr()),
+        };
+        let given = if ffi::lua_isnoneornil(state, 2) != 0 { 0 } else { ffi::luaL_checkinteger_(state, 2) };
+        let result = ffi::lua_gc(state, what, given);
+        match what {
+            ffi::LUA_GCSTEP | ffi::LUA_GCISRUNNING => ffi::lua_pushboolean(state, result),
+            _ => ffi::lua_pushnumber(state, f64::from(result)),
+        }
+    }
+    1
+}
+
 unsafe extern "C-unwind" fn gc_info(state: *mut lua_State) -> c_int {
     // SAFETY: called by the VM.
     unsafe { ffi::lua_pushnumber(state, 0.0) };
@@ -256,7 +284,7 @@ unsafe fn host_time(state: *mut lua_State) -> Option<f64> {
                     throw(state, "the clock did not give a number")
                 }
             },
-            Ok(Reply::Yield(_)) => throw(state, "a clock cannot yield"),
+            Ok(Reply::Yield { .. }) => throw(state, "a clock cannot yield"),
             Err(error) => {
                 if core.push(state, &error).is_err() {
                     throw(state, "the clock failed");

@@ -119,9 +119,29 @@ pub fn native_supported() -> bool {
     unsafe { ffi::luau_codegen_supported() != 0 }
 }
 
-/// The name of a chunk as messages show it.
-pub fn chunk_id(name: &str) -> &str {
-    name.strip_prefix(['=', '@']).unwrap_or(name)
+/// The name of a chunk as the VM shows it: what follows `=` or `@`, else the first line of a source.
+pub fn chunk_id(name: &str) -> String {
+    const ROOM: usize = 255;
+    let head = |text: &str, most: usize| -> String { text[..text.floor_char_boundary(most)].to_owned() };
+    if let Some(name) = name.strip_prefix('=') {
+        return head(name, ROOM);
+    }
+    if let Some(path) = name.strip_prefix('@') {
+        if path.len() <= ROOM {
+            return path.to_owned();
+        }
+        return format!("...{}", &path[path.ceil_char_boundary(path.len() - (ROOM - 3))..]);
+    }
+    let shown = head(name.split(['\n', '\r']).next().unwrap_or_default(), ROOM - 14);
+    let more = if shown.len() < name.len() { "..." } else { "" };
+    format!("[string \"{shown}{more}\"]")
+}
+
+/// Switch one of the VM's own flags, for the whole process; says whether there is such a flag.
+pub fn set_flag(name: &str, on: bool) -> bool {
+    let Ok(name) = CString::new(name) else { return false };
+    // SAFETY: the name is valid for the call.
+    unsafe { ffi::luau_setfflag(name.as_ptr(), c_int::from(on)) != 0 }
 }
 
 /// Bytecode for a source, unsealed.
@@ -162,9 +182,7 @@ impl Vm {
         match unsafe { &*self.core.get() } {
             Some(core) => {
                 let entered = Entered { vm: self, core, outermost };
-                if outermost {
-                    core.forget();
-                }
+                core.forget();
                 Ok(entered)
             }
             None => {

@@ -89,6 +89,7 @@ impl Script {
             core.push_entry(state, entry, 2)?;
             let coroutine = ffi::lua_newthread(state);
             ffi::lua_xpush(state, coroutine, -2);
+            coroutine::share_environment(state, coroutine, -2);
             scope.main.set(coroutine);
             Ok(core.reference(state, -1, Kind::Thread))
         })?;
