@@ -9,10 +9,9 @@ from vaka.luau.packages.ranges import Range
 from vaka.luau.packages.version import Version
 
 SMALL = st.integers(0, 3)
-CORES = st.tuples(SMALL, SMALL, SMALL)
 PRE = st.sampled_from([(), (0,), (1,), ("alpha",), ("alpha", 1), ("rc",)])
-RELEASES = CORES.map(lambda core: Version(*core))
-VERSIONS = st.builds(lambda core, pre: Version(*core, pre), CORES, PRE)
+RELEASES = st.builds(Version, SMALL, SMALL, SMALL)
+VERSIONS = st.builds(Version, SMALL, SMALL, SMALL, PRE)
 PARTS = st.lists(SMALL, min_size=1, max_size=3).map(tuple)
 
 
