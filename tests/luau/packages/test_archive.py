@@ -90,6 +90,12 @@ def test_a_folder_that_leads_out_is_refused_too(name: str) -> None:
     assert "path" in refused(gzip(renamed(data, name)))
 
 
+def test_a_folder_with_data_is_refused() -> None:
+    data = bytearray(tar(entry("sub", b"x")))
+    data[156:157] = tarfile.DIRTYPE
+    assert refused(gzip(resealed(data)), Limits()) == "archive: folder 'sub' has data"
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

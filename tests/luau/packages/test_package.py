@@ -97,6 +97,13 @@ async def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(folder: Path) ->
         await pack(folder)
 
 
+async def test_a_folder_of_endless_folders_is_refused(folder: Path) -> None:
+    for number in range(20):
+        (folder / f"empty{number}").mkdir()
+    with pytest.raises(PackageError, match="more than 5 files"):
+        await pack(folder, Limits(entries=5))
+
+
 @pytest.mark.parametrize(
     ("limits", "said"),
     [

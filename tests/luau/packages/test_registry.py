@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,15 @@ async def test_a_broken_index_is_told_with_what_makes_it_anew(registry: FolderRe
         await registry.releases("json")
     await registry.reindex("json")
     assert await versions(registry, "json") == ["1.0.0"]
+
+
+async def test_a_pipe_in_the_place_of_an_index_is_told_and_not_waited_for(registry: FolderRegistry) -> None:
+    await publish(registry, "json", "1.0.0")
+    index = registry.root / "json" / "index.json"
+    index.unlink()
+    os.mkfifo(index)
+    with pytest.raises(Corrupt, match="not a plain file"):
+        await registry.releases("json")
 
 
 async def test_an_archive_that_was_replaced_is_not_handed_out(registry: FolderRegistry, tmp_path: Path) -> None:

@@ -127,6 +127,36 @@ async def test_a_conflict_with_the_project_says_so() -> None:
     assert error.clashes == ("c: the project asks for ^2, a 1.0.0 asks for ^1; there are 2.0.0, 1.0.0",)
 
 
+async def test_a_version_that_needs_what_an_earlier_choice_rules_out_is_passed_over() -> None:
+    content: Wishes = {
+        "a": {"1.0.0": {"m": "*"}},
+        "m": {"1.0.0": {"z": ">=2"}, "2.0.0": {"z": "^1"}},
+        "z": {"1.0.0": {}, "2.0.0": {}},
+    }
+    assert await chosen(content, a="*", z="*") == {"a": "1.0.0", "m": "1.0.0", "z": "2.0.0"}
+
+
+async def test_who_rules_out_an_earlier_choice_is_named() -> None:
+    content: Wishes = {
+        "a": {"1.0.0": {"m": "*"}},
+        "m": {"1.0.0": {"z": "^3"}, "2.0.0": {"z": "^1"}},
+        "z": {"1.0.0": {}, "2.0.0": {}},
+    }
+    assert (await refused(content, a="*", z="^2")).clashes == (
+        "z: the project asks for ^2, m 2.0.0 asks for ^1; there are 2.0.0, 1.0.0",
+        "z: the project asks for ^2, m 1.0.0 asks for ^3; there are 2.0.0, 1.0.0",
+    )
+
+
+async def test_an_earlier_choice_is_given_up_for_one_that_suits_all() -> None:
+    content: Wishes = {
+        "a": {"1.0.0": {"m": "*"}},
+        "m": {"1.0.0": {"z": "^1"}},
+        "z": {"1.0.0": {}, "2.0.0": {}},
+    }
+    assert await chosen(content, a="*", z="*") == {"a": "1.0.0", "m": "1.0.0", "z": "1.0.0"}
+
+
 async def test_an_unknown_package_is_named_with_who_asks_for_it() -> None:
     assert (await refused({}, ghost="^1")).clashes == ("ghost: the project asks for ^1; no such package",)
     error = await refused({"a": {"1.0.0": {"ghost": "*"}}}, a="*")
