@@ -31,6 +31,13 @@ def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
     assert unpack(pack_files(files)) == files
 
 
+def test_what_may_be_packed_within_limits_may_be_unpacked_within_them() -> None:
+    folder = "/".join(["日" * 60] * 8)
+    files = {f"{folder}/{number:04}.luau": bytes(513) for number in range(100)}
+    limits = Limits(packed=1_000_000, unpacked=51_300, entries=100)
+    assert unpack(pack_files(files, limits), limits) == files
+
+
 @given(FILES)
 def test_the_same_files_in_any_order_are_the_same_bytes(files: dict[str, bytes]) -> None:
     assert pack_files(files) == pack_files(dict(reversed(files.items())))

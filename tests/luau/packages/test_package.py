@@ -11,7 +11,7 @@ from vaka.core.types.errors import Corrupt, NotFound
 from vaka.luau.packages.archive import Limits, unpack
 from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.manifest import read_manifest
-from vaka.luau.packages.package import Source, pack, read_package, read_package_folder
+from vaka.luau.packages.package import Source, open_package, pack, read_package, read_package_folder
 
 FILES = {
     "pkg.json": manifest("@demo/text", "1.2.0+local", dependencies={"json": "^1"}),
@@ -32,6 +32,15 @@ async def test_a_packed_folder_holds_its_files_and_the_checksum_of_them(folder: 
     assert dict(package.files) | {"pkg.json": b""} == FILES | {"pkg.json": b""}
     assert package.manifest.checksum == package.checksum == read_package_folder(folder).checksum
     assert str(package) == "'@demo/text' 1.2.0+local"
+
+
+async def test_a_package_is_the_same_from_a_folder_and_from_an_archive(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.tar.gz").write_bytes(await pack(folder))
+    opened = [await open_package(folder), await open_package(str(tmp_path / "text.tar.gz"))]
+    assert opened[0].checksum == opened[1].checksum
+    assert opened[0].source("sub") == opened[1].source("sub")
+    with pytest.raises(NotFound, match="no such folder"):
+        await open_package(tmp_path / "nowhere")
 
 
 async def test_packing_again_gives_the_same_bytes_wherever_and_in_whatever_order_files_were_made(

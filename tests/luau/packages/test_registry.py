@@ -170,6 +170,14 @@ async def test_a_pipe_in_the_place_of_an_index_is_told_and_not_waited_for(regist
         await registry.releases("json")
 
 
+async def test_nothing_is_published_beside_a_broken_index(registry: FolderRegistry) -> None:
+    await publish(registry, "json", "1.0.0")
+    (registry.root / "json" / "index.json").write_bytes(b"{")
+    with pytest.raises(Corrupt, match="reindex makes it anew"):
+        await publish(registry, "json", "1.1.0")
+    assert [str(release.version) for release in await registry.reindex("json")] == ["1.0.0"]
+
+
 async def test_an_archive_that_was_replaced_is_not_handed_out(registry: FolderRegistry, tmp_path: Path) -> None:
     await publish(registry, "json", "1.0.0")
     (registry.root / "json" / "1.0.0.tar.gz").write_bytes(await archive(tmp_path, "json", code="return 'evil'"))

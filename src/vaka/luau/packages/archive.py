@@ -109,8 +109,8 @@ class Files:
 def _inflate(data: bytes, limits: Limits) -> bytes:
     if len(data) > limits.packed:
         raise PackageError(f"archive: {len(data)} bytes; expected at most {limits.packed}")
-    # Each entry may bring two blocks of its own, and an archive is padded at its end.
-    most = limits.unpacked + limits.entries * 2 * _BLOCK + 64 * 1024
+    # The longest path takes seven blocks of headers, a file is padded to its block, an archive at its end.
+    most = limits.unpacked + limits.entries * 8 * _BLOCK + 64 * 1024
     stream = zlib.decompressobj(wbits=31)
     try:
         raw = stream.decompress(data, most + 1)

@@ -79,6 +79,7 @@ def add_file(path: Path, data: bytes) -> bool:
             os.link(made, path)  # unlike a rename it never replaces
         except FileExistsError:
             return False
+    _settle(path.parent)
     return True
 
 
@@ -86,6 +87,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """Put new bytes in a file's place, whole or not at all."""
     with temporary_file(path, data) as made:
         made.replace(path)
+    _settle(path.parent)
 
 
 @contextlib.contextmanager
@@ -107,6 +109,16 @@ def _write(file: BinaryIO, data: bytes) -> None:
     file.write(data)
     file.flush()
     os.fsync(file.fileno())
+
+
+def _settle(folder: Path) -> None:
+    """Have the disk keep the names in a folder, where the system lets one ask."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _walk(root: Path, most: int, *, hidden: bool) -> Iterator[str]:

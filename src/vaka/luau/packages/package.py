@@ -10,7 +10,7 @@ import msgspec
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.luau.packages.archive import LIMITS, Limits, pack_files, unpack
 from vaka.luau.packages.errors import PackageError, shown
-from vaka.luau.packages.folders import in_thread, read_folder
+from vaka.luau.packages.folders import in_thread, read_file, read_folder
 from vaka.luau.packages.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from vaka.luau.packages.names import check_path
 
@@ -62,8 +62,20 @@ def read_package(data: bytes, limits: Limits = LIMITS) -> Package:
 
 
 def read_package_folder(folder: Path, limits: Limits = LIMITS, *, hidden: bool = False) -> Package:
-    """Read a package from a folder, as ``read_package`` does; with ``hidden`` also what ``pack`` leaves out."""
+    """Read a folder as ``open_package`` does, for threads; with ``hidden`` also what ``pack`` leaves out."""
     return _checked(_package(read_folder(folder, limits, hidden=hidden), str(folder)))
+
+
+async def open_package(path: Path | str, limits: Limits = LIMITS) -> Package:
+    """Read a package from a folder or an archive on disk. Raises ``NotFound``, ``PackageError`` and ``Corrupt``."""
+    place = Path(path)
+
+    def read() -> Package:
+        if place.is_file():
+            return read_package(read_file(place, limits.packed), limits)
+        return read_package_folder(place, limits)
+
+    return await in_thread(read)
 
 
 async def pack(folder: Path | str, limits: Limits = LIMITS) -> bytes:

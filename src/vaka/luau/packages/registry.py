@@ -96,6 +96,7 @@ class FolderRegistry:
         name, version = package.manifest.name, package.manifest.version
         release = _release(package, archive)
         place = self._place(name, version)
+        known = self._known(name)
         if not add_file(place, archive):
             old = next(known for known in self._releases(name) if known.version == version)
             if old.checksum != release.checksum:
@@ -105,7 +106,7 @@ class FolderRegistry:
                 )
             return old
         # A crash here, or somebody who writes an older index over ours, costs a look into the archive and no more.
-        self._write_index(name, {**self._known(name), version: release})
+        self._write_index(name, {**known, version: release})
         return release
 
     def _releases(self, name: str) -> list[Release]:
