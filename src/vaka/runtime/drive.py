@@ -234,8 +234,8 @@ class Driver:
         """Hear what others offer; when the store cannot be asked, the next write will say so."""
         while True:
             try:
-                await self.store.events.wait(self.session, after=self.log.head)
-                await self.log.sync()
+                if await self.store.events.wait(self.session, after=self.log.head) > self.log.head:
+                    await self.log.sync()  # not what this log has just written itself
             except Unavailable:
                 await self.env.clock.sleep(1.0)
             except VakaError:
