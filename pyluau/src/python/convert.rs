@@ -210,7 +210,7 @@ fn handle(object: &Bound<'_, PyAny>) -> Option<Value> {
 
 fn whole(number: &Bound<'_, PyInt>) -> PyResult<Value> {
     let float = number.extract::<f64>().unwrap_or(f64::NAN);
-    if float.abs() <= EXACT || number.as_any().eq(float)? {
+    if float.abs() < EXACT || number.as_any().eq(float)? {
         return Ok(Value::Number(float));
     }
     Err(errors::conversion(number.py(), &format!("{number} is not exactly a Luau number")))

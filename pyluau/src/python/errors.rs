@@ -29,7 +29,8 @@ impl Object for Exception {
     fn traceback(&self) -> String {
         Python::attach(|py| {
             let format = || -> PyResult<String> {
-                let lines = py.import("traceback")?.call_method1("format_exception", (self.0.value(py),))?;
+                let details = (self.0.get_type(py), self.0.value(py), self.0.traceback(py));
+                let lines = py.import("traceback")?.call_method1("format_exception", details)?;
                 pyo3::types::PyString::new(py, "").call_method1("join", (lines,))?.extract()
             };
             format().unwrap_or_default()

@@ -73,12 +73,19 @@ pub struct Core {
 }
 
 /// References to what the VM needs at hand.
-#[derive(Default)]
 struct Marks {
+    /// A coroutine that loads chunks and runs nothing.
+    loader: *mut lua_State,
     array: c_int,
     environment: c_int,
     weak: c_int,
     primitives: c_int,
+}
+
+impl Marks {
+    fn none() -> Marks {
+        Marks { loader: std::ptr::null_mut(), array: 0, environment: 0, weak: 0, primitives: 0 }
+    }
 }
 
 /// The right to use a core, until dropped.
@@ -146,6 +153,11 @@ pub fn set_flag(name: &str, on: bool) -> bool {
 
 /// Bytecode for a source, unsealed.
 pub fn compile(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
+    if let Some(at) = memchr::memchr(0, source) {
+        // The compiler would take it for the end, and leave out the rest without a word.
+        let line = 1 + memchr::memchr_iter(b'\n', &source[..at]).count();
+        return Err(Error::Syntax(format!("{}:{line}: a source cannot hold NUL", chunk_id(chunk))));
+    }
     let mut options = ffi::lua_CompileOptions::default();
     options.optimizationLevel = c_int::from(optimization.0);
     // SAFETY: source and options are valid for the call.
@@ -250,6 +262,7 @@ type Interrupt = unsafe extern "C-unwind" fn(*mut lua_State, c_int);
 
 impl Core {
     fn new(options: Options) -> Result<Box<Core>> {
+        sandbox::repair();
         let memory = Memory::new(options.limits.memory);
         let base_scope = Arc::new(Scope::new(options.limits.clone(), &options.surroundings));
         // SAFETY: the memory is boxed, so its address stays; it is freed after the VM.
@@ -270,7 +283,7 @@ impl Core {
             traceback: RefCell::new(String::new()),
             uncaught: Cell::new(ffi::LUA_NOREF),
             options,
-            marks: Marks::default(),
+            marks: Marks::none(),
             natives: library::Natives::default(),
         });
         // SAFETY: the core is boxed, so its address stays as long as the VM lives.
@@ -281,7 +294,7 @@ impl Core {
             core.alarm.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
             core.memory.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
         }
-        let mut marks = Marks::default();
+        let mut marks = Marks::none();
         let mut natives = library::Natives::default();
         core.protect(|state| {
             // SAFETY: protected.
@@ -324,6 +337,16 @@ impl Core {
 
     /// Run something that may raise a Luau error.
     fn protect<T>(&self, body: impl FnOnce(*mut lua_State) -> Result<T>) -> Result<T> {
+        let state = self.current.get();
+        self.attempt(state, body).unwrap_or_else(|status| Err(self.caught(state, status)))
+    }
+
+    /// Run something that may raise a Luau error, which is then on top of the stack.
+    fn attempt<T>(
+        &self,
+        state: *mut lua_State,
+        body: impl FnOnce(*mut lua_State) -> Result<T>,
+    ) -> std::result::Result<Result<T>, c_int> {
         struct Pack<F, T> {
             body: Option<F>,
             result: Option<Result<T>>,
@@ -343,14 +366,13 @@ impl Core {
             unpack::<F, T>
         }
         let mut pack = Pack { body: Some(body), result: None };
-        let state = self.current.get();
         let function = trampoline(&pack);
         // SAFETY: the pack outlives the call.
         let status = unsafe { ffi::lua_cpcall(state, function, (&raw mut pack).cast()) };
         if status != ffi::LUA_OK {
-            return Err(self.caught(state, status));
+            return Err(status);
         }
-        pack.result.unwrap_or_else(|| Err(Error::Misuse("the call did not run".to_owned())))
+        Ok(pack.result.unwrap_or_else(|| Err(Error::Misuse("the call did not run".to_owned()))))
     }
 
     /// Make an error of the error object on top of the stack, and pop it.
@@ -364,23 +386,37 @@ impl Core {
             return Error::Stopped(stop);
         }
         let traceback = self.traceback.take();
-        // SAFETY: the error object is on top; reading it is protected.
+        // SAFETY: the error object is on top; reading a string raises nothing, reading anything else is protected.
         unsafe {
-            let reference = ffi::lua_ref(state, -1);
+            let text = cross::bytes(state, -1).map(<[u8]>::to_vec);
+            let (message, value) = match text {
+                Some(text) => (String::from_utf8_lossy(&text).into_owned(), Value::Text(text)),
+                None => self.read_error(state),
+            };
             ffi::lua_settop(state, -2);
-            let value = self.protect(|inner| {
-                ffi::lua_rawgeti_(inner, ffi::LUA_REGISTRYINDEX, reference);
+            Error::Runtime(Box::new(Raised { message, traceback, value }))
+        }
+    }
+
+    /// Read an error object that is no string; one that cannot be read is nil.
+    unsafe fn read_error(&self, state: *mut lua_State) -> (String, Value) {
+        // SAFETY: the error object is on top of the stack.
+        unsafe {
+            let object = ffi::lua_ref(state, -1);
+            let read = self.attempt(state, |inner| {
+                ffi::lua_rawgeti_(inner, ffi::LUA_REGISTRYINDEX, object);
                 let said = self.say(inner, -1);
                 let value = self.read(inner, -1, Crossing::Deep).unwrap_or(Value::Nil);
-                Ok((said, value))
+                Ok((said.unwrap_or_else(|| value.describe()), value))
             });
-            ffi::lua_unref(state, reference);
-            match value {
-                Ok((said, value)) => {
-                    let message = said.unwrap_or_else(|| value.describe());
-                    Error::Runtime(Box::new(Raised { message, traceback, value }))
+            ffi::lua_unref(state, object);
+            match read {
+                Ok(Ok(read)) => read,
+                Ok(Err(_)) => ("(error object cannot be read)".to_owned(), Value::Nil),
+                Err(_) => {
+                    ffi::lua_settop(state, -2);
+                    ("(error object cannot be read)".to_owned(), Value::Nil)
                 }
-                Err(error) => error,
             }
         }
     }
@@ -496,12 +532,21 @@ impl Core {
         }
     }
 
-    /// Push a loaded chunk.
+    /// Push a chunk, loaded into the environment at `environment`.
     unsafe fn load(&self, state: *mut lua_State, code: &[u8], chunk: &str, environment: c_int) -> Result<()> {
         let name = CString::new(chunk.replace('\0', " ")).unwrap_or_default();
+        let loader = self.marks.loader;
         // SAFETY: called protected; the bytecode was made by our compiler.
         unsafe {
-            if ffi::luau_load(state, name.as_ptr(), code.as_ptr().cast(), code.len(), environment) != 0 {
+            // A chunk finds its imports in the globals of the coroutine that loads it.
+            ffi::lua_settop(loader, 0);
+            ffi::lua_xpush(state, loader, environment);
+            ffi::lua_replace(loader, ffi::LUA_GLOBALSINDEX);
+            let failed = ffi::luau_load(loader, name.as_ptr(), code.as_ptr().cast(), code.len(), 0) != 0;
+            ffi::lua_xmove(loader, state, 1);
+            ffi::lua_xpush(state, loader, ffi::LUA_GLOBALSINDEX);
+            ffi::lua_replace(loader, ffi::LUA_GLOBALSINDEX);
+            if failed {
                 if self.memory.refused.get() {
                     return Err(Error::Stopped(self.out_of_memory()));
                 }

@@ -11,15 +11,30 @@ use crate::value::{Kind, Reference, Value};
 /// Globals that reach past a script's own environment.
 const REMOVED: [&std::ffi::CStr; 2] = [c"getfenv", c"setfenv"];
 
+/// Repairs that the makers of Luau still keep behind switches. Without them a script can crash the process with
+/// `table.move`, or keep it busy there past every interrupt, and a table that runs out of memory may be left broken.
+const REPAIRS: [&str; 5] = [
+    "LuauTableArrayAdjustCheck",
+    "LuauTableArrayShrinkOrder",
+    "LuauTableRobustOom",
+    "LuauTableMoveTimeoutFix",
+    "LuauSandboxFreezesVectorMetatable",
+];
+
+/// Switch the repairs on, before the first VM is made.
+pub fn repair() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        for name in REPAIRS {
+            super::set_flag(name, true);
+        }
+    });
+}
+
 /// Furnish a new VM.
 pub unsafe fn set_up(core: &Core, state: *mut lua_State, marks: &mut Marks, natives: &mut library::Natives) {
     // SAFETY: called protected, once for a VM.
     unsafe {
-        static FLAGS: std::sync::Once = std::sync::Once::new();
-        // A fix that its makers still keep behind a switch: a large `table.move` ignores every interrupt.
-        FLAGS.call_once(|| {
-            ffi::luau_setfflag(c"LuauTableMoveTimeoutFix".as_ptr(), 1);
-        });
         ffi::luaL_openlibs(state);
         cross::set_up(state);
         library::set_up(state, core.options.sandbox, natives);
@@ -37,6 +52,11 @@ pub unsafe fn set_up(core: &Core, state: *mut lua_State, marks: &mut Marks, nati
             cross::push_text(state, b"The metatable is locked");
             ffi::lua_rawsetfield(state, -2, c"__metatable".as_ptr());
         });
+        marks.loader = ffi::lua_newthread(state);
+        ffi::lua_ref(state, -1);
+        ffi::lua_settop(state, -2);
+        // It is not a script's.
+        core.base_scope.coroutines.store(0, std::sync::atomic::Ordering::Relaxed);
         script::push_primitives(state);
         marks.primitives = ffi::lua_ref(state, -1);
         ffi::lua_settop(state, -2);
@@ -98,8 +118,13 @@ impl Core {
         // SAFETY: called protected.
         unsafe {
             ffi::lua_createtable(state, 0, c_int::try_from(pairs.len()).unwrap_or(0).saturating_add(2));
+            let mut safe = true;
             for (key, value) in pairs {
                 self.push(state, key)?;
+                ffi::lua_pushvalue(state, -1);
+                // Where a library is replaced, the VM must not take short cuts to its own.
+                safe &= ffi::lua_rawget(state, ffi::LUA_GLOBALSINDEX) == ffi::LUA_TNIL;
+                ffi::lua_settop(state, -2);
                 self.push(state, value)?;
                 ffi::lua_rawset(state, -3);
             }
@@ -107,7 +132,7 @@ impl Core {
             ffi::lua_rawsetfield(state, -2, c"_G".as_ptr());
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.marks.environment);
             ffi::lua_setmetatable(state, -2);
-            ffi::lua_setsafeenv(state, -1, 1);
+            ffi::lua_setsafeenv(state, -1, c_int::from(safe));
         }
         Ok(())
     }

@@ -1,0 +1,110 @@
+from typing import Any
+
+import pytest
+
+import pyluau
+
+
+def test_luau_calls_python(state: pyluau.State) -> None:
+    state.register("add", lambda a, b: a + b)
+    assert state.eval("add(1, 2)") == 3
+
+
+def test_a_tuple_is_several_results(state: pyluau.State) -> None:
+    state.register("both", lambda: (1, "two"))
+    assert state.eval("return select('#', both()), both()") == (2, 1, "two")
+
+
+def test_none_is_one_nil(state: pyluau.State) -> None:
+    state.register("nothing", lambda: None)
+    assert state.eval("select('#', nothing())") == 1
+
+
+def test_registering_again_replaces(state: pyluau.State) -> None:
+    state.register("f", lambda: 1)
+    state.register("f", lambda: 2)
+    assert state.eval("f()") == 2
+
+
+def test_unregistering_removes(state: pyluau.State) -> None:
+    state.register("f", lambda: 1)
+    state.unregister("f")
+    assert state.eval("f") is None
+
+
+def test_only_functions_are_registered(state: pyluau.State) -> None:
+    with pytest.raises(TypeError, match="needs a function"):
+        state.register("f", 1)  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_luau_function_can_be_registered(state: pyluau.State) -> None:
+    state.register("twice", state.eval("function(f, x) return f(f(x)) end"))
+    assert state.eval("twice(function(n) return n * 3 end, 2)") == 18
+
+
+def test_tables_reach_python_by_value(state: pyluau.State) -> None:
+    seen: list[Any] = []
+    state.register("see", seen.append)
+    state.execute("see({1, {a = true}})")
+    assert seen == [[1, {"a": True}]]
+
+
+def test_tables_can_reach_python_as_handles(state: pyluau.State) -> None:
+    def fill(table: pyluau.Table) -> None:
+        table["filled"] = True
+
+    state.register("fill", fill, convert=False)
+    assert state.eval("local t = {} fill(t) return t") == {"filled": True}
+
+
+def test_calls_nest_both_ways(state: pyluau.State) -> None:
+    state.register("down", lambda f, n: f(n - 1))
+    env = state.environment()
+    state.execute("function step(n) return if n == 0 then 'bottom' else down(step, n) end", env=env)
+    assert env["step"](20) == "bottom"
+
+
+def test_nesting_too_deep_is_an_error_not_a_crash(state: pyluau.State) -> None:
+    state.register("again", lambda f: f())
+    with pytest.raises((pyluau.LuauError, RecursionError)):
+        state.eval("local function f() return again(f) end return f()")
+    assert state.eval("1") == 1
+
+
+def test_a_function_keeps_its_upvalues(state: pyluau.State) -> None:
+    count = state.eval("local n = 0 return function() n += 1 return n end")
+    assert [count(), count(), count()] == [1, 2, 3]
+
+
+def test_handles_of_one_function_are_equal(state: pyluau.State) -> None:
+    function, again = state.eval("local f = function() end return f, f")
+    assert function == again
+    assert function != state.eval("function() end")
+
+
+def test_a_hundred_thousand_calls_leave_nothing_behind(state: pyluau.State) -> None:
+    state.register("id", lambda x: x)
+    run = state.eval("function(n) local s = 0 for i = 1, n do s += id(i) end return s end")
+    run(10)
+    state.collect()
+    before = state.memory_used
+    assert run(100_000) == 5_000_050_000
+    state.collect()
+    assert state.memory_used < before + 10_000
+
+
+def test_handles_made_in_a_loop_are_let_go(state: pyluau.State) -> None:
+    state.register("ignore", lambda _: None)
+    run = state.eval("function(n) for i = 1, n do ignore(function() return i end) end end")
+    run(1)
+    before = state.memory_used
+    run(100_000)
+    state.collect()
+    assert state.memory_used < before + 1_000_000
+
+
+def test_results_may_come_as_handles(state: pyluau.State) -> None:
+    make = state.eval("function() return {1} end")
+    assert make() == [1]
+    assert isinstance(make.call(convert=False), pyluau.Table)
+    assert isinstance(state.call(make, convert=False), pyluau.Table)
