@@ -145,8 +145,8 @@ impl Alarm {
 }
 
 const NEVER: u64 = u64::MAX;
-const TICK: Duration = Duration::from_millis(2);
-const IDLE_TICKS: u32 = 250;
+const TICK: Duration = Duration::from_millis(5);
+const IDLE_TICKS: u32 = 100;
 
 /// Counts the forks of this process: a child has none of its parent's threads.
 static GENERATION: AtomicU32 = AtomicU32::new(0);

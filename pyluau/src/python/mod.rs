@@ -30,7 +30,7 @@ pub struct Home {
     pub vm: Vm,
     pub strings: Strings,
     /// What no script may catch, such as `KeyboardInterrupt`, on its way through one.
-    pub passing: Mutex<Option<PyErr>>,
+    pub passing: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl Home {

@@ -76,6 +76,22 @@ fn surroundings(clock: Option<&Arc<Callable>>, seed: Option<u64>) -> Surrounding
     Surroundings { clock: clock.map(|clock| clock.clone() as Arc<dyn Callback>), seed }
 }
 
+/// Let Ctrl-C stop a script: Python notices signals only while it runs itself.
+fn signals(passing: &Arc<Mutex<Option<PyErr>>>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+    let passing = passing.clone();
+    Arc::new(move || {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(error) => {
+                if let Ok(mut passing) = passing.lock() {
+                    *passing = Some(error);
+                }
+                true
+            }
+        })
+    })
+}
+
 impl State {
     fn entry(&self, given: &Bound<'_, PyAny>, chunk: &str, level: Optimization) -> PyResult<Entry> {
         if let Ok(function) = given.cast::<Function>() {
@@ -129,19 +145,21 @@ impl State {
             None => callable(Some(&py.import("pyluau.types")?.getattr("write_line")?), "print")?,
         }
         .ok_or_else(|| PyTypeError::new_err("print is a function"))?;
+        let passing = Arc::new(Mutex::new(None));
         let options = Options {
             sandbox,
             native,
             limits: limits.inner(),
             surroundings: surroundings(clock.as_ref(), seed),
             print: print.clone(),
+            poll: signals(&passing),
             key: key.clone(),
         };
         let vm = Vm::new(options).map_err(|error| match error {
             Error::Stopped(_) => PyValueError::new_err("the memory limit is too small for a VM"),
             _ => PyValueError::new_err("the VM cannot be made"),
         })?;
-        let home = Arc::new(Home { vm, strings, passing: Mutex::new(None) });
+        let home = Arc::new(Home { vm, strings, passing });
         for function in clock.iter().chain([&print]) {
             let _ = function.home.set(Arc::downgrade(&home));
         }

@@ -14,6 +14,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mlua::ffi::{self, lua_State};
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub limits: Limits,
     pub surroundings: Surroundings,
     pub print: Arc<dyn Callback>,
+    /// Asked now and then whether the host wants the running script stopped.
+    pub poll: Arc<dyn Fn() -> bool + Send + Sync>,
     pub key: Option<Vec<u8>>,
 }
 
@@ -257,6 +260,9 @@ unsafe fn throw(state: *mut lua_State, message: &str) -> ! {
         ffi::lua_error(state)
     }
 }
+
+/// How often the host is asked.
+const POLL: Duration = Duration::from_millis(100);
 
 type Interrupt = unsafe extern "C-unwind" fn(*mut lua_State, c_int);
 
@@ -500,9 +506,12 @@ impl Core {
             self.stop(stop);
             return;
         }
-        if let Some(left) = scope.time_left() {
-            self.alarm.arm(left);
-        }
+        self.arm(scope);
+    }
+
+    /// Look again when a limit can have been passed, and now and then anyway.
+    fn arm(&self, scope: &Scope) {
+        self.alarm.arm(scope.time_left().map_or(POLL, |left| left.min(POLL)));
     }
 
     fn uncaught_error(&self) -> Error {
@@ -522,13 +531,12 @@ impl Core {
         if self.memory.refused.get() {
             self.stop(self.out_of_memory());
         }
-        if self.alarm.cancelled() {
+        if self.alarm.cancelled() || (self.options.poll)() {
             self.stop(Stop::Cancelled);
         }
-        if let Some(stop) = scope.exceeded() {
-            self.stop(stop);
-        } else if let Some(left) = scope.time_left() {
-            self.alarm.arm(left);
+        match scope.exceeded() {
+            Some(stop) => self.stop(stop),
+            None => self.arm(&scope),
         }
     }
 
