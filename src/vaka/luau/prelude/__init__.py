@@ -1,0 +1,57 @@
+"""The Luau side of what scripts can call: ``ctx``, ``__builtin`` and ``rt``."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
+
+ALL: tuple[Surface, ...] = ("ctx", "builtin", "rt")
+_BASE = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx")
+_NAMES: dict[Surface, re.Pattern[str]] = {"builtin": re.compile(r"\b__builtin\b"), "rt": re.compile(r"\brt\b")}
+_STATE = re.compile(r"\bstate\b")
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.luau").read_text("utf-8")
+
+
+@cache
+def prelude(surfaces: tuple[Surface, ...] = ALL) -> str:
+    """Return the source that furnishes the place of a script with these surfaces; ``ctx`` is always among them.
+
+    It is a chunk to be called with a place and the primitives. Called with nil for a place it returns a function that
+    furnishes the place it is given, any number of times: what a VM that runs many scripts should keep.
+    """
+    compatible = ("builtin", "rt") if "rt" in surfaces else tuple(name for name in surfaces if name != "ctx")
+    names = (*_BASE, *compatible, "furnish")
+    parts = [f"do local part = function(...)\n{_read(name)}\nend part(shared, primitives) end" for name in names]
+    end = "if env == nil then return shared.furnish end\nshared.furnish(env)"
+    return "\n".join(["local env, primitives = ...\nlocal shared = {}", *parts, end])
+
+
+@cache
+def main() -> str:
+    """Return the source that runs a script: a chunk to be called with the script, what it is given, its arguments.
+
+    ``given`` is a table: ``mode`` is ``plain``, ``tool`` or ``agent``; ``state`` is the agent's state, or true to have
+    it asked for; ``begin`` says that an agent starts; ``name``, ``model``, ``state_id``, ``request_id``, ``user_id``
+    and ``trace_id`` are what ``ctx.agent`` and ``ctx.runtime`` tell.
+
+    A tool returns a value, an error (or nil) and ``return``, ``output`` or ``nothing``; an agent returns ``run``,
+    ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script what it returned.
+    """
+    return _read("main")
+
+
+def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
+    """Return the surfaces these sources may use: those whose name occurs in them."""
+    texts = list(sources)
+    return ("ctx", *(name for name, pattern in _NAMES.items() if any(pattern.search(text) for text in texts)))
+
+
+def uses_state(sources: Iterable[str]) -> bool:
+    """Whether these sources may look at the agent's state, so that it must be there before they run."""
+    return any(_STATE.search(text) for text in sources)
