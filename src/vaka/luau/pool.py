@@ -13,14 +13,17 @@ from vaka.luau.limits import ScriptLimits
 from vaka.luau.program import Program
 
 if TYPE_CHECKING:
-    from pyluau import Limits, State
+    from pyluau import Function, Limits, State
 
 MOST_STATES = 256
 MOST_IDLE = 16
 MOST_KNOWN = 1024
+MOST_PRELUDES = 16
 MOST_PRINTED = 256 << 10
-SLOW = 0.005
-"""Seconds after which a step has held up everyone else for too long; the program is then run in threads."""
+SLOW = 0.01
+"""Seconds of work after which a step has held up everyone else for too long; the program is then run in threads."""
+QUICK_AGAIN = 64
+"""Quick steps after which a program is run in the event loop again."""
 LEFT_BEHIND = 2 << 20
 """Bytes that a VM may hold more than a fresh one before it is thrown away."""
 
@@ -59,6 +62,16 @@ class Seat:
     spoiled: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a script of this VM runs in a thread."""
+    _preludes: "dict[bytes, Function]" = field(default_factory=dict[bytes, "Function"])
+
+    def prelude(self, code: bytes) -> "Function":
+        """Return a prelude, loaded once for all scripts: its globals are the VM's, which nobody can change."""
+        function = self._preludes.get(code)
+        if function is None:
+            if len(self._preludes) >= MOST_PRELUDES:
+                self._preludes.clear()
+            function = self._preludes[code] = self.state.load(code, "=prelude", self.state.globals)
+        return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class Pool:
         self._idle: dict[tuple[int | None, int], list[Seat]] = {}
         self._busy: dict[tuple[int | None, int], list[Seat]] = {}
         self._prepared: OrderedDict[tuple[Digest, ScriptLimits], Prepared] = OrderedDict()
-        self._slow: OrderedDict[Digest, None] = OrderedDict()
+        self._slow: OrderedDict[Digest, int] = OrderedDict()
 
     @property
     def states(self) -> int:
@@ -110,13 +123,18 @@ class Pool:
         return known
 
     def is_slow(self, program: Program) -> bool:
-        """Say whether a step of this program once took long."""
-        return program.digest in self._slow
+        """Say whether a step of this program took long not so long ago."""
+        return bool(self._slow) and program.digest in self._slow
 
-    def found_slow(self, program: Program) -> None:
-        """Remember that a step of this program took long."""
-        self._slow[program.digest] = None
-        _trim(self._slow)
+    def took(self, program: Program, seconds: float) -> None:
+        """Take note of how much work a step was."""
+        if seconds > SLOW:
+            self._slow[program.digest] = QUICK_AGAIN
+            _trim(self._slow)
+        elif self.is_slow(program):
+            self._slow[program.digest] -= 1
+            if not self._slow[program.digest]:
+                del self._slow[program.digest]
 
     def take(self, limits: ScriptLimits) -> Seat:
         """Return a VM for one more script; ``give`` it back."""

@@ -71,7 +71,7 @@ class Program:
         module that does not compile is an error where it is required.
         """
         path = Path(path)
-        source = await asyncio.to_thread(_read, path)
+        source = await asyncio.to_thread(read_source, path)
         like = like or cls("")
         library = await read_library(libs, source, packages, own=(OWN_LIBRARY,))
         program = replace(like, source=source, name=path.name, library=library)
@@ -79,7 +79,8 @@ class Program:
         return program
 
 
-def _read(path: Path) -> str:
+def read_source(path: Path) -> str:
+    """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for a file that is none."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,24 +1,28 @@
 """Scripts that are driven: their calls are answered, many at a time, and the answers handed over one by one."""
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from vaka.core.types.errors import ScriptError
+from tests.luau.engine.book import ASK, Book, Played
+from vaka.core.loop.nest import Request, Waits
+from vaka.core.types.content import Text
+from vaka.core.types.errors import Closed, NetworkTimeout, ReplayError, ScriptError, ScriptLimit
+from vaka.core.types.ids import CallId, DecisionId
+from vaka.core.types.message import ToolResult
 from vaka.luau.program import Program
-from vaka.luau.scheduler import Unrecorded, drive
-from vaka.luau.script import Functions, HostFunction, Several
+from vaka.luau.scheduler import Raised, Unrecorded, drive
+from vaka.luau.script import Call, Done, Functions, HostFunction, Ledger, Several, Waiting
 from vaka.luau.vm import Vms
 
-ASK = "local env, primitives = ...; env.ask = primitives.request; env.spawn = primitives.spawn"
 
-
-async def run(source: str, functions: Functions, *arguments: Any) -> Any:
+async def run(source: str, functions: Functions, *arguments: Any, ledger: Ledger | None = None, **options: Any) -> Any:
     vms = Vms()
     try:
         program = Program(source, "test.luau", preludes=(ASK,))
-        return list(await drive(vms.open(program), functions, Unrecorded(), arguments))
+        return list(await drive(vms.open(program), functions, ledger or Unrecorded(), arguments, **options))
     finally:
         await vms.close()
 
@@ -28,8 +32,15 @@ async def double(number: int) -> int:
     return number * 2
 
 
+async def pause() -> None:
+    await asyncio.sleep(0)
+
+
+DOUBLE = {"double": HostFunction(double)}
+
+
 async def test_a_call_gets_its_answer() -> None:
-    assert await run("local n = ...; return ask('double', n) + 1", {"double": HostFunction(double)}, 20) == [41]
+    assert await run("local n = ...; return ask('double', n) + 1", DOUBLE, 20) == [41]
 
 
 async def test_calls_of_several_coroutines_run_at_the_same_time() -> None:
@@ -48,10 +59,6 @@ async def test_calls_of_several_coroutines_run_at_the_same_time() -> None:
         table.sort(names)
         return names
     """
-
-    async def pause() -> None:
-        await asyncio.sleep(0)
-
     assert await run(source, {"meet": HostFunction(meet), "pause": HostFunction(pause)}) == [["a", "b", "c"]]
 
 
@@ -62,13 +69,445 @@ async def test_a_host_function_can_give_several_results() -> None:
     assert await run("return ask('both')", {"both": HostFunction(both)}) == [1, "two"]
 
 
-async def test_an_error_of_a_host_function_can_be_caught_by_the_script() -> None:
+async def test_a_host_function_that_wants_it_gets_the_request() -> None:
+    requests: list[Request] = []
+
+    async def look(request: Request, word: str) -> str:
+        requests.append(request)
+        return word
+
+    source = "return ask('look', 'a') .. ask('look', 'b')"
+    assert await run(source, {"look": HostFunction(look, asks=True)}) == ["ab"]
+    assert requests == [Request.of(1, "look", ["a"]), Request.of(2, "look", ["b"])]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ScriptError("not today"), "not today"),
+        (NetworkTimeout("too late", reason="timeout"), "too late"),
+        (ValueError("bad"), "refuse: ValueError: bad"),
+        (RuntimeError(), "refuse: RuntimeError"),
+        (ScriptError(""), "script"),
+    ],
+)
+async def test_an_error_of_a_host_function_can_be_caught_by_the_script(error: Exception, said: str) -> None:
+    async def refuse() -> None:
+        raise error
+
+    for local in (False, True):
+        functions = {"refuse": HostFunction(refuse, local=local)}
+        assert await run("return pcall(ask, 'refuse')", functions) == [False, said]
+
+
+async def test_an_error_can_be_a_table() -> None:
+    async def refuse() -> None:
+        raise Raised("no", {"code": 7})
+
+    for local in (False, True):
+        source = "local ok, e = pcall(ask, 'refuse'); return ok, e.code"
+        assert await run(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
+
+
+async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
     async def refuse() -> None:
         raise ScriptError("not today")
 
-    assert await run("return pcall(ask, 'refuse')", {"refuse": HostFunction(refuse)}) == [False, "not today"]
+    with pytest.raises(ScriptError, match=r"^test\.luau:2: not today$") as caught:
+        await run("local x = 1\nask('refuse')", {"refuse": HostFunction(refuse)})
+    assert "test.luau:2" in caught.value.traceback
 
 
 async def test_an_unknown_function_is_an_error_that_names_the_near_one() -> None:
-    with pytest.raises(ScriptError, match=r"test.luau:1: the host has no function 'doubel'; there is 'double'"):
-        await run("ask('doubel', 1)", {"double": HostFunction(double)})
+    with pytest.raises(ScriptError, match=r"test\.luau:1: the host has no function 'doubel'; there is 'double'"):
+        await run("ask('doubel', 1)", DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("ask('double')", "double needs 1 argument at least, and was given 0"),
+        ("ask('double', 1, 2)", "double takes 1 argument at most, and was given 2"),
+    ],
+)
+async def test_a_wrong_number_of_arguments_is_an_error_that_names_the_function(call: str, said: str) -> None:
+    assert await run(f"return select(2, pcall(function() {call} end))", DOUBLE) == [said]
+
+
+async def test_nil_beyond_the_last_argument_is_nothing() -> None:
+    assert await run("return ask('double', 4, nil, nil)", DOUBLE) == [8]
+
+
+async def test_a_method_of_an_object_is_counted_without_itself() -> None:
+    class Shelf:
+        async def put(self, thing: str, place: str = "top") -> str:
+            return f"{thing} {place}"
+
+    assert await run("return ask('put', 'book')", {"put": HostFunction(Shelf().put)}) == ["book top"]
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), {"a": [lambda: 1]}, 2**60 + 1, "\ud800"])
+async def test_what_no_script_can_have_is_an_error_of_the_function_that_gave_it(value: Any) -> None:
+    async def give() -> Any:
+        return value
+
+    for local in (False, True):
+        ok, said = await run("return pcall(ask, 'give')", {"give": HostFunction(give, local=local)})
+        assert not ok
+        assert "script" in said
+
+
+async def test_a_list_that_holds_itself_is_an_error_of_the_function_that_gave_it() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    async def give() -> Any:
+        return endless
+
+    ok, said = await run("return pcall(ask, 'give')", {"give": HostFunction(give)})
+    assert (ok, said) == (
+        False,
+        "give gave what it may not: lists and tables are nested deeper than 200, or one holds itself",
+    )
+
+
+async def test_local_functions_are_answered_at_once_and_not_recorded() -> None:
+    said: list[str] = []
+
+    async def say(word: str) -> int:
+        said.append(word)
+        return len(said)
+
+    source = """
+        spawn(function() ask("double", 1) ask("say", "after") end)
+        ask("say", "one")
+        ask("say", "two")
+        ask("double", 2)
+        return ask("say", "end")
+    """
+    functions = {"say": HostFunction(say, local=True), **DOUBLE}
+    book = Book()
+    assert await run(source, functions, ledger=book) == [4]
+    assert said == ["one", "two", "after", "end"]
+    assert [told.request.name for told in book.told] == ["double", "double"]
+    said.clear()
+    assert await run(source, functions, ledger=book.up_to(2)) == [4]
+    assert said == ["one", "two", "after", "end"]
+
+
+async def test_bytes_cross_and_are_remembered() -> None:
+    async def turn(value: Any) -> Any:
+        assert value == b"\xff\x00"
+        return [value, bytearray(b"\xfe"), {"$bytes": "mine"}]
+
+    source = """
+        local got = ask("turn", "\\xff\\0")
+        return got[1] == "\\xff\\0", buffer.tostring(got[2]) == "\\xfe", got[3]["$bytes"]
+    """
+    book = Book()
+    functions = {"turn": HostFunction(turn)}
+    assert await run(source, functions, ledger=book) == [True, True, "mine"]
+    assert book.told[0].value == [{"$bytes": "/wA="}, {"$buffer": "/g=="}, {"$table": {"$bytes": "mine"}}]
+    assert await run(source, functions, ledger=book.up_to(1)) == [True, True, "mine"]
+
+
+async def test_the_answer_of_a_lasting_function_is_kept_before_the_script_goes_on() -> None:
+    book = Book()
+    kept: list[int] = []
+
+    async def look() -> None:
+        kept.append(book.kept)
+
+    functions = {
+        "double": HostFunction(double, lasting=True),
+        "look": HostFunction(look, local=True),
+        "free": HostFunction(double),
+    }
+    await run("ask('free', 1) ask('look') ask('double', 1) ask('look')", functions, ledger=book)
+    assert kept == [0, 2]
+
+
+async def test_the_clock_and_the_dice_of_a_script_come_from_the_ledger() -> None:
+    source = "local a = os.time(); local n = math.random(1, 2^30); ask('double', 1); return a, os.time(), n"
+    book = Book()
+    book.start({"seed": 42})
+    first = await run(source, DOUBLE, ledger=book)
+    assert first[:2] == [1, 1]
+    again = Book(book.began, [book.told[0]._replace(at=61_000)])
+    assert await run(source, DOUBLE, ledger=again) == [1, 61, first[2]]
+
+
+async def test_detail_is_remembered_with_the_start() -> None:
+    book = Book()
+    await run("return 1", {}, ledger=book, detail={"input": "x"})
+    assert book.began is not None
+    assert book.began.value["input"] == "x"
+    assert 0 <= book.began.value["seed"] < 2**53
+
+
+# ---------------------------------------------------------------------------------------------------- replay
+
+PARALLEL = """
+    local order = {}
+    local function task(name, n)
+        spawn(function()
+            local ok, value = pcall(ask, name, n)
+            table.insert(order, `{name}{n}={if ok then value else "!" .. value}`)
+            if ok and value < 40 then table.insert(order, `again={ask("double", value)}`) end
+        end)
+    end
+    task("double", 1) task("late", 2) task("fail", 3) task("late", 10)
+    local dice = math.random(1, 1000)
+    while #order < 7 do ask("pause") end
+    return order, dice, os.time()
+"""
+
+
+class Late:
+    """Host functions that come back in an order of their own."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    async def late(self, number: int) -> int:
+        self.calls.append(("late", number))
+        for _ in range(20 - number):
+            await asyncio.sleep(0)
+        return number * 3
+
+    async def fail(self, number: int) -> int:
+        self.calls.append(("fail", number))
+        raise ScriptError(f"no {number}")
+
+    async def double(self, number: int) -> int:
+        self.calls.append(("double", number))
+        return await double(number)
+
+    def functions(self) -> Functions:
+        mine = {name: HostFunction(getattr(self, name)) for name in ("late", "fail", "double")}
+        return {**mine, "pause": HostFunction(pause)}
+
+
+async def test_a_script_that_is_told_any_prefix_again_comes_to_the_same_end() -> None:
+    book, host = Book(), Late()
+    first = await run(PARALLEL, host.functions(), ledger=book)
+    assert len(first[0]) == 7
+    result = None
+    for count in range(len(book.told) + 1):
+        again, late = book.up_to(count), Late()
+        result = await run(PARALLEL, late.functions(), ledger=again)
+        assert sorted(result[0]) == sorted(first[0])
+        assert result[1] == first[1]
+        answered = [told.request for told in book.told[:count]]
+        assert again.told[:count] == book.told[:count]
+        asked = [told.request for told in again.told[count:]]
+        assert not set(asked) & set(answered), "an answered call was made again"
+    assert result == first
+
+
+async def test_a_generator_stands_in_for_a_vm() -> None:
+    def body(first: int) -> Generator[tuple[str, Any], Any, Any]:
+        total = yield "double", first
+        try:
+            yield "fail", total
+        except ScriptError as error:
+            return total, str(error)
+
+    book = Book()
+    script = Played(body)
+    assert await drive(script, Late().functions(), book, [4]) == [(8, "no 8")]
+    assert script.closed
+    for count in range(3):
+        late = Late()
+        assert await drive(Played(body), late.functions(), book.up_to(count), [4]) == [(8, "no 8")]
+        assert late.calls == [("double", 4), ("fail", 8)][count:]
+
+
+async def told_by(source: str) -> Book:
+    book = Book()
+    await run(source, DOUBLE, ledger=book)
+    return book
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ("return ask('double', 2)", "request 1 is 'double' now, and was 'double' or had other arguments"),
+        ("return ask('other', 1)", "request 1 is 'other' now, and was 'double' or had other arguments"),
+        ("return 1", "the script has ended, and was told more: 'double' as request 1"),
+        ("return ask('say')", "the script has ended, and was told more: 'double' as request 1"),
+        ("ask('say') return ask('double', 1)", "the script does not ask for 'double' as request 1 any more"),
+    ],
+)
+async def test_a_script_that_asks_for_something_else_is_not_driven_on(now: str, said: str) -> None:
+    book = await told_by("return ask('double', 1)")
+    functions = {**DOUBLE, "other": HostFunction(double), "say": HostFunction(pause, local=True)}
+    with pytest.raises(ReplayError, match=said):
+        await run(now, functions, ledger=book.up_to(1))
+
+
+async def test_a_script_that_was_told_too_much_is_refused_with_advice() -> None:
+    book = Book()
+    source = "for i = 1, 10 do ask('double', i) end"
+    with pytest.raises(ScriptError, match="told 5 answers, too many to be told again: use on_input"):
+        await run(source, DOUBLE, ledger=book, most=5)
+    assert len(book.told) == 5
+    with pytest.raises(ScriptError, match="use on_input"):
+        await run(source, DOUBLE, ledger=book.up_to(5), most=5)
+
+
+# ---------------------------------------------------------------------------------------------------- people
+
+
+async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> None:
+    async def ask_a_person(name: str) -> str:
+        raise Waits([DecisionId(f"decision-{name}")])
+
+    source = """
+        spawn(function() ask("person", "a") end)
+        spawn(function() ask("double", 1) ask("double", 2) ask("person", "b") end)
+        ask("double", 3)
+        ask("person", "c")
+    """
+    book = Book()
+    with pytest.raises(Waits) as caught:
+        await run(source, {"person": HostFunction(ask_a_person), **DOUBLE}, ledger=book)
+    assert sorted(caught.value.decisions) == ["decision-a", "decision-b", "decision-c"]
+    assert [told.request.name for told in book.told] == ["double"] * 3
+    assert book.kept == 3
+
+    async def answered(name: str) -> str:
+        return f"yes {name}"
+
+    again = book.up_to(3)
+    await run(source, {"person": HostFunction(answered), **DOUBLE}, ledger=again)
+    assert again.told[:3] == book.told
+    assert {told.request.name for told in again.told[3:]} == {"person"}
+
+
+async def test_a_tool_gives_the_script_its_value_or_its_error() -> None:
+    async def tool(name: str) -> ToolResult:
+        if name == "bad":
+            return ToolResult(call=CallId("1"), content=(Text(text="it broke"),), failed=True, reason="error")
+        if name == "text":
+            return ToolResult(call=CallId("2"), content=(Text(text="words"),))
+        return ToolResult(call=CallId("3"), value={"n": 1})
+
+    source = "return ask('tool', 'text'), ask('tool', 'value').n, pcall(ask, 'tool', 'bad')"
+    book = Book()
+    assert await run(source, {"tool": HostFunction(tool)}, ledger=book) == ["words", 1, False, "it broke"]
+    assert [told.value for told in book.told] == [None, None, None]
+    assert await run(source, {"tool": HostFunction(tool)}, ledger=book.up_to(2)) == ["words", 1, False, "it broke"]
+
+
+# ---------------------------------------------------------------------------------------------------- ending
+
+
+class Held:
+    """A host function that never comes back, and knows how often it was left."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.left = 0
+
+    async def hold(self) -> None:
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            self.left += 1
+
+
+async def test_a_call_that_the_script_gives_up_is_cancelled() -> None:
+    held = Held()
+    source = """
+        local waiting = coroutine.create(function() ask("hold") end)
+        coroutine.resume(waiting)
+        ask("double", 1)
+        coroutine.close(waiting)
+        ask("double", 2)
+        return "done"
+    """
+    assert await run(source, {"hold": HostFunction(held.hold), **DOUBLE}) == ["done"]
+    assert held.left == 1
+
+
+async def test_calls_that_nobody_waits_for_at_the_end_are_cancelled() -> None:
+    held = Held()
+    source = "spawn(function() ask('hold') end) ask('double', 1) return 1"
+    assert await run(source, {"hold": HostFunction(held.hold), **DOUBLE}) == [1]
+    assert held.left == 1
+
+
+async def test_cancelling_cancels_every_call_and_closes_the_script() -> None:
+    held = Held()
+    vms = Vms()
+    program = Program("spawn(function() ask('hold') end) ask('hold')", preludes=(ASK,))
+    script = vms.open(program)
+    driving = asyncio.create_task(drive(script, {"hold": HostFunction(held.hold)}, Unrecorded()))
+    await held.entered.wait()
+    driving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driving
+    assert held.left == 2
+    assert vms.pool.states == 1
+    await vms.close()
+    assert vms.pool.states == 0
+
+
+async def test_a_script_that_takes_longer_than_its_deadline_is_ended() -> None:
+    held = Held()
+    with pytest.raises(ScriptLimit, match=r"the script was not done within 0.01 s"):
+        await run("ask('hold')", {"hold": HostFunction(held.hold)}, deadline=0.01)
+    assert held.left == 1
+
+
+async def test_a_timeout_of_a_function_is_not_the_deadline() -> None:
+    async def slow() -> None:
+        raise TimeoutError("mine")
+
+    assert await run("return pcall(ask, 'slow')", {"slow": HostFunction(slow)}) == [False, "slow: TimeoutError: mine"]
+
+
+async def test_a_function_that_cancels_itself_is_an_error_of_that_function() -> None:
+    async def leave() -> None:
+        raise asyncio.CancelledError
+
+    assert await run("return pcall(ask, 'leave')", {"leave": HostFunction(leave)}) == [False, "leave was cancelled"]
+
+
+@pytest.mark.parametrize("error", [Closed("the session was closed"), ReplayError("not the same")])
+async def test_what_ends_the_session_ends_the_script(error: Exception) -> None:
+    async def lose() -> None:
+        raise error
+
+    for local in (False, True):
+        with pytest.raises(type(error), match=str(error)):
+            await run("pcall(ask, 'lose')", {"lose": HostFunction(lose, local=local)})
+
+
+async def test_a_script_that_waits_for_nothing_is_an_error() -> None:
+    class Idle(Played):
+        def _step(self, go: Any) -> Any:
+            return Waiting([])
+
+    with pytest.raises(ScriptError, match="waits for nothing"):
+        await drive(Idle(lambda: iter(())), {}, Unrecorded())  # type: ignore[arg-type, return-value]  # never played
+
+
+async def test_a_call_may_be_dropped_in_the_step_in_which_another_is_made() -> None:
+    class Script(Played):
+        async def start(self, arguments: Any, *, seed: int, at: int) -> Any:
+            return Waiting([Call(1, "say", ["a"]), Call(2, "say", ["b"]), Call(3, "double", [1])])
+
+        async def answer(self, call: int, values: Any, *, at: int) -> Any:
+            if call == 1:
+                return Waiting([], [2])
+            return Done([call])
+
+    async def say(word: str) -> None:
+        assert word == "a"
+
+    functions = {"say": HostFunction(say, local=True), **DOUBLE}
+    assert await drive(Script(lambda: iter(())), functions, Unrecorded()) == [3]  # type: ignore[arg-type, return-value]
