@@ -1,0 +1,106 @@
+"""What an IP address is for: only ``public`` ones belong to the internet at large.
+
+``ipaddress`` has words for some of this, but they change between versions of Python and know nothing of IPv4 inside
+IPv6. So the blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast.
+"""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Literal, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+Kind: TypeAlias = Literal[
+    "public", "loopback", "private", "cgnat", "link_local", "metadata", "multicast", "unspecified", "reserved"
+]
+
+_METADATA = frozenset(
+    ip_address(address)
+    for address in (
+        "169.254.169.254",  # nearly every cloud
+        "169.254.169.253",  # the resolver beside it
+        "169.254.169.123",  # the clock beside it
+        "169.254.170.2",  # credentials of containers
+        "169.254.170.23",  # credentials of pods
+        "100.100.100.200",  # inside the carriers' block
+        "168.63.129.16",  # looks public, answers only from within
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd00:ec2::253",
+        "fd00:ec2::123",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    )
+)
+
+_BLOCKS: tuple[tuple[str, Kind], ...] = (
+    ("0.0.0.0/8", "unspecified"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "cgnat"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link_local"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),  # protocol assignments
+    ("192.0.2.0/24", "reserved"),  # documentation
+    ("192.88.99.0/24", "reserved"),  # relays of 6to4
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "reserved"),  # benchmarks
+    ("198.51.100.0/24", "reserved"),  # documentation
+    ("203.0.113.0/24", "reserved"),  # documentation
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),  # broadcast among them
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link_local"),
+    ("ff00::/8", "multicast"),
+    ("2001::/23", "reserved"),  # protocol assignments, Teredo tunnels among them
+    ("2001:db8::/32", "reserved"),  # documentation
+    ("3ffe::/16", "reserved"),  # given back
+    ("3fff::/20", "reserved"),  # documentation
+)
+_KINDS4: tuple[tuple[IPv4Network, Kind], ...] = tuple(
+    (IPv4Network(block), kind) for block, kind in _BLOCKS if ":" not in block
+)
+_KINDS6: tuple[tuple[IPv6Network, Kind], ...] = tuple(
+    (IPv6Network(block), kind) for block, kind in _BLOCKS if ":" in block
+)
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_COMPATIBLE = IPv6Network("::/96")
+_ISATAP = frozenset((0x00005EFE, 0x02005EFE))
+
+
+def canonical(address: Address) -> Address:
+    """Return the IPv4 address that an IPv4-mapped one stands for, any other as it is."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def kind_of(address: Address) -> Kind:
+    """Return what ``address`` is for; an IPv6 address that leads to an IPv4 address is of that one's kind."""
+    address = canonical(address)
+    if address in _METADATA:
+        return "metadata"
+    if isinstance(address, IPv4Address):
+        for block, kind in _KINDS4:
+            if address in block:
+                return kind
+        return "public"
+    for prefix, kind in _KINDS6:
+        if address in prefix:
+            return kind
+    inner = embedded(address)
+    if inner is not None and (kind := kind_of(inner)) != "public":
+        return kind
+    return "public" if address in _GLOBAL_UNICAST or address in _NAT64 else "reserved"
+
+
+def embedded(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address that a translator or tunnel would take packets for ``address`` to."""
+    if isinstance(address, IPv4Address):
+        return None
+    number = int(address)
+    if address in _NAT64 or address in _COMPATIBLE or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+        return IPv4Address(number & 0xFFFFFFFF)
+    return address.sixtofour

@@ -1,0 +1,139 @@
+"""A real server on 127.0.0.1 that answers with whatever bytes a test wants."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ssl import SSLContext
+
+from vaka.net.connector import Connector
+from vaka.net.limits import Limits
+from vaka.net.resolve import Resolver
+from vaka.net.rules import Rules
+
+Script = Callable[["Request", asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Request:
+    method: str
+    target: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+
+@dataclass
+class Server:
+    port: int = 0
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a client has closed a connection."""
+
+    def url(self, path: str = "/", host: str = "127.0.0.1", scheme: str = "http") -> str:
+        return f"{scheme}://{host}:{self.port}{path}"
+
+    @property
+    def trusted(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+def answer(
+    body: bytes = b"", status: str = "200 OK", headers: Sequence[tuple[str, str]] = (), length: bool = True
+) -> bytes:
+    """An answer as it goes over the wire."""
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
+    if length:
+        lines.append(f"Content-Length: {len(body)}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8") + body
+
+
+def fixed(*answers: bytes) -> Script:
+    """Give these answers one after the other, the last one for ever."""
+    left = list(answers)
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+
+    return script
+
+
+def routes(answers: dict[str, bytes]) -> Script:
+    """Answer by the target of the request."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answers.get(request.target, answer(b"no such page", "404 Not Found")))
+
+    return script
+
+
+async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Never answer."""
+
+
+async def _read(reader: asyncio.StreamReader) -> Request | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    method, target, _ = head[0].split(" ")
+    headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in head[1:] if line)]
+    request = Request(method, target, headers, b"")
+    request.body = await reader.readexactly(int(request.header("content-length") or 0))
+    return request
+
+
+@asynccontextmanager
+async def serve(script: Script, context: SSLContext | None = None) -> AsyncGenerator[Server]:
+    """Serve ``script`` until the block ends; then every connection is gone."""
+    server = Server()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        server.connections += 1
+        try:
+            while request := await _read(reader):
+                server.requests.append(request)
+                await script(request, writer)
+                await writer.drain()
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # a stream's callback of Python 3.11 logs a cancelled task as an error
+        finally:
+            server.hung_up.set()
+            tasks.discard(task)
+            writer.close()
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await listening.wait_closed()
+
+
+def names(table: Mapping[str, Sequence[str]], asked: list[str] | None = None) -> Resolver:
+    """A resolver with a table of its own, which notes what it was asked."""
+
+    async def resolver(name: str) -> Sequence[str]:
+        if asked is not None:
+            asked.append(name)
+        if name not in table:
+            raise OSError("no such name")
+        return table[name]
+
+    return resolver
+
+
+def to(*servers: Server, resolver: Resolver | None = None, limits: Limits = Limits()) -> Connector:
+    rules = Rules(trusted=tuple(server.trusted for server in servers))
+    return Connector(rules, limits, resolver=resolver or names({}))

@@ -1,0 +1,85 @@
+"""Encrypted connections: the certificate must be the name's, although an address is dialed."""
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.net.server import answer, fixed, names, serve
+from vaka.core.ports.net import NetRequest
+from vaka.core.types.errors import NetworkRefused, NetworkUnreachable
+from vaka.net.connector import Connector
+from vaka.net.rules import Rules
+
+HOSTS = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for a.example and 127.0.0.1 that it signed itself, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    assert openssl, "openssl is missing; install the package openssl"
+    folder = tmp_path_factory.mktemp("certificate")
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example,IP:127.0.0.1"]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_text((folder / "key.pem").read_text("utf-8") + (folder / "certificate.pem").read_text("utf-8"), "utf-8")
+    return both
+
+
+@pytest.fixture
+def server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+@pytest.fixture
+def trust(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+async def test_the_name_is_what_the_certificate_is_checked_for(
+    server_context: ssl.SSLContext, trust: ssl.SSLContext
+) -> None:
+    asked_for: list[str | None] = []
+
+    def note(connection: object, name: str | None, context: object) -> None:
+        asked_for.append(name)
+
+    server_context.sni_callback = note
+    async with serve(fixed(answer(b"hi")), server_context) as server:
+        rules = Rules(trusted=(server.trusted,))
+        async with Connector(rules, resolver=names(HOSTS), certificates=trust) as net:
+            response = await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
+            assert response.body == b"hi"
+            with pytest.raises(NetworkUnreachable) as caught:
+                await net.send(NetRequest(url=server.url(host="b.example", scheme="https")))
+            assert caught.value.reason == "tls"
+            assert (await net.send(NetRequest(url=server.url(scheme="https")))).body == b"hi"
+    assert asked_for == ["a.example", "b.example", None]
+    assert server.requests[0].header("host") == f"a.example:{server.port}"
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(server_context: ssl.SSLContext) -> None:
+    async with serve(fixed(answer(b"hi")), server_context) as server:
+        rules = Rules(trusted=(server.trusted,))
+        async with Connector(rules, resolver=names(HOSTS)) as net:
+            with pytest.raises(NetworkUnreachable) as caught:
+                await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
+    assert (caught.value.reason, server.requests) == ("tls", [])
+
+
+async def test_a_redirect_out_of_encryption_is_refused(server_context: ssl.SSLContext, trust: ssl.SSLContext) -> None:
+    async with serve(fixed(answer(b"plain"))) as plain:
+        moved = answer(b"", "302 Found", [("Location", plain.url())])
+        async with serve(fixed(moved), server_context) as server:
+            rules = Rules(trusted=(server.trusted, plain.trusted))
+            async with Connector(rules, resolver=names(HOSTS), certificates=trust) as net:
+                with pytest.raises(NetworkRefused) as caught:
+                    await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
+    assert (caught.value.reason, plain.connections) == ("downgrade", 0)
