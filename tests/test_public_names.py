@@ -9,9 +9,9 @@ import pytest
 import vaka
 
 NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Block", "Cursor", "Deny", "Event", "Limits", "Middleware",
-    "Options", "Prompt", "Request", "Response", "Runtime", "Session", "ToolCall", "ToolContext", "ToolResult",
-    "VakaError", "__version__", "from_functions", "run", "run_sync", "tool",
+    "Agent", "Allow", "Answer", "Ask", "Block", "Cursor", "Deny", "Event", "Limits", "LuauAgent", "LuauTool",
+    "Middleware", "Options", "Prompt", "Request", "Response", "Runtime", "ScriptError", "ScriptLimits", "Session",
+    "ToolCall", "ToolContext", "ToolResult", "VakaError", "__version__", "from_functions", "run", "run_sync", "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
     from vaka.core.session.cursor import Cursor as Cursor
+    from vaka.core.types.errors import ScriptError as ScriptError
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
     from vaka.core.types.message import ToolCall as ToolCall
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Allow as Allow
     from vaka.core.types.tool import Ask as Ask
     from vaka.core.types.tool import Deny as Deny
+    from vaka.luau.limits import ScriptLimits as ScriptLimits
+    from vaka.luau.tool import LuauTool as LuauTool
     from vaka.runtime.once import run as run
     from vaka.runtime.once import run_sync as run_sync
     from vaka.runtime.options import Options as Options
     from vaka.runtime.options import Request as Request
     from vaka.runtime.options import Response as Response
     from vaka.runtime.runtime import Runtime as Runtime
+    from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
     from vaka.tools.function import tool as tool
 
@@ -50,12 +54,16 @@ _NAMES = {
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
     "Limits": "vaka.core.loop.limits",
+    "LuauAgent": "vaka.runtime.scripts",
+    "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
     "Options": "vaka.runtime.options",
     "Prompt": "vaka.core.ports.model",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
+    "ScriptError": "vaka.core.types.errors",
+    "ScriptLimits": "vaka.luau.limits",
     "Session": "vaka.runtime.session",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
@@ -78,12 +86,16 @@ __all__ = [
     "Deny",
     "Event",
     "Limits",
+    "LuauAgent",
+    "LuauTool",
     "Middleware",
     "Options",
     "Prompt",
     "Request",
     "Response",
     "Runtime",
+    "ScriptError",
+    "ScriptLimits",
     "Session",
     "ToolCall",
     "ToolContext",

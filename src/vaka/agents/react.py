@@ -8,12 +8,12 @@ import msgspec
 from vaka.core.loop.limits import Limits
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
-from vaka.core.ports.tool import Tool
+from vaka.core.ports.tool import Lendable, Tool
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import ToolChoice
 
-ToolLike: TypeAlias = "Tool | Agent | AgentTool | Callable[..., Any]"
-"""What can be handed over as a tool: a tool, a typed function with a docstring, or another agent."""
+ToolLike: TypeAlias = "Tool | Lendable | Agent | AgentTool | Callable[..., Any]"
+"""What can be handed over as a tool: a tool, a script, a typed function with a docstring, or another agent."""
 
 _DEFAULT = Limits()
 

@@ -1,16 +1,26 @@
 """Agents become recipes: names looked up, functions made into tools, child agents put behind tools."""
 
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
 
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.child import run_child
-from vaka.core.loop.scope import Recipe, Settings
-from vaka.core.ports.model import Model
-from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.loop.ending import Ending
+from vaka.core.loop.scope import Recipe, Settings, Turn
+from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
+from vaka.core.ports.tool import Lendable, Tool, ToolContext
 from vaka.core.types.content import as_content
-from vaka.core.types.errors import ConfigError, TurnError
+from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError
+from vaka.core.types.ids import JSON
+from vaka.core.types.tool import Problem, ToolSpec
 from vaka.runtime import registry
 from vaka.tools.function import as_tool, tool
+
+if TYPE_CHECKING:
+    from vaka.luau.lent import Lent
+    from vaka.runtime.scripts import Scripts
 
 RECIPES = 512
 """Recipes kept at hand."""
@@ -19,8 +29,8 @@ RECIPES = 512
 class Builder:
     """Makes recipes; what is costly is made once."""
 
-    def __init__(self, default: "Model | str | None" = None) -> None:
-        self._default = default
+    def __init__(self, default: "Model | str | None" = None, scripts: "Callable[[], Scripts] | None" = None) -> None:
+        self._default, self._scripts = default, scripts
         self._models: dict[str, Model] = {}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
 
@@ -40,15 +50,40 @@ class Builder:
         return recipe
 
     def _make(self, agent: Agent, parent: Model | None) -> Recipe:
+        bind: Callable[[Lent], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
         made = agent.model or self._default or parent
+        if made is None and bind is not None:
+            made = NoModel(agent.name)
         if made is None:
             raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
         model = self._model(made)
-        return Recipe(
+        recipe = Recipe(
             agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
-            tools=[self._tool(given, model) for given in agent.tools],
+            tools=[self._tool(given, agent, model) for given in agent.tools],
             settings=Settings(tool_choice=agent.tool_choice, options=agent.options),
         )  # fmt: skip
+        recipe.body = bind(self._lend(agent, model)) if bind is not None else None
+        return recipe
+
+    def _lend(self, agent: Agent, model: Model) -> "Lent":
+        if self._scripts is None:
+            raise ConfigError(f"agent {agent.name!r} uses scripts, which this runtime has no place for")
+        known = {given.name: given for given in agent.tools if isinstance(given, Agent | AgentTool)}
+        made: dict[str, Tool] = {}
+
+        def find_agent(name: str, config: JSON) -> Tool | None:
+            key = msgspec.json.encode([name, config]).decode()
+            if key not in made:
+                given = known.get(name) if not config else _configured(name, config)
+                if given is None:
+                    return None
+                made[key] = self._tool(given, agent, model)
+            return made[key]
+
+        def find_model(name: str) -> Model:
+            return model if name in ("default", model.name) else self._model(name)
+
+        return self._scripts().lend(find_model, find_agent)
 
     def _model(self, given: "Model | str") -> Model:
         if not isinstance(given, str):
@@ -57,12 +92,15 @@ class Builder:
             self._models[given] = registry.model(given)
         return self._models[given]
 
-    def _tool(self, given: ToolLike, model: Model) -> Tool:
+    def _tool(self, given: ToolLike, agent: Agent, model: Model) -> Tool:
         if isinstance(given, Agent):
             given = given.as_tool()
         if isinstance(given, AgentTool):
             return self._agent_tool(given, model)
-        return as_tool(given)
+        if not hasattr(given, "bind"):
+            return as_tool(cast("Tool | Callable[..., Any]", given))
+        script = cast("Lendable", given)
+        return _Shown(script.spec) if self._scripts is None else script.bind(self._lend(agent, model))
 
     def _agent_tool(self, given: AgentTool, model: Model) -> Tool:
         async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:
@@ -73,3 +111,48 @@ class Builder:
 
         description = given.description or given.agent.description or f"Hand a task to the agent {given.name}."
         return tool(run, name=given.name, description=description, effect="resume")
+
+
+class _Shown:
+    """A script's tool where there is no place for scripts: it can be looked at."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    def parse(self, raw: "str | dict[str, Any]") -> Problem:
+        """Say that it cannot be called."""
+        return Problem(f"{self.spec.name} can only be called in a runtime")
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
+        """Say that it cannot be called."""
+        raise ConfigError(f"{self.spec.name} can only be called in a runtime")
+
+
+class NoModel:
+    """Stands where an agent that is a script has no model."""
+
+    def __init__(self, agent: str) -> None:
+        self.name, self._agent = "", agent
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Raise ``ModelRefused``."""
+        for _ in prompt.messages:
+            raise ModelRefused(f"agent {self._agent!r} has no model; give it one, or name one where you ask")
+        yield StopChunk()
+
+
+def _configured(name: str, config: JSON) -> Agent:
+    """Return the agent a script describes itself."""
+    try:
+        given = msgspec.convert(config, _Config)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"create_agent: config of {name!r} has model and instructions: {error}") from error
+    return Agent(name, model=given.model, instructions=given.instructions or given.prompt)
+
+
+class _Config(msgspec.Struct, forbid_unknown_fields=True):
+    """What a script may say of an agent it makes."""
+
+    model: str | None = None
+    instructions: str = ""
+    prompt: str = ""

@@ -11,6 +11,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import AskMode
 from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
+from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.store import Store
 from vaka.core.types.content import Content, Part
@@ -54,6 +55,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     """Values that must never be written down."""
+    network: Network | None = None
+    """How scripts reach the network. Without it, public addresses only."""
+    script_env: Mapping[str, str] = {}
+    """The variables of the environment that scripts may see."""
     clock: Clock | None = None
     ids: Ids | None = None
 

@@ -21,6 +21,9 @@ STORES = {
     "postgres": "vaka.stores.postgres:PostgresStore",
 }
 
+SCRIPTS = "vaka.runtime.scripts:Scripts"
+"""What runs scripts; most runtimes have none."""
+
 _EXTRAS = {"asyncpg": "postgres"}
 
 
@@ -28,7 +31,7 @@ def model(name: str) -> Model:
     """Return the model a name stands for, such as ``scripted:FILE``."""
     kind, colon, rest = name.partition(":")
     if colon and kind in MODELS:
-        made: Model = _load(MODELS[kind])(rest)
+        made: Model = load(MODELS[kind])(rest)
         return made
     known = ", ".join(f"{kind}:…" for kind in MODELS)
     raise ConfigError(f"model {name!r} is not known; expected one of {known}, or a Model object")
@@ -39,7 +42,7 @@ def store(url: str, *, durability: Durability = "power", namespace: str = "") ->
     scheme = url.partition(":")[0]
     if scheme not in STORES:
         raise ConfigError(f"store {url!r} is not known; expected memory:, sqlite:///PATH or postgresql://…")
-    make = _load(STORES[scheme])
+    make = load(STORES[scheme])
     made: Store
     if scheme == "memory":
         made = make(namespace=namespace)
@@ -58,7 +61,8 @@ def _sqlite_path(url: str) -> Path:
     return Path(unquote(parts.path[1:]))
 
 
-def _load(dotted: str) -> Any:
+def load(dotted: str) -> Any:
+    """Return what a dotted path names; an optional library that is missing is said by name."""
     module, _, name = dotted.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -31,6 +31,9 @@ from vaka.runtime.outcome import Watcher
 from vaka.runtime.session import Session
 from vaka.runtime.system import RandomIds, SystemClock
 
+if TYPE_CHECKING:
+    from vaka.runtime.scripts import Scripts
+
 PATIENCE = 30.0
 """Seconds to wait for a session elsewhere to stop."""
 
@@ -55,7 +58,8 @@ class Runtime:
         )
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
         self.secrets = Secrets(options.secrets)
-        self._builder = Builder(options.model)
+        self._scripts: Scripts | None = None
+        self._builder = Builder(options.model, self._script_home)
         self._default = options.default_agent()
         self._drivers: dict[SessionId, Driver] = {}
         self._visits: set[asyncio.Task[None]] = set()
@@ -230,6 +234,8 @@ class Runtime:
             await asyncio.sleep(0)
         for stray in self.env.strays:
             stray.cancel()
+        if self._scripts is not None:
+            await self._scripts.close()
         await self.hub.close()
         if self._owned:
             await self.store.close()
@@ -279,6 +285,13 @@ class Runtime:
         if self._closed:
             driver.finish("the runtime was closed")
         return driver
+
+    def _script_home(self) -> "Scripts":
+        scripts = self._scripts
+        if scripts is None:
+            made: Scripts = registry.load(registry.SCRIPTS)(self.options, self.store)
+            scripts = self._scripts = made
+        return scripts
 
     def _done(self, driver: Driver) -> None:
         self._drivers.pop(driver.session, None)

@@ -5,7 +5,7 @@ the same order, and goes on from there; what it had asked for and was not told i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -18,9 +18,12 @@ from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stop
 from vaka.core.loop.texts import LARGE
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.decision import decided
 from vaka.core.session.place import Place
 from vaka.core.session.state import OpenCall, call_id, lane_key
 from vaka.core.types import progress
+from vaka.core.types.content import clean
+from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import InvalidInput, NotFound, ReplayError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
@@ -28,7 +31,8 @@ from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
 
-START = "start"
+START, END = "start", "end"
+"""What the first and the last thing are called that a script is told."""
 
 
 class Request(NamedTuple):
@@ -66,8 +70,8 @@ class Waits(Exception):  # not an error: a person is asked
 class Nest:
     """The place a script works at. ``events`` are what the log has of it."""
 
-    def __init__(self, turn: Turn, events: Sequence[Event], code: Digest) -> None:
-        self.turn = turn
+    def __init__(self, turn: Turn, events: Sequence[Event], code: Digest, call: CallId | None = None) -> None:
+        self.turn, self.call = turn, call
         self.answered: list[ScriptAnswered] = []
         """What the script was told, in that order; the first is its start."""
         self._begun: dict[int, ScriptCalled] = {}
@@ -78,6 +82,8 @@ class Nest:
         if self.answered and (self.answered[0].name != START or self.answered[0].digest != code):
             raise ReplayError("the script, its libraries or its options are not those this run began with")
         self.code = code
+        self.replaying = len(self.answered) > 1
+        """True while the script is told again what it was told before: what it does then was done before."""
 
     def _take(self, body: Body) -> None:
         if isinstance(body, ScriptAnswered):
@@ -103,7 +109,9 @@ class Nest:
 
     async def replay(self) -> AsyncGenerator[Told]:
         """Yield what the script was told after its start, in order."""
+        last = self.answered[-1] if self.answered else None
         for body in self.answered[1:]:
+            self.replaying = body is not last
             request = Request(body.number, body.name, body.digest)
             value = body.answer if body.blob is None else await self._large(body, body.blob)
             result = self._results.get(body.call) if body.call else None
@@ -145,6 +153,21 @@ class Nest:
             raise Waits(end.decisions)
         return end
 
+    async def ask(self, request: Request, text: str, options: Sequence[str] = ()) -> JSON:
+        """Ask a person and return the answer, ``None`` when there is nobody to ask. Raises ``Waits``."""
+        turn = self.turn
+        id = DecisionId(f"qst_{turn.id}_{'.'.join((*turn.path, str(request.number)))}")
+        if id not in turn.state.decisions:
+            if turn.env.ask == "deny":
+                return None
+            await self.commit(QuestionAsked(question=id, text=clean(text), options=tuple(options), call=self.call))
+        while (decision := turn.state.decisions[id]).waiting:
+            if turn.env.ask != "wait":
+                raise Waits([id])
+            with turn.timer.paused():
+                await decided(turn.log, turn.at, id, turn.env.patient)
+        return decision.answered.answer if decision.answered else None
+
     async def tell(self, request: Request, value: JSON, error: str = "", result: ToolResult | None = None) -> Told:
         """Put down an answer with the next write, and return it as the log will have it."""
         value, at = self.turn.log.secrets.cleaned(value), self.now
@@ -165,6 +188,11 @@ class Nest:
         """Write everything that was put down, and ``bodies`` after it."""
         if bodies or self.turn.log.deferred:
             await self.turn.log.append(self.turn.at, *bodies)
+
+    def finish(self, how: JSON) -> None:
+        """Put down that the script has ended; the next one at this place begins anew."""
+        end = ScriptAnswered(number=0, name=END, digest=self.code, answer=how, at=self.now)
+        self.turn.log.later(self.turn.at, end)
 
     def _call(self, request: Request, tool: str, arguments: dict[str, Any]) -> OpenCall:
         turn, path = self.turn, self.turn.path
@@ -205,7 +233,7 @@ async def nested(
     if lane is None:
         parent.log.later(parent.at, SubagentStarted(call=context.call, agent=agent, child=child))
     try:
-        yield Nest(turn, list(parent.log.window.at(path)), code), lane.done if lane else None
+        yield Nest(turn, list(parent.log.window.at(path)), code, context.call), lane.done if lane else None
     except Waits as waits:
         context.suspended.extend(waits.decisions)
         raise asyncio.CancelledError from waits  # the call stays open; it runs again when someone has decided
@@ -219,3 +247,21 @@ def ended(context: ToolContext, nest: Nest, agent: str, value: JSON, error: str 
         call=context.call, agent=agent, child=nest.turn.path[-1], failed=bool(error), stop=error or "end", value=value
     )
     nest.turn.log.later(Place(nest.turn.id, 0, nest.turn.path[:-1]), body)
+
+
+def unfinished(events: Iterable[Event]) -> tuple[list[Event], JSON]:
+    """Return the events of the script that has not ended yet, and how the one before it ended, ``None`` for none.
+
+    ``events`` are those of a place where scripts run one after the other.
+    """
+    current: list[Event] = []
+    how: JSON = None
+    for event in events:
+        body = event.data
+        if isinstance(body, ScriptAnswered) and body.name == START:
+            current = []
+        if isinstance(body, ScriptAnswered) and body.name == END:
+            current, how = [], body.answer
+        else:
+            current.append(event)
+    return current, how

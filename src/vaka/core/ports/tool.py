@@ -62,3 +62,16 @@ class Tool(Protocol):
     ) -> "ToolResult | Part | Sequence[Part] | JSON":
         """Do it. A string is shown to the model as it is, other data as JSON."""
         ...
+
+
+class Lendable(Protocol):
+    """Something that is a tool once the runtime has lent it what it works with."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as models, rules and people see it."""
+        ...
+
+    def bind(self, lent: Any, /) -> Tool:
+        """Return the tool."""
+        ...

@@ -1,0 +1,46 @@
+"""What the runtime lends to scripts: the parts of vaka that this one may not know itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from vaka.core.ports.model import Model
+from vaka.core.ports.net import Network
+from vaka.core.ports.store import KeyValue
+from vaka.core.ports.tool import Tool
+from vaka.core.types.ids import JSON
+from vaka.core.types.tool import Arguments, Problem
+from vaka.luau.host.parts import Cached
+from vaka.luau.program import Program
+from vaka.luau.script import Script
+from vaka.luau.vm import Print
+
+Reads: TypeAlias = Callable[["str | dict[str, Any]"], "Arguments | Problem"]
+"""Reads the arguments of a tool, as its schema says."""
+
+
+class Homes(Protocol):
+    """Where scripts run: in this process or in another one."""
+
+    def open(self, program: Program, printed: Print | None = None) -> Script:
+        """Return a script that can be started once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """Everything a script in a session is run with."""
+
+    homes: Homes
+    models: Callable[[str], Model]
+    """Finds a model by name; ``""`` is the agent's own."""
+    network: Network
+    values: KeyValue
+    cache: Cached
+    reader: Callable[[dict[str, Any]], Reads]
+    """Makes a reader of a JSON Schema."""
+    fits: Callable[[JSON, JSON], str]
+    """Says what is wrong with a value by a JSON Schema; nothing when it fits."""
+    agents: Callable[[str, JSON], Tool | None]
+    """Finds an agent by name, as a tool that is called with a prompt."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
