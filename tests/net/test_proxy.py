@@ -24,7 +24,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.Monkey
 async def test_a_configured_proxy_is_asked_and_looks_names_up_itself() -> None:
     asked: list[str] = []
     async with serve(fixed(answer(b"proxied"))) as proxy:
-        address = f"http://me:pass%20word@127.0.0.1:{proxy.port}"
+        address = f"http://me:pass%20word@127.0.0.1:{proxy.port}"  # not a secret
         async with Connector(proxy=address, resolver=names({}, asked)) as net:
             assert (await net.send(NetRequest(url="http://a.example/b"))).body == b"proxied"
     assert (proxy.requests[0].target, proxy.requests[0].header("host")) == ("http://a.example:80/b", "a.example")

@@ -156,4 +156,4 @@ def test_a_hostile_url_is_refused_for_a_reason(url: str) -> None:
 
 
 def test_a_refusal_never_quotes_a_password() -> None:
-    assert "hunter2" not in Connector().decide("http://me:hunter2@example.com/").message
+    assert "hunter2" not in Connector().decide("http://me:hunter2@example.com/").message  # not a secret
