@@ -39,7 +39,8 @@ class Bytecode:
 
     def __init__(self, folder: Path | None = None, *, most: int = MOST_BYTES) -> None:
         self._most = most
-        self._held = 0
+        self.held = 0
+        """Bytes of bytecode in memory."""
         self._known: OrderedDict[str, bytes] = OrderedDict()
         self._folder = folder
         self.key: bytes | None = None
@@ -87,9 +88,9 @@ class Bytecode:
 
     def _remember(self, place: str, code: bytes) -> None:
         self._known[place] = code
-        self._held += len(code)
-        while self._held > self._most and len(self._known) > 1:
-            self._held -= len(self._known.popitem(last=False)[1])
+        self.held += len(code)
+        while self.held > self._most and len(self._known) > 1:
+            self.held -= len(self._known.popitem(last=False)[1])
 
     def _read(self, place: str) -> bytes | None:
         if self._folder is None:

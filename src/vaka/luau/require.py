@@ -24,7 +24,7 @@ DECLARATIONS = ".d.luau"
 MOST_FILES = 5_000
 MOST_BYTES = 32 << 20
 
-_LITERAL = re.compile(r"""\brequire\s*\(?\s*["'](@[^"'\n]+)["']""")
+_LITERAL = re.compile(r"""\brequire\s*[(,]?\s*["'](@[^"'\n]*[^"'\n/])["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +142,15 @@ def _relative(name: str, here: Module | None) -> str:
     if not here.is_folder:
         parts = parts[:-1]
     for part in name.split("/"):
+        if not part:
+            raise ScriptError(f"require: {name!r} names no module")
         if part == "..":
             if not parts:
                 raise ScriptError(f"require: {name!r} leaves the library of {here.file}")
             parts.pop()
         elif part != ".":
             parts.append(part)
-    key = "/".join([*root, *parts])
-    if not parts or "//" in key:
-        raise ScriptError(f"require: {name!r} names no module")
-    return key.removesuffix("/init")
+    return "/".join([*root, *parts]).removesuffix("/init")
 
 
 def _read(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, str]]:

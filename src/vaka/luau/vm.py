@@ -269,7 +269,7 @@ def failure(program: Program, error: Any) -> ScriptError:
 def _message(program: Program, error: Any) -> str:
     """Return what a script raised, with the place where it did."""
     message, value = str(error), error.value
-    if isinstance(value, str | bytes) and error.line is not None:
+    if isinstance(value, str | bytes) and error.line is not None and ": " not in error.chunk:
         return message
     if message == "(error object is a table)":
         message = msgspec.json.encode(pack(value)).decode()

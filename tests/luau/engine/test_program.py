@@ -1,0 +1,85 @@
+"""A program is its text and everything else that decides what it will do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vaka.core.types.errors import NotFound, ScriptError
+from vaka.luau.limits import ScriptLimits
+from vaka.luau.program import Program
+from vaka.luau.require import Library, Module
+from vaka.luau.scheduler import Unrecorded, drive
+from vaka.luau.vm import Vms
+
+
+def test_what_decides_what_a_script_does_is_in_its_digest() -> None:
+    program = Program("return 1", "a.luau")
+    others = [
+        replace(program, source="return 2"),
+        replace(program, name="b.luau"),
+        replace(program, library=Library({"x": Module("x", "return 1")})),
+        replace(program, library=Library({"x": Module("x", "return 2")})),
+        replace(program, preludes=("local env = ...",)),
+        replace(program, main="local script = ... script()"),
+        replace(program, opt=0),
+    ]
+    digests = {program.digest, *(other.digest for other in others)}
+    assert len(digests) == len(others) + 1
+
+
+def test_limits_and_trust_are_not_in_its_digest() -> None:
+    program = Program("return 1")
+    assert program.digest == replace(program, limits=ScriptLimits(seconds=60), trusted=True).digest
+
+
+async def test_a_script_is_loaded_with_its_libraries(tmp_path: Path) -> None:
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "libs" / "greet.luau").write_text("return function(name) return `hello {name}` end")
+    (tmp_path / "script.luau").write_text("return require('greet')(...)")
+    limits = ScriptLimits(seconds=1)
+    program = await Program.load(
+        tmp_path / "script.luau", libs=[tmp_path / "libs"], like=Program("", limits=limits, trusted=True)
+    )
+    assert (program.name, program.limits, program.trusted) == ("script.luau", limits, True)
+    vms = Vms()
+    assert await drive(vms.open(program), {}, Unrecorded(), ["Ada"]) == ["hello Ada"]
+    await vms.close()
+
+
+async def test_a_library_of_ours_can_be_required_by_every_script(tmp_path: Path) -> None:
+    (tmp_path / "script.luau").write_text("return 1")
+    program = await Program.load(tmp_path / "script.luau")
+    assert program.library.find("haivivi/resource").name == "haivivi/resource"
+
+
+async def test_a_syntax_error_is_found_when_a_script_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "script.luau").write_text("return 1 +\n\n= 2")
+    with pytest.raises(ScriptError, match=r"^script\.luau:3: "):
+        await Program.load(tmp_path / "script.luau")
+
+
+async def test_a_script_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"script '.*none\.luau' cannot be read: No such file"):
+        await Program.load(tmp_path / "none.luau")
+    (tmp_path / "bad.luau").write_bytes(b"-- fine\n\xff")
+    with pytest.raises(ScriptError, match=r"bad\.luau:2: the script is not UTF-8"):
+        await Program.load(tmp_path / "bad.luau")
+    (tmp_path / "large.luau").write_bytes(b" " * (9 << 20))
+    with pytest.raises(ScriptError, match=r"large\.luau: a script has at most"):
+        await Program.load(tmp_path / "large.luau")
+
+
+def test_checking_collects_every_syntax_error() -> None:
+    program = Program("return (", "a.luau", Library({"x": Module("x", "if"), "y": Module("y", "return 1")}))
+    with pytest.raises(ScriptError, match=r"(?s)a\.luau:1: .*\nx\.luau:1: "):
+        program.check()
+
+
+async def test_a_main_runs_the_script_and_then_what_it_defined() -> None:
+    program = Program(
+        "function invoke(n) return n * 2 end", "a.luau", main="local script, n = ... script() return invoke(n)"
+    )
+    vms = Vms()
+    assert await drive(vms.open(program), {}, Unrecorded(), [21]) == [42]
+    await vms.close()

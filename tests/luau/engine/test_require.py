@@ -1,0 +1,236 @@
+"""What a script can require, by which names."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.luau.engine.book import ASK, Book
+from vaka.core.types.errors import ConfigError, NotFound, ScriptError
+from vaka.luau.program import Program
+from vaka.luau.require import Package, read_library
+from vaka.luau.scheduler import Unrecorded, drive
+from vaka.luau.script import HostFunction, Ledger
+from vaka.luau.vm import Vms
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+async def count(step: int = 1) -> int:
+    return step
+
+
+async def run(libs: Path, source: str, ledger: Ledger | None = None) -> Any:
+    vms = Vms()
+    try:
+        program = Program(source, "main.luau", await read_library([libs]), preludes=(ASK,))
+        return list(await drive(vms.open(program), {"count": HostFunction(count)}, ledger or Unrecorded()))
+    finally:
+        await vms.close()
+
+
+async def test_modules_are_found_as_files_and_as_folders(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "return 'a'", "b/init.luau": "return 'b'", "b/c.luau": "return 'c'"})
+    source = "return require('a'), require('b'), require('b/c'), require('b/init') == require('b')"
+    assert await run(tmp_path, source) == ["a", "b", "c", True]
+
+
+async def test_a_file_comes_before_a_folder_and_the_first_library_before_the_next(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", {"a.luau": "return 'file'", "a/init.luau": "return 'folder'"})
+    two = write(tmp_path / "two", {"a.luau": "return 'second'", "b.luau": "return 'b'"})
+    library = await read_library([one, two])
+    assert {name: module.source for name, module in library.modules.items()} == {
+        "a": "return 'file'",
+        "b": "return 'b'",
+    }
+
+
+async def test_a_module_runs_once_for_a_script_and_again_for_the_next(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "local made = {n = ask('count')} return made"})
+    book = Book()
+    source = "local a, b = require('a'), require('a'); a.n += 1; return a == b, b.n"
+    assert await run(tmp_path, source, book) == [True, 2]
+    assert len(book.told) == 1
+    assert await run(tmp_path, source) == [True, 2]
+
+
+async def test_a_module_can_return_nothing_and_still_runs_once(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "ask('count')"})
+    book = Book()
+    assert await run(tmp_path, "return require('a'), require('a')", book) == [None, None]
+    assert len(book.told) == 1
+
+
+async def test_coroutines_that_require_one_module_wait_for_the_same(tmp_path: Path) -> None:
+    write(tmp_path, {"slow.luau": "ask('count') return {}"})
+    source = """
+        local got = {}
+        for i = 1, 3 do spawn(function() got[i] = require("slow") end) end
+        while #got < 3 do ask("count") end
+        return got[1] == got[2], got[2] == got[3]
+    """
+    assert await run(tmp_path, source) == [True, True]
+
+
+async def test_a_module_has_globals_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "leak = 1; _G.other = 2; return function() return leak end"})
+    source = "local f = require('a'); return f(), leak, other, _G.leak"
+    assert await run(tmp_path, source) == [1, None, None, None]
+
+
+async def test_modules_that_need_each_other_are_an_error_with_the_chain(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "return require('b')", "b.luau": "return require('c')", "c.luau": "return require('a')"})
+    with pytest.raises(ScriptError, match=r"require: modules need each other: a -> b -> c -> a"):
+        await run(tmp_path, "require('a')")
+    with pytest.raises(ScriptError, match=r"require: modules need each other: c -> a -> b -> c"):
+        await run(tmp_path, "pcall(require, 'a') require('c')")
+
+
+async def test_a_module_that_needs_itself_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "return require('a')"})
+    with pytest.raises(ScriptError, match=r"require: modules need each other: a -> a"):
+        await run(tmp_path, "require('a')")
+
+
+async def test_modules_that_wait_for_each_other_in_two_coroutines_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "ask('count') return require('b')", "b.luau": "ask('count') return require('a')"})
+    source = """
+        local said = {}
+        spawn(function() table.insert(said, select(2, pcall(require, "a"))) end)
+        spawn(function() table.insert(said, select(2, pcall(require, "b"))) end)
+        while #said < 2 do ask("count") end
+        return said[1]
+    """
+    (said,) = await run(tmp_path, source)
+    assert "modules need each other" in said
+
+
+async def test_an_error_in_a_module_names_the_module_and_the_place(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "\nerror('broken')", "bad.luau": "local = 1"})
+    with pytest.raises(ScriptError, match=r"main\.luau:1: require: module 'a' failed: a\.luau:2: broken"):
+        await run(tmp_path, "require('a')")
+    with pytest.raises(ScriptError, match=r"^bad\.luau:1: Expected identifier"):
+        await run(tmp_path, "require('bad')")
+    assert await run(tmp_path, "return pcall(require, 'a')") == [False, "require: module 'a' failed: a.luau:2: broken"]
+
+
+async def test_an_error_object_of_a_module_stays_what_it_is(tmp_path: Path) -> None:
+    write(tmp_path, {"a.luau": "error({code = 7})"})
+    assert await run(tmp_path, "local _, e = pcall(require, 'a') return e.code") == [7]
+
+
+async def test_a_missing_module_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    write(tmp_path, {"haivivi/http.luau": "return 1"})
+    said = rf"module 'haivivi/htp' not found: looked for haivivi/htp.luau and haivivi/htp/init.luau in {tmp_path}"
+    with pytest.raises(ScriptError, match=said + "; there is 'haivivi/http'"):
+        await run(tmp_path, "require('haivivi/htp')")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "..", "../a", "./a", "a/../a", "a..b", "/a", "\\\\a", "a\\\\b", "C:/a", "a\\0", "a//b", "a/", "a/./b", "a\\n"],
+)
+async def test_names_that_no_module_can_have_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {"a.luau": "return 1"})
+    ok, said = await run(tmp_path, f"return pcall(require, '{name}')")
+    assert not ok
+    assert said.startswith("require: ")
+
+
+@pytest.mark.parametrize("name", ["nil", "1", "{}", "print", "true"])
+async def test_a_module_is_named_by_a_string(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ScriptError, match=r"main\.luau:1: require: a module is named by a string, not by a"):
+        await run(tmp_path, f"require({name})")
+
+
+async def test_a_module_names_its_neighbours_by_where_they_are(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "lib/init.luau": "return {require('./part'), require('./deep/one')}",
+            "lib/part.luau": "return require('./deep/one') .. '!'",
+            "lib/deep/one.luau": "return require('../two')",
+            "lib/two.luau": "return 'two'",
+            "out.luau": "return require('../secret')",
+            "empty.luau": "return require('./')",
+        },
+    )
+    assert await run(tmp_path, "return require('lib')") == [["two!", "two"]]
+    with pytest.raises(ScriptError, match=r"require: '../secret' leaves the library of out\.luau"):
+        await run(tmp_path, "require('out')")
+    with pytest.raises(ScriptError, match=r"names no module"):
+        await run(tmp_path, "require('empty')")
+
+
+async def test_links_that_leave_the_library_are_not_followed(tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside", {"secret.luau": "return 'secret'"})
+    libs = write(tmp_path / "libs", {"a.luau": "return 'a'"})
+    (libs / "stolen.luau").symlink_to(outside / "secret.luau")
+    (libs / "folder").symlink_to(outside)
+    (libs / "alias.luau").symlink_to(libs / "a.luau")
+    (libs / "broken.luau").symlink_to(libs / "nothing.luau")
+    os.mkfifo(libs / "pipe.luau")
+    assert await run(libs, "return require('alias')") == ["a"]
+    for name, why in {"stolen": "leaves the library", "broken": "not a regular", "pipe": "not a regular"}.items():
+        with pytest.raises(ScriptError, match=f"require: module '{name}': it is .*{why}"):
+            await run(libs, f"require('{name}')")
+    with pytest.raises(ScriptError, match="module 'folder/secret' not found"):
+        await run(libs, "require('folder/secret')")
+
+
+async def test_declarations_and_hidden_files_are_no_modules(tmp_path: Path) -> None:
+    write(tmp_path, {"vaka.d.luau": "declare", ".hidden.luau": "return 1", ".git/x.luau": "return 1", "a.txt": ""})
+    assert (await read_library([tmp_path, tmp_path / "not there"])).modules == {}
+
+
+async def test_a_library_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.luau").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"library file '.*a\.luau' cannot be read"):
+        await read_library([tmp_path])
+
+
+class Shelf:
+    """Packages as a registry would find them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def find(self, name: str) -> Package:
+        self.asked.append(name)
+        if name.startswith("@acme/json"):
+            files = {"init": "return {n = require('codec'), util = require('@acme/util')}", "codec": "return 'codec'"}
+            return Package("@acme/json@1.2.3", files, "codec" if name.endswith("/codec") else "init")
+        if name.startswith("@acme/util"):
+            return Package("@acme/util@2.0.0", {"init": "return require('./more')", "more": "return 'more'"}, "init")
+        raise NotFound(f"package {name!r} is not installed")
+
+
+async def test_packages_are_found_by_the_names_in_the_sources() -> None:
+    shelf = Shelf()
+    source = """
+        local json = require("@acme/json@^1.0.0")
+        local codec = require '@acme/json@^1.0.0/codec'
+        return json.n, json.util, codec, pcall(require, "@acme/none"), pcall(require, "@acme/" .. "dynamic")
+    """
+    library = await read_library([], source, shelf.find)
+    vms = Vms()
+    result = await drive(vms.open(Program(source, "main.luau", library)), {}, Unrecorded())
+    assert result == [
+        "codec",
+        "more",
+        "codec",
+        False,
+        False,
+        "require: '@acme/dynamic': packages are found by names that are written out in the source",
+    ]
+    assert sorted(set(shelf.asked)) == ["@acme/json@^1.0.0", "@acme/json@^1.0.0/codec", "@acme/none", "@acme/util"]
+    with pytest.raises(ScriptError, match="require: '@acme/none': package '@acme/none' is not installed"):
+        library.find("@acme/none")
+    await vms.close()

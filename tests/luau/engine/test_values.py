@@ -1,0 +1,92 @@
+"""What scripts and hosts hand each other survives as JSON."""
+
+import enum
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.core.types.errors import ScriptError
+from vaka.luau.script import Several
+from vaka.luau.values import pack, results, unpack
+
+EXACT = 2**53
+TAGS = ["$bytes", "$buffer", "$vector", "$number", "$map", "$several", "$table"]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(TAGS)
+numbers = st.integers(-EXACT, EXACT) | st.floats(allow_nan=False)
+leaves = st.none() | st.booleans() | numbers | texts | st.binary(max_size=8) | st.binary(max_size=8).map(bytearray)
+keys = texts | numbers | st.binary(max_size=4)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=20
+)
+
+
+@given(values)
+def test_every_value_survives_as_json(value: Any) -> None:
+    written = msgspec.json.encode(pack(value))
+    assert same(unpack(msgspec.json.decode(written)), value)
+
+
+@given(st.lists(values, max_size=4))
+def test_several_results_stay_several(several: list[Any]) -> None:
+    assert same(results(msgspec.json.decode(msgspec.json.encode(pack(Several(several))))), several)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of one type: 1 and True are not the same."""
+    if type(one) is not type(other):
+        return type(one) in {int, float} and type(other) in {int, float} and one == other
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b": [None, 1.5, "ü"]}, [], {}, "", {"$bytes": 1, "more": 2}, [{"$x": 1}]])
+def test_json_stays_as_it_is(value: Any) -> None:
+    assert pack(value) == value
+
+
+def test_numbers_that_json_does_not_have_survive() -> None:
+    assert math.isnan(unpack(pack(math.nan)))
+    assert unpack(pack([math.inf, -math.inf])) == [math.inf, -math.inf]
+    assert math.copysign(1, unpack(pack(-0.0))) == -1
+
+
+def test_whole_numbers_that_a_script_has_exactly_are_fine_however_large() -> None:
+    assert unpack(pack(2**60)) == 2**60
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+def test_what_is_a_kind_of_text_or_number_is_given_as_that() -> None:
+    assert pack([Colour.RED, Level.HIGH, (1, 2)]) == ["red", 3, [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({1, 2}, "a set is nothing a script can have"),
+        ([object()], "a object is nothing a script can have"),
+        ({None: 1}, "None cannot be a key of a script's table"),
+        ({(1, 2): 1}, r"\(1, 2\) cannot be a key of a script's table"),
+        ({math.nan: 1}, "nan cannot be a key of a script's table"),
+        (2**53 + 1, "9007199254740993 is not exactly a number of a script"),
+        (10**400, "is not exactly a number of a script"),
+        ("a\udfff", "half a surrogate pair at 1"),
+        ({"\udfff": 1}, "half a surrogate pair at 0"),
+    ],
+)
+def test_what_no_script_can_have_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(ScriptError, match=said):
+        pack(value)
