@@ -1,0 +1,108 @@
+"""The SDK's tests are sentences in Luau; each runs here against a stand-in for the services, on each kind of host."""
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+import pyluau
+from tests.luau.haivivi import suspending
+from tests.luau.haivivi.blocking import Blocking
+from tests.luau.haivivi.server import serve
+from vaka.net.connector import Connector
+from vaka.net.rules import Rules
+
+HERE = Path(__file__).parent
+SENTENCE = re.compile(r'^test(_async)?\("(.+)", function\(\)$', re.MULTILINE)
+LIBRARIES = [HERE.parents[2] / "src" / "vaka" / "luau" / "lib", HERE]
+GUIDE = HERE.parents[2] / "docs" / "guides" / "haivivi.md"
+RUN = 'local module, sentence = ...; require(module); require("testing").run(sentence)'
+LIVE = ("HAIVIVI_KEY", "HAIVIVI_AUTH_URL", "HAIVIVI_PAL_URL", "HAIVIVI_AIOT_URL", "HAIVIVI_PROJECT_KEY")
+
+
+def cases(pattern: str, *, side_by_side: bool) -> list[ParameterSet]:
+    """The sentences of some files; those about work side by side only where there is such a thing."""
+    return [
+        pytest.param(file.stem, sentence, id=f"{file.stem.removeprefix('test_')}: {sentence}")
+        for file in sorted(HERE.glob(pattern))
+        for only_side_by_side, sentence in SENTENCE.findall(file.read_text("utf-8"))
+        if side_by_side or not only_side_by_side
+    ]
+
+
+def environment(address: str) -> dict[str, str]:
+    services = {f"HAIVIVI_{name.upper()}_URL": f"{address}/{name}" for name in ("auth", "pal", "aiot")}
+    return {"HAIVIVI_ADDRESS": address, "HAIVIVI_KEY": "key-of-ada", **services}
+
+
+async def run_suspending(env: Mapping[str, str], rules: Rules, module: str, sentence: str) -> list[str]:
+    async with Connector(rules) as network:
+        return await suspending.run(LIBRARIES, env, network, RUN, module, sentence)
+
+
+async def run_blocking(env: Mapping[str, str], module: str, sentence: str) -> None:
+    host = Blocking(LIBRARIES, env)
+    try:
+        await asyncio.to_thread(host.run, RUN, module, sentence)
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize(("module", "sentence"), cases("test_*.luau", side_by_side=False))
+async def test_where_calls_block(module: str, sentence: str) -> None:
+    async with serve() as address:
+        await run_blocking(environment(address), module, sentence)
+
+
+@pytest.mark.parametrize(("module", "sentence"), cases("test_*.luau", side_by_side=True))
+async def test_where_calls_suspend(module: str, sentence: str) -> None:
+    async with serve() as address:
+        await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), module, sentence)
+
+
+async def test_a_renewal_that_fails_behind_everybodys_back_is_logged() -> None:
+    async with serve() as address:
+        sentence = "a renewal that fails is not tried again at once"
+        logged = await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), "test_auth", sentence)
+    assert logged == ["haivivi: the token could not be renewed: HTTP 500"] * 2
+
+
+async def test_the_luau_of_the_guide_runs() -> None:
+    source = "\n".join(re.findall(r"^```luau\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    async with serve() as address, Connector(Rules(trusted=("127.0.0.1",))) as network:
+        assert await suspending.run(LIBRARIES, environment(address), network, source) == ["Otto the Otter", "月亮"]
+
+
+@pytest.mark.parametrize(("module", "sentence"), cases("live.luau", side_by_side=True))
+async def test_what_is_asked_of_the_real_services_holds_of_the_stand_in(module: str, sentence: str) -> None:
+    async with serve() as address:
+        await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), module, sentence)
+
+
+@pytest.mark.skipif(not os.environ.get("HAIVIVI_KEY"), reason="the real services need a key: set HAIVIVI_KEY")
+@pytest.mark.parametrize(("module", "sentence"), cases("live.luau", side_by_side=True))
+async def test_the_real_services(module: str, sentence: str) -> None:
+    env = {name: os.environ[name] for name in LIVE if os.environ.get(name)}
+    await run_suspending(env, Rules(), module, sentence)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            'require("testing").equal({ a = { 1 } }, { a = { 1, 2 } })',
+            "expected {a = {1 = 1, 2 = 2}}, got {a = {1 = 1}}",
+        ),
+        ('require("testing").raises("this", function() error("that") end)', 'expected an error with "this", got "'),
+        ('require("testing").run("the sea is dry")', 'there is no test "the sea is dry"'),
+    ],
+)
+async def test_a_sentence_that_does_not_hold_fails(source: str, said: str) -> None:
+    host = Blocking(LIBRARIES, {})
+    with pytest.raises(pyluau.LuauError, match=re.escape(said)):
+        host.run(source)
+    host.close()
