@@ -46,9 +46,8 @@ pub fn open<'a>(key: Option<&[u8]>, version: &str, sealed: &'a [u8]) -> Result<&
     let rest = sealed
         .strip_prefix(MAGIC.as_slice())
         .ok_or_else(|| Error::Bytecode("not bytecode made by pyluau.compile".to_owned()))?;
-    let (given, code) = rest
-        .split_at_checked(TAG)
-        .ok_or_else(|| Error::Bytecode("bytecode is cut short".to_owned()))?;
+    let (given, code) =
+        rest.split_at_checked(TAG).ok_or_else(|| Error::Bytecode("bytecode is cut short".to_owned()))?;
     match tag(key, version, code).map(|mac| mac.verify_slice(given)) {
         Some(Ok(())) => Ok(code),
         _ => Err(Error::Bytecode(

@@ -5,11 +5,21 @@ use crate::value::Value;
 /// Why a running script was stopped; no script can catch it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
-    Memory { limit: usize },
-    Seconds { limit: f64 },
-    CpuSeconds { limit: f64 },
-    Instructions { limit: u64 },
-    Coroutines { limit: usize },
+    Memory {
+        limit: usize,
+    },
+    Seconds {
+        limit: f64,
+    },
+    CpuSeconds {
+        limit: f64,
+    },
+    Instructions {
+        limit: u64,
+    },
+    Coroutines {
+        limit: usize,
+    },
     Cancelled,
     /// A spawned coroutine failed and nobody caught it; the error itself is kept by the VM.
     Uncaught,

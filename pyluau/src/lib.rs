@@ -2,6 +2,7 @@
 
 mod bytecode;
 mod error;
+mod json;
 mod limits;
 mod python;
 mod step;

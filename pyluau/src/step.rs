@@ -14,7 +14,10 @@ pub struct Call {
 /// What a step ended with.
 pub enum Step {
     /// Every coroutine waits; these calls are new since the last step, and those are no longer wanted.
-    Waiting { calls: Vec<Call>, dropped: Vec<u64> },
+    Waiting {
+        calls: Vec<Call>,
+        dropped: Vec<u64>,
+    },
     Done(Vec<Value>),
 }
 

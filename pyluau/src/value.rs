@@ -10,7 +10,10 @@ pub enum Reply {
     Return(Vec<Value>),
     /// Suspend the coroutine that called, handing these values to its resumer; what it is resumed with goes through
     /// `then`, if there is one, and back to the caller.
-    Yield { values: Vec<Value>, then: Option<Arc<dyn Callback>> },
+    Yield {
+        values: Vec<Value>,
+        then: Option<Arc<dyn Callback>>,
+    },
 }
 
 /// A host function.

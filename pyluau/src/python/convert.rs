@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType,
+};
 
 use super::handles::{Buffer, Function, Table, Thread, Userdata};
 use super::{Home, Strings, errors};

@@ -55,7 +55,8 @@ fn same(py: Python<'_>, home: &Arc<Home>, left: &Reference, right: &Reference) -
 }
 
 fn describe(py: Python<'_>, home: &Arc<Home>, reference: &Reference, name: &str) -> String {
-    home.quick(py, |core| core.text_of(reference)).map_or_else(|_| format!("<{name}>"), |text| format!("<{name} {text}>"))
+    home.quick(py, |core| core.text_of(reference))
+        .map_or_else(|_| format!("<{name}>"), |text| format!("<{name} {text}>"))
 }
 
 #[pymethods]
@@ -181,8 +182,7 @@ impl Function {
     fn call(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>, convert: bool) -> PyResult<Py<PyAny>> {
         let arguments = to_values(arguments, &self.home)?;
         let entry = Entry::Function(self.reference.clone());
-        let results =
-            self.home.run(py, |core| core.execute(&entry, None, &arguments, Some(crossing(convert))))?;
+        let results = self.home.run(py, |core| core.execute(&entry, None, &arguments, Some(crossing(convert))))?;
         to_python_results(py, &results, &self.home)
     }
 

@@ -195,7 +195,11 @@ impl State {
         opt: u8,
         env: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let entry = Entry::Source { text: self::source(source)?, chunk: chunkname.to_owned(), optimization: optimization(opt)? };
+        let entry = Entry::Source {
+            text: self::source(source)?,
+            chunk: chunkname.to_owned(),
+            optimization: optimization(opt)?,
+        };
         let env = environment(env, &self.home)?;
         self.home.run(py, |core| core.execute(&entry, env.as_ref(), &[], None))?;
         Ok(())
@@ -219,7 +223,12 @@ impl State {
         let arguments = to_values(arguments, &self.home)?;
         let results = self.home.run(py, |core| {
             let code = vm::compile_expression(&text, chunkname, level)?;
-            core.execute(&Entry::Code { code, chunk: chunkname.to_owned() }, env.as_ref(), &arguments, Some(crossing(convert)))
+            core.execute(
+                &Entry::Code { code, chunk: chunkname.to_owned() },
+                env.as_ref(),
+                &arguments,
+                Some(crossing(convert)),
+            )
         })?;
         to_python_results(py, &results, &self.home)
     }
@@ -270,8 +279,7 @@ impl State {
             return Err(PyTypeError::new_err(format!("only a Luau function can be called, not {name}")));
         };
         let entry = Entry::Function(reference);
-        let results =
-            self.home.run(py, |core| core.execute(&entry, None, &arguments, Some(crossing(convert))))?;
+        let results = self.home.run(py, |core| core.execute(&entry, None, &arguments, Some(crossing(convert))))?;
         to_python_results(py, &results, &self.home)
     }
 
@@ -333,7 +341,12 @@ impl State {
     }
 
     /// Give all values of the type of ``example`` a metatable, as strings have one.
-    fn set_type_metatable(&self, py: Python<'_>, example: &Bound<'_, PyAny>, metatable: &Bound<'_, Table>) -> PyResult<()> {
+    fn set_type_metatable(
+        &self,
+        py: Python<'_>,
+        example: &Bound<'_, PyAny>,
+        metatable: &Bound<'_, Table>,
+    ) -> PyResult<()> {
         let example = to_value(example, &self.home)?;
         if matches!(example, Value::List(_) | Value::Map(_) | Value::Reference(_) | Value::Object(_)) {
             return Err(PyTypeError::new_err("a table has a metatable of its own"));
@@ -408,9 +421,9 @@ impl State {
             None => self.clock.clone(),
         };
         let surroundings = surroundings(clock.as_ref(), seed.or(self.seed));
-        let script = self.home.run(py, |core| {
-            Script::new(core, &entry, env.as_ref(), &preludes, expose, limits, &surroundings)
-        })?;
+        let script = self
+            .home
+            .run(py, |core| Script::new(core, &entry, env.as_ref(), &preludes, expose, limits, &surroundings))?;
         Ok(Stepper::new(script, self.home.clone()))
     }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::convert::{results, to_python, to_value};
 use super::{Home, errors};
+use crate::error::{Error, Result};
+use crate::json;
 use crate::step::Step;
 use crate::value::Value;
-use crate::vm::Script;
+use crate::vm::{Core, Script};
 
 /// A request of a script to its host.
 #[pyclass(frozen, get_all, module = "pyluau")]
@@ -93,7 +95,14 @@ impl Stepper {
         Stepper { script, home }
     }
 
+    /// A step as Python's; one that cannot be told ends the script, since nobody could go on with it.
     fn told(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
+        self.tell(py, step).inspect_err(|_| {
+            let _ = self.close(py);
+        })
+    }
+
+    fn tell(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
         match step {
             Step::Waiting { calls, dropped } => {
                 let calls = calls
@@ -115,6 +124,21 @@ impl Stepper {
                 Ok(Py::new(py, Done { value, values })?.into_any())
             }
         }
+    }
+
+    /// Step with JSON, without making Python objects.
+    fn json<'py>(
+        &self,
+        py: Python<'py>,
+        given: &[u8],
+        step: impl FnOnce(&Core, &Value) -> Result<Step> + Send,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let told = self.home.run(py, |core| {
+            let given = json::read(given)?;
+            // A step that cannot be told is a script that nobody could go on with.
+            json::write(&step(core, &given)?).inspect_err(|_| self.script.close())
+        })?;
+        Ok(PyBytes::new(py, &told))
     }
 
     fn objects(&self, py: Python<'_>, values: &[Value]) -> PyResult<Py<PyList>> {
@@ -158,6 +182,27 @@ impl Stepper {
         };
         let step = self.home.run(py, |core| self.script.fail(core, call_id, &value))?;
         self.told(py, step)
+    }
+
+    /// As ``start``, with a JSON list of arguments; gives ``{"calls": …, "dropped": …}`` or ``{"done": …}``.
+    fn start_json<'py>(&self, py: Python<'py>, args: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        self.json(py, args, |core, args| match args {
+            Value::List(arguments) => self.script.start(core, arguments),
+            _ => Err(Error::Conversion("arguments are a list".to_owned())),
+        })
+    }
+
+    /// As ``answer``, with a JSON list of results.
+    fn answer_json<'py>(&self, py: Python<'py>, call_id: u64, results: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        self.json(py, results, |core, results| match results {
+            Value::List(values) => self.script.answer(core, call_id, values),
+            _ => Err(Error::Conversion("results are a list".to_owned())),
+        })
+    }
+
+    /// As ``fail``, with an error in JSON.
+    fn fail_json<'py>(&self, py: Python<'py>, call_id: u64, error: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        self.json(py, error, |core, error| self.script.fail(core, call_id, error))
     }
 
     /// Forget the script and whatever it waits for; twice is once.

@@ -401,9 +401,8 @@ impl Reader<'_> {
         let state = self.state;
         // SAFETY: as `read`.
         unsafe {
-            let ours = ffi::lua_tocfunction(state, index).is_some_and(|function| {
-                std::ptr::fn_addr_eq(function, call_host as ffi::lua_CFunction)
-            });
+            let ours = ffi::lua_tocfunction(state, index)
+                .is_some_and(|function| std::ptr::fn_addr_eq(function, call_host as ffi::lua_CFunction));
             if ours && self.crossing != Crossing::Plain && !ffi::lua_getupvalue(state, index, 1).is_null() {
                 let held = ffi::lua_touserdatatagged(state, -1, CALLBACK).cast::<Held<dyn Callback>>().as_ref();
                 let callback = held.cloned();

@@ -127,11 +127,7 @@ impl Core {
         }
     }
 
-    fn with<T>(
-        &self,
-        reference: &Reference,
-        body: impl FnOnce(*mut lua_State) -> Result<T>,
-    ) -> Result<T> {
+    fn with<T>(&self, reference: &Reference, body: impl FnOnce(*mut lua_State) -> Result<T>) -> Result<T> {
         // SAFETY: `run` protects.
         self.run(&self.base_scope, |state| unsafe {
             self.push_reference(state, reference)?;
@@ -346,7 +342,11 @@ impl Core {
             if start > end || end > length {
                 return Err(Error::Misuse(format!("{start}:{end} is outside a buffer of {length} bytes")));
             }
-            Ok(if start == end { Vec::new() } else { std::slice::from_raw_parts(data.add(start), end - start).to_vec() })
+            Ok(if start == end {
+                Vec::new()
+            } else {
+                std::slice::from_raw_parts(data.add(start), end - start).to_vec()
+            })
         })
     }
 

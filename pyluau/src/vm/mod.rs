@@ -22,8 +22,8 @@ use crate::bytecode;
 use crate::error::{Error, Raised, Result, Stop};
 use crate::limits::{Alarm, Limits};
 use crate::value::{Allowance, Callback, Crossing, Forgotten, Value};
-use memory::Memory;
 pub use handle::ThreadStatus;
+use memory::Memory;
 pub use scope::{Scope, Surroundings};
 pub use script::{Entry, Script};
 
@@ -329,7 +329,10 @@ impl Core {
     }
 
     fn allowance(&self) -> Allowance {
-        Allowance { depth: self.options.limits.depth, bytes: self.options.limits.memory.unwrap_or(1 << 30).saturating_mul(4) }
+        Allowance {
+            depth: self.options.limits.depth,
+            bytes: self.options.limits.memory.unwrap_or(1 << 30).saturating_mul(4),
+        }
     }
 
     /// Let go of what the host no longer refers to.
@@ -613,7 +616,8 @@ unsafe fn traceback(state: *mut lua_State, level: c_int) -> String {
                 break;
             }
             let source = CStr::from_ptr(record.short_src).to_string_lossy();
-            let mut line = if record.currentline > 0 { format!("{source}:{}", record.currentline) } else { source.into_owned() };
+            let mut line =
+                if record.currentline > 0 { format!("{source}:{}", record.currentline) } else { source.into_owned() };
             if !record.name.is_null() {
                 line.push_str(" function ");
                 line.push_str(&CStr::from_ptr(record.name).to_string_lossy());

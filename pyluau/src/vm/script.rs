@@ -15,10 +15,20 @@ use crate::value::{Crossing, Kind, Reference, Value};
 
 /// Code to run.
 pub enum Entry {
-    Source { text: Vec<u8>, chunk: String, optimization: Optimization },
-    Sealed { code: Vec<u8>, chunk: String },
+    Source {
+        text: Vec<u8>,
+        chunk: String,
+        optimization: Optimization,
+    },
+    Sealed {
+        code: Vec<u8>,
+        chunk: String,
+    },
     /// Bytecode that our compiler just made.
-    Code { code: Vec<u8>, chunk: String },
+    Code {
+        code: Vec<u8>,
+        chunk: String,
+    },
     Function(Arc<Reference>),
 }
 
@@ -117,7 +127,7 @@ impl Script {
 
     /// Give a call its results and run on.
     pub fn answer(&self, core: &Core, id: u64, values: &[Value]) -> Result<Step> {
-        self.go_on(core, id, values, |count| Go::Values(count))
+        self.go_on(core, id, values, Go::Values)
     }
 
     /// Raise an error where a call was made, and run on.
@@ -163,11 +173,7 @@ impl Script {
         }
     }
 
-    fn step(
-        &self,
-        core: &Core,
-        begin: impl FnOnce(*mut lua_State, *mut lua_State) -> Result<()>,
-    ) -> Result<Step> {
+    fn step(&self, core: &Core, begin: impl FnOnce(*mut lua_State, *mut lua_State) -> Result<()>) -> Result<Step> {
         let main = self.scope.main.get();
         let result = core.run(&self.scope, |state| {
             begin(state, main)?;
