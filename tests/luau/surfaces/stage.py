@@ -9,6 +9,7 @@ from vaka.core.types.errors import NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.compat import surface_functions
+from vaka.luau.host.notes import Notes
 from vaka.luau.host.parts import Parts
 from vaka.luau.prelude import main, prelude
 from vaka.luau.program import Program
@@ -119,3 +120,43 @@ async def result(source: str, *args: JSON, parts: Parts | None = None, given: Ma
     """Run a plain script and return its first result."""
     values = await run(source, *args, parts=parts, given=given)
     return values[0] if values else None
+
+
+async def caught(body: str, parts: Parts | None = None, given: Mapping[str, JSON] | None = None) -> str:
+    """Run something that must fail, and return what it raised."""
+    ok, why = await run(f"return pcall(function() {body} end)", parts=parts, given=given)
+    assert ok is False
+    assert isinstance(why, str)
+    return why
+
+
+class Talk:
+    """An agent's ears and mouth: hears what it is given, then nothing."""
+
+    def __init__(self, *heard: JSON) -> None:
+        self.heard, self.said = list(heard), list[JSON]()
+
+    async def recv(self, _: Request) -> JSON:
+        """Return the next, or nothing when it is closed."""
+        heard = self.heard.pop(0) if self.heard else None
+        return {"parts": [{"type": "text", "text": heard}]} if isinstance(heard, str) else heard
+
+    async def emit(self, chunk: JSON) -> None:
+        """Note what was said."""
+        self.said.append(chunk)
+
+    @property
+    def words(self) -> list[JSON]:
+        """What was said, and whether a turn ended with it."""
+        return [("".join(part["text"] for part in chunk["parts"]), chunk["eof"]) for chunk in self.said]
+
+    @property
+    def parts(self) -> Parts:
+        """Lend them."""
+        return Parts(recv=self.recv, emit=self.emit)
+
+
+def noted(values: Values | None = None) -> Parts:
+    """Parts with an agent's notes."""
+    notes = Notes(values or Values(), "")
+    return Parts(state=notes.state, history=notes.history, summary=notes.summary)

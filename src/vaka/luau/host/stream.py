@@ -24,6 +24,7 @@ class Stream:
         self._ready: deque[str] = deque()
         self._given = False
         self._over = False
+        self._problem: ScriptError | None = None
         self._turn = asyncio.Lock()
 
     async def take(self, told: int, tail: str) -> str | None:
@@ -57,6 +58,8 @@ class Stream:
 
     async def _next(self, pieces: AsyncGenerator[str | None] | None) -> str | None:
         while not self._ready:
+            if self._problem is not None:
+                raise self._problem
             if self._over or pieces is None:
                 return None
             await self._pull(pieces)
@@ -64,16 +67,21 @@ class Stream:
         return self._ready.popleft()
 
     async def _pull(self, pieces: AsyncGenerator[str | None]) -> None:
-        if self._whole:
-            self._over = True
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    self._keep(piece)
-            return
         try:
-            self._keep(await anext(pieces))
+            if self._whole:
+                await self._pull_all(pieces)
+            else:
+                self._keep(await anext(pieces))
         except StopAsyncIteration:
             self._over = True
+        except ScriptError as error:
+            self._problem = error  # told after what came before it
+
+    async def _pull_all(self, pieces: AsyncGenerator[str | None]) -> None:
+        self._over = True
+        async with aclosing(pieces):
+            async for piece in pieces:
+                self._keep(piece)
 
     def _keep(self, piece: str | None) -> None:
         if piece:

@@ -1,0 +1,131 @@
+"""``ctx.spawn``, ``join`` and ``parallel``: functions beside each other."""
+
+import asyncio
+
+import pytest
+
+from tests.luau.surfaces.stage import caught, result, run
+from vaka.luau.host.parts import Parts
+from vaka.testing.clock import FakeClock
+
+
+async def test_tasks_run_beside_each_other_and_are_joined() -> None:
+    clock = FakeClock()
+    source = """
+        local order = {}
+        local function work(name, seconds)
+            ctx.sleep(seconds)
+            table.insert(order, name)
+            return name, seconds
+        end
+        local a, b = ctx.spawn(work, "a", 2), ctx.spawn(work, "b", 1)
+        local before = a:done()
+        local name, seconds = ctx.join(a)
+        return before, name, seconds, b:join(), order
+    """
+    running = asyncio.create_task(run(source, parts=Parts(clock=clock)))
+    await clock.until_sleeping(2)
+    clock.advance(1)
+    clock.advance(1)
+    assert await running == [False, "a", 2, "b", ["b", "a"]]
+
+
+async def test_join_raises_the_error_of_the_task() -> None:
+    assert await caught("ctx.join(ctx.spawn(function() error('broken', 0) end))") == "broken"
+    source = "local t = ctx.spawn(function() error({code = 7}) end) local _, e = pcall(ctx.join, t) return e.code"
+    assert await result(source) == 7
+
+
+async def test_a_task_that_fails_unseen_is_told_to_the_operator() -> None:
+    lines: list[tuple[str, str]] = []
+    source = "ctx.spawn(function() error('lost', 0) end) pcall(ctx.join, ctx.spawn(function() error('seen', 0) end))"
+    await run(source, parts=Parts(log=lambda level, line: lines.append((level, line))))
+    assert lines == [("warning", "a task failed and nobody joined it: lost")]
+
+
+async def test_parallel_gives_results_in_the_order_of_the_functions() -> None:
+    source = """
+        local function after(seconds, value) return function() ctx.sleep(seconds) return value, "dropped" end end
+        local a, b, c = ctx.parallel(after(0.003, 1), after(0, nil), after(0.001, 3))
+        local list = ctx.parallel({after(0, "x"), after(0, "y")})
+        local named = ctx.parallel({left = after(0, "l"), right = after(0, "r")})
+        return a, b, c, list, named, ctx.parallel()
+    """
+    assert await run(source) == [1, None, 3, ["x", "y"], {"left": "l", "right": "r"}]
+
+
+async def test_parallel_cancels_the_others_when_one_fails() -> None:
+    clock = FakeClock()
+    source = """
+        local done, inner = false, false
+        local ok, why = pcall(ctx.parallel,
+            function() ctx.spawn(function() ctx.sleep(50) inner = true end) ctx.sleep(100) done = true end,
+            function() ctx.sleep(1) error("first", 0) end)
+        ctx.sleep(200)
+        return ok, why, done, inner
+    """
+    running = asyncio.create_task(run(source, parts=Parts(clock=clock)))
+    await clock.until_sleeping(3)
+    clock.advance(1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert clock.sleeping == 1
+    clock.advance(200)
+    assert await running == [False, "first", False, False]
+
+
+async def test_children_that_are_left_end_with_the_script() -> None:
+    clock = FakeClock()
+    assert await result("ctx.spawn(function() ctx.sleep(1000) end) return 'over'", parts=Parts(clock=clock)) == "over"
+    assert clock.sleeping == 0
+
+
+async def test_a_task_can_be_cancelled() -> None:
+    source = """
+        local task = ctx.spawn(function() ctx.sleep(1000) end)
+        return task:cancel(), task:cancel(), task:done(), pcall(ctx.join, task)
+    """
+    assert await run(source) == [True, False, True, False, "the task was cancelled"]
+    source = (
+        "local task task = ctx.spawn(function() ctx.sleep(0) return pcall(task.cancel, task) end) return ctx.join(task)"
+    )
+    assert await run(source) == [False, "a task cannot cancel itself"]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("ctx.spawn(1)", "spawn: what to run must be a function, not a number"),
+        ("ctx.join(1)", "join: expected a task, got a number"),
+        ("ctx.join({})", "join: expected a task, got a table"),
+        ("ctx.parallel(1)", "parallel: 1 must be a function, not a number"),
+        ("ctx.parallel(print, 2)", "parallel: 2 must be a function, not a number"),
+        ("ctx.parallel({[true] = print})", "parallel: true is not a place in a list or a name"),
+        ("ctx.sleep()", "sleep: seconds must be a number, not nil"),
+        ("ctx.sleep(0/0)", "sleep: seconds must be a number, not nan"),
+    ],
+)
+async def test_tasks_raise_what_is_wrong(body: str, why: str) -> None:
+    assert why in await caught(body)
+
+
+async def test_calls_work_inside_a_scripts_own_coroutines() -> None:
+    source = """
+        local seen = {}
+        local thread = coroutine.create(function()
+            table.insert(seen, ctx.uuid())
+            coroutine.yield("mine")
+            ctx.sleep(0)
+            return "end"
+        end)
+        local ok, first = coroutine.resume(thread)
+        while coroutine.status(thread) ~= "dead" do
+            ctx.sleep(0)
+            local good, value = coroutine.resume(thread)
+            if good and value then table.insert(seen, value) end
+        end
+        return ok, first, seen
+    """
+    ok, first, seen = await run(source, parts=Parts(uuid=lambda: "id"))
+    assert (ok, first) == (True, None)
+    assert seen == ["id", "mine", "end"]

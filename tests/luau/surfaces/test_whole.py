@@ -1,0 +1,71 @@
+"""Scripts as a whole: what they see, and what they come to when they are told the same again."""
+
+from collections.abc import Sequence
+
+from tests.luau.surfaces.stage import Book, Echo, Values, run
+from vaka.core.loop.nest import Request
+from vaka.core.ports.net import NetResponse
+from vaka.core.types.ids import JSON
+from vaka.luau.host.notes import Notes
+from vaka.luau.host.parts import Parts
+from vaka.testing.models import ScriptedModel, say
+
+DATA = NetResponse(
+    status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"
+)
+
+
+async def chat(_: Request, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
+    """Answer with everything that was said."""
+    return f"{name}/{config}/{len(history)}/{text}"
+
+
+GIVEN: dict[str, JSON] = {"name": "assistant", "state": True}
+
+
+async def test_time_ids_and_chance() -> None:
+    source = "local r = ctx.random(1, 6) return ctx.now(), ctx.uuid(), r >= 1 and r <= 6, ctx.random() < 1"
+    book = Book()
+    first = await run(source, ledger=book)
+    assert first[0] == 1_700_000_000
+    assert len(first[1]) == 36
+    assert first[2:] == [True, True]
+    assert await run(source, ledger=Book(book.told)) == first
+
+
+async def test_scripts_see_nothing_of_each_other() -> None:
+    await run("leak = 1 rawset(ctx, 'leak', 2) rawset(ctx.log, 'leak', 3) rawset(__builtin, 'leak', 4)")
+    assert await run("return leak, rawget(ctx, 'leak'), ctx.leak, ctx.log.leak, __builtin.leak, __enter") == [None] * 6
+
+
+EVERYTHING = """
+    local state = ctx.agent.state
+    state.count = (state.count or 0) + 1
+    local a, b, c = ctx.parallel(
+        function() return ctx.generate("m", "one") end,
+        function() return ctx.http.get("http://host/a").json.a[1] end,
+        function() ctx.sleep(0.001) return ctx.invoke("t", {x = 1}) end)
+    local agent = ctx.create_agent("helper")
+    agent:send(a)
+    ctx.log.info("half")
+    state.last = agent:collect()
+    return a, b, c, state:all(), ctx.uuid(), ctx.now() > 0, ctx.random()
+"""
+
+
+async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
+    async def invoke(*_: JSON) -> JSON:
+        return "invoked"
+
+    def parts() -> Parts:
+        notes = Notes(Values(), "")
+        return Parts(
+            models=lambda _: ScriptedModel(say("Yes.")), network=Echo({"http://host/a": DATA}), invoke=invoke,
+            agents=chat, state=notes.state, history=notes.history, uuid=lambda: "id",
+        )  # fmt: skip
+
+    book = Book()
+    whole = await run(EVERYTHING, parts=parts(), given=GIVEN, ledger=book)
+    assert whole[:3] == ["Yes.", 1, "invoked"]
+    for cut in range(1, len(book.told) + 1):
+        assert await run(EVERYTHING, parts=parts(), given=GIVEN, ledger=Book(book.told[:cut])) == whole
