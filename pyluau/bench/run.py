@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts import SCRIPTS
-
 import pyluau
 from pyluau import Limits, OptLevel, State
+from scripts import SCRIPTS
 
-COMPLEX = "\n".join(f"local function f{i}(a, b) if a > b then return a * {i} end return {{x = b, y = f}} end" for i in range(150))
+COMPLEX = "\n".join(
+    f"local function f{i}(a, b) if a > b then return a * {i} end return {{x = b, y = f}} end" for i in range(150)
+)
 
 
 def best(function: Callable[[], object], count: int, rounds: int = 5) -> float:
@@ -57,7 +58,12 @@ def compilation(state: State) -> None:
 def values(state: State) -> None:
     identity = state.eval("function(...) return ... end")
     record = {"name": "Ada", "tags": ["a", "b"], "nested": {"n": 1, "ok": True}}
-    for name, value in [("a number", 1.5), ("a string", "text"), ("a record", record), ("a list of 1000", list(range(1000)))]:
+    for name, value in [
+        ("a number", 1.5),
+        ("a string", "text"),
+        ("a record", record),
+        ("a list of 1000", list(range(1000))),
+    ]:
         show(f"{name} there and back", best(lambda value=value: identity(value), 1000))
     table = state.table({"a": 1})
     show("table get", best(lambda: table["a"], 20_000))
@@ -102,7 +108,11 @@ def lifetime() -> None:
 def stepping(state: State) -> None:
     code = pyluau.compile("local a = ... return {x = a.q, y = 1}")
     function = state.load(code)
-    show("stepper, start to done, bytecode", best(lambda: state.stepper(code).start([{"q": "x", "n": [1, 2]}]), 2000), "≤ 15 µs")
+    show(
+        "stepper, start to done, bytecode",
+        best(lambda: state.stepper(code).start([{"q": "x", "n": [1, 2]}]), 2000),
+        "≤ 15 µs",
+    )
     show("stepper, start to done, function", best(lambda: state.stepper(function).start([{"q": "x"}]), 2000), "≤ 15 µs")
     show("stepper, start to done, JSON", best(lambda: state.stepper(code).start_json(b'[{"q": "x"}]'), 2000))
     stepper = state.stepper("while true do request('a', {q = 1}) end", expose=True)

@@ -14,7 +14,7 @@ def test_bytecode_of_a_state_runs_in_another(state: State) -> None:
 
 
 def test_the_name_of_a_chunk_is_given_when_it_is_loaded(state: State) -> None:
-    with pytest.raises(pyluau.LuauError, match="^there:2: x"):
+    with pytest.raises(pyluau.LuauError, match=r"^there:2: x"):
         state.load(state.compile("\nerror('x')"), "=there")()
 
 
@@ -26,15 +26,18 @@ def test_an_environment_is_given_when_it_is_loaded(state: State) -> None:
     assert env["x"] == 11
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda code: b"",
-    lambda code: b"\x06\x03\x00",
-    lambda code: code[:20],
-    lambda code: code[:-1],
-    lambda code: code + b"\0",
-    lambda code: code[:-1] + bytes([code[-1] ^ 1]),
-    lambda code: b"x" + code,
-])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda code: b"",
+        lambda code: b"\x06\x03\x00",
+        lambda code: code[:20],
+        lambda code: code[:-1],
+        lambda code: code + b"\0",
+        lambda code: code[:-1] + bytes([code[-1] ^ 1]),
+        lambda code: b"x" + code,
+    ],
+)
 def test_bytecode_that_was_changed_is_refused(state: State, spoil: object) -> None:
     with pytest.raises(pyluau.BytecodeError):
         state.load(spoil(pyluau.compile("return 1")))  # type: ignore[operator]  # a lambda of the list above

@@ -46,9 +46,9 @@ def test_an_error_table_that_holds_itself_is_reported_without_its_value(state: p
 
 
 def test_an_error_table_can_say_what_it_is(state: pyluau.State) -> None:
-    with pytest.raises(pyluau.LuauError, match="^I failed$"):
+    with pytest.raises(pyluau.LuauError, match=r"^I failed$"):
         state.execute("error(setmetatable({}, {__tostring = function() return 'I failed' end}))")
-    with pytest.raises(pyluau.LuauError, match="^this too$"):
+    with pytest.raises(pyluau.LuauError, match=r"^this too$"):
         state.execute("error({message = 'this too'})")
 
 
@@ -76,12 +76,13 @@ def test_a_script_can_catch_an_exception(state: pyluau.State) -> None:
         raise KeyError("x")
 
     state.register("fail", fail)
-    ok, text, message, trace = state.eval(
-        "local ok, e = pcall(fail) return ok, tostring(e), e.message, e.traceback"
-    )
+    ok, text, message, trace = state.eval("local ok, e = pcall(fail) return ok, tostring(e), e.message, e.traceback")
     assert (ok, text, message) == (False, "KeyError: 'x'", "KeyError: 'x'")
     assert "in fail" in trace
-    assert state.eval("local _, e = pcall(fail) return 'got ' .. e, e .. '!'") == ("got KeyError: 'x'", "KeyError: 'x'!")
+    assert state.eval("local _, e = pcall(fail) return 'got ' .. e, e .. '!'") == (
+        "got KeyError: 'x'",
+        "KeyError: 'x'!",
+    )
 
 
 def test_an_exception_raised_again_is_still_itself(state: pyluau.State) -> None:

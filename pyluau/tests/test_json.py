@@ -28,7 +28,9 @@ def test_bad_json_is_refused(state: State, given: bytes) -> None:
         state.stepper("return 1").start_json(given)
 
 
-@pytest.mark.parametrize("source", ["return 0/0", "return 1/0", "return '\\xff'", "return buffer.create(1)", "return {[true] = 1}"])
+@pytest.mark.parametrize(
+    "source", ["return 0/0", "return 1/0", "return '\\xff'", "return buffer.create(1)", "return {[true] = 1}"]
+)
 def test_what_json_cannot_say_is_refused(state: State, source: str) -> None:
     with pytest.raises(pyluau.ConversionError, match="not JSON"):
         state.stepper(source).start_json(b"[]")

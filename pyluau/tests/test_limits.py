@@ -134,12 +134,15 @@ def test_a_limit_too_small_for_a_vm_is_refused() -> None:
         limited(memory=1000)
 
 
-@pytest.mark.parametrize("source", [
-    "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
-    "local t = {} while true do pcall(function() t[#t + 1] = coroutine.create(print) end) end",
-    "local t = {} while true do t[#t + 1] = coroutine.wrap(print) end",
-    "local function f() coroutine.wrap(f)() end local t = {} for i = 1, 1000 do t[i] = coroutine.create(f) end",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
+        "local t = {} while true do pcall(function() t[#t + 1] = coroutine.create(print) end) end",
+        "local t = {} while true do t[#t + 1] = coroutine.wrap(print) end",
+        "local function f() coroutine.wrap(f)() end local t = {} for i = 1, 1000 do t[i] = coroutine.create(f) end",
+    ],
+)
 def test_coroutines_run_out_and_nobody_can_catch_it(source: str) -> None:
     with limited(coroutines=100, seconds=10) as state:
         with pytest.raises(pyluau.TooManyCoroutines, match="more than 100"):
@@ -202,14 +205,17 @@ def test_a_killed_script_leaves_nothing_behind() -> None:
         assert state.memory_used < before + 20_000
 
 
-@pytest.mark.parametrize("source", [
-    "table.move({1}, 1, 2147483647, 1, {[-2147483648] = 1})",
-    "local d = {} d[-2147483648] = 1 return pcall(table.move, {1}, 1, 2147483647, 1, d)",
-    "return pcall(table.move, {1}, -2147483648, 2147483647, 1)",
-    "return pcall(table.move, {1, 2, 3}, 1, 3, 2147483647)",
-    "return pcall(table.move, {}, 1, 2147483646, 2)",
-    "return pcall(table.move, {1}, -2147483648, -1, -2147483648, {1})",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "table.move({1}, 1, 2147483647, 1, {[-2147483648] = 1})",
+        "local d = {} d[-2147483648] = 1 return pcall(table.move, {1}, 1, 2147483647, 1, d)",
+        "return pcall(table.move, {1}, -2147483648, 2147483647, 1)",
+        "return pcall(table.move, {1, 2, 3}, 1, 3, 2147483647)",
+        "return pcall(table.move, {}, 1, 2147483646, 2)",
+        "return pcall(table.move, {1}, -2147483648, -1, -2147483648, {1})",
+    ],
+)
 def test_an_overflow_in_table_move_is_no_crash(source: str) -> None:
     with limited(seconds=5) as state:
         try:
@@ -219,13 +225,16 @@ def test_an_overflow_in_table_move_is_no_crash(source: str) -> None:
         assert state.eval("1") == 1
 
 
-@pytest.mark.parametrize("source", [
-    "local s = ('a'):rep(2^22) return s:find(('a'):rep(2^21) .. 'b', 1, true)",
-    "local s = ('a'):rep(2^22) return s:find(('a'):rep(2^21) .. 'b')",
-    "local s = ('a'):rep(2^22) return #s:split(('a'):rep(2^21) .. 'b')",
-    "return #string.rep('', 2^31 - 1)",
-    "return table.find(table.create(2^20, 1), 2)",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "local s = ('a'):rep(2^22) return s:find(('a'):rep(2^21) .. 'b', 1, true)",
+        "local s = ('a'):rep(2^22) return s:find(('a'):rep(2^21) .. 'b')",
+        "local s = ('a'):rep(2^22) return #s:split(('a'):rep(2^21) .. 'b')",
+        "return #string.rep('', 2^31 - 1)",
+        "return table.find(table.create(2^20, 1), 2)",
+    ],
+)
 def test_library_functions_do_not_outlast_the_limit(source: str) -> None:
     with limited(seconds=1) as state:
         before = time.monotonic()

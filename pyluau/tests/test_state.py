@@ -142,7 +142,7 @@ def test_a_source_may_be_bytes(state: pyluau.State) -> None:
 
 
 def test_a_source_with_nul_is_a_syntax_error(state: pyluau.State) -> None:
-    with pytest.raises(pyluau.LuauSyntaxError, match="^chunk:2: a source cannot hold NUL"):
+    with pytest.raises(pyluau.LuauSyntaxError, match=r"^chunk:2: a source cannot hold NUL"):
         state.eval("1\n \0 2")
 
 

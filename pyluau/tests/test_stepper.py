@@ -1,25 +1,10 @@
 from typing import Any
 
 import pytest
+from driving import PARALLEL, drive, script
 
 import pyluau
-from pyluau import Call, Done, Limits, State, Stepper, Waiting
-
-
-def script(state: State, source: str, **options: Any) -> Stepper:
-    return state.stepper(source, expose=True, **options)
-
-
-def drive(stepper: Stepper, args: list[Any], answer: Any = lambda call: call.args[0]) -> tuple[Any, list[Any]]:
-    """Answer one call at a time, the oldest first."""
-    step, pending, seen = stepper.start(args), [], []
-    while isinstance(step, Waiting):
-        pending += step.calls
-        seen += [(call.id, call.name, call.args) for call in step.calls]
-        pending = [call for call in pending if call.id not in step.dropped]
-        call = pending.pop(0)
-        step = stepper.answer(call.id, answer(call))
-    return step.value, seen
+from pyluau import Call, Done, State, Waiting
 
 
 def test_a_script_without_calls_is_done_at_once(state: State) -> None:
@@ -114,31 +99,42 @@ def test_an_error_of_the_script_is_raised(state: State) -> None:
     assert caught.value.line == 1
 
 
-@pytest.mark.parametrize("source", [
-    "xpcall(function() got = request('a', 1) end, print) return got",
-    "local ok, got = pcall(function() return (pcall(function() return 0 end)) and request('a', 1) end) return got",
-    "local co = coroutine.wrap(function() return request('a', 1) end) return co()",
-    "for _, v in {1} do got = request('a', v) end return got",
-    "local function deep(n) return if n == 0 then request('a', 1) else (deep(n - 1)) end return deep(100)",
-    "local t = spawn(function() got = request('a', 1) wake(main, got) end) main = coroutine.running() return park()",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "xpcall(function() got = request('a', 1) end, print) return got",
+        "local ok, got = pcall(function() return (pcall(function() return 0 end)) and request('a', 1) end) return got",
+        "local co = coroutine.wrap(function() return request('a', 1) end) return co()",
+        "for _, v in {1} do got = request('a', v) end return got",
+        "local function deep(n) return if n == 0 then request('a', 1) else (deep(n - 1)) end return deep(100)",
+        "spawn(function() got = request('a', 1) wake(main, got) end) main = coroutine.running() return park()",
+    ],
+)
 def test_requests_work_in_many_places(state: State, source: str) -> None:
     assert drive(script(state, source), []) == (1, [(1, "a", [1])])
 
 
-@pytest.mark.parametrize("source", [
-    "table.sort({2, 1}, function() request('a') end)",
-    "local t = setmetatable({}, {__index = function() return request('a') end}) return t.x",
-    "string.gsub('x', 'x', function() request('a') end)",
-    "local t = setmetatable({}, {__add = function() park() end}) return t + 1",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "table.sort({2, 1}, function() request('a') end)",
+        "local t = setmetatable({}, {__index = function() return request('a') end}) return t.x",
+        "string.gsub('x', 'x', function() request('a') end)",
+        "local t = setmetatable({}, {__add = function() park() end}) return t + 1",
+    ],
+)
 def test_where_luau_cannot_wait_it_says_so(state: State, source: str) -> None:
     with pytest.raises(pyluau.LuauError, match="cannot wait for the host here"):
         script(state, source).start()
 
 
 def test_an_iterator_may_wait(state: State) -> None:
-    source = "local out = {} for v in function(_, i) i = (i or 0) + 1 if i < 4 then return request('next', i) end end do out[#out + 1] = v end return out"
+    source = """
+    local out = {}
+    local function following(_, i) i = (i or 0) + 1 if i < 4 then return request('next', i) end end
+    for v in following do out[#out + 1] = v end
+    return out
+    """
     assert drive(script(state, source), []) == ([1, 2, 3], [(1, "next", [1]), (2, "next", [2]), (3, "next", [3])])
 
 
@@ -166,25 +162,12 @@ def test_only_new_calls_are_told(state: State) -> None:
     assert [call.id for call in step.calls] == [5]
 
 
-PARALLEL = """
-local function parallel(...)
-    local main, left, results = coroutine.running(), select('#', ...), {}
-    for i, f in {...} do
-        spawn(function()
-            results[i] = f()
-            left -= 1
-            if left == 0 then wake(main) end
-        end)
-    end
-    if left > 0 then park() end
-    return results
-end
-"""
-
-
 @pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
 def test_calls_are_answered_in_any_order(state: State, order: list[int]) -> None:
-    body = "return parallel(function() return request('a') end, function() return request('b') end, function() return request('c') end)"
+    body = """
+    local function ask(name) return function() return request(name) end end
+    return parallel(ask('a'), ask('b'), ask('c'))
+    """
     stepper = script(state, PARALLEL + body)
     step = stepper.start()
     for number in order:
@@ -231,153 +214,6 @@ def test_wake_hands_values_over(state: State) -> None:
     assert step.values == [True, False, "suspended", "end"]
 
 
-def test_the_users_resume_of_a_waiting_coroutine_gives_control_back(state: State) -> None:
-    source = """
-    local co = coroutine.create(function(x) local got = request('a', x) return 'ended ' .. got end)
-    local first = table.pack(coroutine.resume(co, 7))
-    local status = coroutine.status(co)
-    local again = table.pack(coroutine.resume(co))
-    request('b')
-    return first.n, first[1], status, again[1], again[2], coroutine.status(co), coroutine.resume(co)
-    """
-    stepper = script(state, source)
-    step = stepper.start()
-    assert isinstance(step, Waiting)
-    assert [(call.name, call.args) for call in step.calls] == [("a", [7]), ("b", [])]
-    stepper.answer(1, "well")
-    step = stepper.answer(2, None)
-    assert isinstance(step, Done)
-    assert step.values == [
-        1, True, "suspended", False, "coroutine is waiting for the host", "suspended", True, "ended well",
-    ]
-
-
-def test_what_is_yielded_to_nobody_is_kept_for_the_next_resume(state: State) -> None:
-    source = """
-    local co = coroutine.create(function() request('a') local x = coroutine.yield(1, 2) return 'got ' .. x end)
-    coroutine.resume(co)
-    request('b')
-    local first = table.pack(coroutine.resume(co))
-    return first, table.pack(coroutine.resume(co, 'x')), coroutine.status(co), coroutine.resume(co)
-    """
-    stepper = script(state, source)
-    stepper.start()
-    stepper.answer(1, None)
-    step = stepper.answer(2, None)
-    assert isinstance(step, Done)
-    assert step.values == [
-        {1: True, 2: 1, 3: 2, "n": 3}, {1: True, 2: "got x", "n": 2}, "dead", False, "cannot resume dead coroutine",
-    ]
-
-
-def test_an_error_to_nobody_is_kept_for_the_next_resume(state: State) -> None:
-    source = """
-    local co = coroutine.create(function() request('a') error('late', 0) end)
-    coroutine.resume(co)
-    request('b')
-    return coroutine.resume(co)
-    """
-    stepper = script(state, source)
-    stepper.start()
-    stepper.answer(1, None)
-    step = stepper.answer(2, None)
-    assert isinstance(step, Done)
-    assert step.values == [False, "late"]
-
-
-def test_an_error_in_a_wrapped_coroutine_reaches_its_caller(state: State) -> None:
-    source = "local f = coroutine.wrap(function() request('a') error('inside', 0) end) return pcall(f)"
-    stepper = script(state, source)
-    stepper.start()
-    step = stepper.answer(1, None)
-    assert isinstance(step, Done)
-    assert step.values == [False, "inside"]
-
-
-def test_wrapped_coroutines_wait_through_each_other(state: State) -> None:
-    source = """
-    local function layer(n)
-        return coroutine.wrap(function()
-            if n == 0 then return request('a', 1) + request('a', 2) end
-            local inner = layer(n - 1)
-            coroutine.yield('at ' .. n)
-            return inner() + n
-        end)
-    end
-    local f = layer(0)
-    for n = 1, 3 do
-        local below = f
-        f = coroutine.wrap(function() return below() + n end)
-    end
-    return f()
-    """
-    assert drive(script(state, source), []) == (9, [(1, "a", [1]), (2, "a", [2])])
-
-
-def test_closing_a_waiting_coroutine_drops_its_call(state: State) -> None:
-    source = """
-    local co = coroutine.create(function() request('a') end)
-    coroutine.resume(co)
-    request('b')
-    local closed = coroutine.close(co)
-    request('c')
-    return closed, coroutine.status(co)
-    """
-    stepper = script(state, source)
-    stepper.start()
-    step = stepper.answer(2, None)
-    assert isinstance(step, Waiting)
-    assert (step.dropped, [call.name for call in step.calls]) == ([1], ["c"])
-    with pytest.raises(RuntimeError, match="call 1 was answered already, or dropped"):
-        stepper.answer(1, None)
-    step = stepper.answer(3, None)
-    assert isinstance(step, Done)
-    assert step.values == [True, "dead"]
-
-
-def test_a_call_made_and_dropped_within_a_step_is_never_told(state: State) -> None:
-    source = "local co = coroutine.create(function() request('a') end) coroutine.resume(co) coroutine.close(co) request('b')"
-    step = script(state, source).start()
-    assert isinstance(step, Waiting)
-    assert ([call.name for call in step.calls], step.dropped) == (["b"], [])
-
-
-def test_closing_what_a_caller_waits_for_is_an_error_there(state: State) -> None:
-    source = """
-    local inner
-    local t = spawn(function()
-        local ok, e = pcall(coroutine.wrap(function() inner = coroutine.running() request('a') end))
-        request('told', ok, e)
-    end)
-    coroutine.close(inner)
-    request('main')
-    """
-    step = script(state, source).start()
-    assert isinstance(step, Waiting)
-    assert [(call.name, call.args) for call in step.calls] == [
-        ("main", []), ("told", [False, "the coroutine was closed"]),
-    ]
-
-
-def test_coroutines_tell_the_usual_things(state: State) -> None:
-    source = """
-    local main = coroutine.running()
-    local inner = coroutine.wrap(function() return coroutine.status(main), coroutine.isyieldable() end)
-    return coroutine.isyieldable(), typeof(main), inner()
-    """
-    step = script(state, source).start()
-    assert isinstance(step, Done)
-    assert step.values == [True, "thread", "normal", True]
-
-
-def test_yielding_from_the_main_function_is_an_error(state: State) -> None:
-    with pytest.raises(pyluau.LuauError, match="attempt to yield from outside a coroutine"):
-        script(state, "coroutine.yield(1)").start()
-    step = script(state, "return pcall(coroutine.yield, 1)").start()
-    assert isinstance(step, Done)
-    assert step.values[0] is False
-
-
 def test_when_the_main_function_ends_the_others_are_cancelled(state: State) -> None:
     stepper = script(state, "spawn(function() request('a') request('never') end) return request('b')")
     stepper.start()
@@ -397,13 +233,16 @@ def test_a_deadlock_is_told(state: State) -> None:
     assert state.eval("1") == 1
 
 
-@pytest.mark.parametrize(("source", "why"), [
-    ("request('a', print)", "a function is not plain data"),
-    ("request('a', {coroutine.running()})", "a thread is not plain data"),
-    ("request('a', newproxy())", "a userdata is not plain data"),
-    ("local t = {} t.t = t request('a', t)", "holds itself"),
-    ("request('a', {[{}] = 1})", "a table as a key"),
-])
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("request('a', print)", "a function is not plain data"),
+        ("request('a', {coroutine.running()})", "a thread is not plain data"),
+        ("request('a', newproxy())", "a userdata is not plain data"),
+        ("local t = {} t.t = t request('a', t)", "holds itself"),
+        ("request('a', {[{}] = 1})", "a table as a key"),
+    ],
+)
 def test_only_plain_data_reaches_the_host(state: State, source: str, why: str) -> None:
     with pytest.raises(pyluau.LuauError, match=f"cannot ask the host for 'a': .*{why}"):
         script(state, source).start()
@@ -482,138 +321,3 @@ def test_values_can_be_put_into_the_environment(state: State) -> None:
     step = state.stepper("x += 1; return x", env={"x": 1}).start()
     assert isinstance(step, Done)
     assert step.value == 2
-
-
-def test_scripts_that_share_a_state_do_not_meet(state: State) -> None:
-    steppers = [script(state, "n = ...; request('a'); n += 1; return n") for _ in range(100)]
-    for number, stepper in enumerate(steppers):
-        stepper.start([number])
-    results = [stepper.answer(1, None) for stepper in reversed(steppers)]
-    assert [step.value for step in results if isinstance(step, Done)] == [n + 1 for n in reversed(range(100))]
-
-
-def test_random_numbers_and_names_depend_on_the_script_alone(state: State) -> None:
-    source = "local a = math.random(1e6) request('x') return a, math.random(1e6), tostring({})"
-
-    def run() -> Any:
-        stepper = script(state, source, seed=3)
-        stepper.start()
-        script(state, "return math.random(), tostring({}), tostring({})").start()
-        return stepper.answer(1, None)
-
-    assert run().values == run().values
-
-
-def test_each_script_can_have_a_clock(state: State) -> None:
-    step = script(state, "return os.time()", clock=lambda: 12.5).start()
-    assert isinstance(step, Done)
-    assert step.value == 12
-
-
-def test_time_between_steps_does_not_count(state: State) -> None:
-    import time
-
-    stepper = script(state, "request('a') return 1", limits=Limits(seconds=0.1))
-    stepper.start()
-    time.sleep(0.2)
-    assert isinstance(stepper.answer(1, None), Done)
-    assert stepper.seconds < 0.1
-
-
-def test_limits_count_all_steps_together(state: State) -> None:
-    source = "while true do for i = 1, 400 do end request('a') end"
-    stepper = script(state, source, limits=Limits(instructions=1000))
-    stepper.start()
-    stepper.answer(1, None)
-    assert 800 < stepper.instructions < 1000
-    with pytest.raises(pyluau.OutOfInstructions):
-        stepper.answer(2, None)
-    with pytest.raises(RuntimeError, match="is over"):
-        stepper.answer(3, None)
-
-
-@pytest.mark.parametrize("source", [
-    "while true do end",
-    "request('a') while true do pcall(function() while true do end end) end",
-    "spawn(function() while true do end end)",
-    "coroutine.wrap(function() request('a') while true do end end)()",
-])
-def test_a_killed_script_harms_no_other(state: State, source: str) -> None:
-    other = script(state, "return request('b')")
-    other.start()
-    stepper = script(state, source, limits=Limits(seconds=0.05))
-    with pytest.raises(pyluau.OutOfTime):
-        if isinstance(stepper.start(), Waiting):
-            stepper.answer(1, None)
-    step = other.answer(1, "fine")
-    assert isinstance(step, Done)
-    assert step.value == "fine"
-
-
-def test_coroutines_are_counted_for_each_script(state: State) -> None:
-    limits = Limits(coroutines=10)
-    source = "local t = {} for i = 1, ... do t[i] = coroutine.create(print) end return request('a')"
-    for _ in range(5):
-        script(state, source, limits=limits).start([10])
-    with pytest.raises(pyluau.TooManyCoroutines):
-        script(state, source, limits=limits).start([11])
-
-
-def test_a_closed_stepper_is_over(state: State) -> None:
-    stepper = script(state, "request('a')")
-    stepper.start()
-    with stepper:
-        pass
-    stepper.close()
-    with pytest.raises(RuntimeError, match="is over"):
-        stepper.answer(1, None)
-
-
-def test_steppers_that_are_dropped_leave_nothing_behind(state: State) -> None:
-    def batch() -> None:
-        for _ in range(200):
-            script(state, "spawn(function() request('a', table.create(100)) end) park2 = {} request('b')").start()
-
-    batch()
-    state.collect()
-    before = state.memory_used
-    for _ in range(5):
-        batch()
-    state.collect()
-    assert state.memory_used < before + 50_000
-
-
-def test_a_stepper_outlives_its_state_harmlessly() -> None:
-    state = State()
-    stepper = script(state, "request('a')")
-    stepper.start()
-    state.close()
-    with pytest.raises(pyluau.ClosedError):
-        stepper.answer(1, None)
-    stepper.close()
-
-
-def test_stepping_from_inside_the_same_state_is_refused(state: State) -> None:
-    inner = script(state, "return 1")
-    state.register("step", lambda: inner.start())
-    with pytest.raises(RuntimeError, match="cannot be stepped by a function"):
-        state.execute("step()")
-
-
-def test_ten_thousand_spawned_coroutines_wait(state: State) -> None:
-    source = "for i = 1, 9000 do spawn(function() request('a', i) end) end request('end')"
-    stepper = script(state, source)
-    step = stepper.start()
-    assert isinstance(step, Waiting)
-    assert len(step.calls) == 9001
-    assert isinstance(stepper.answer(9001, None), Done)
-
-
-def test_the_same_answers_give_the_same_calls(state: State) -> None:
-    source = PARALLEL + """
-    local function chain(n) return function() local x = 0 for i = 1, n do x += request('c', n, i, x) end return x end end
-    return parallel(chain(3), chain(1), chain(2))
-    """
-    runs = [drive(script(state, source), [], lambda call: call.args[1]) for _ in range(3)]
-    assert runs[0] == runs[1] == runs[2]
-    assert [number for number, _, _ in runs[0][1]] == [1, 2, 3, 4, 5, 6]

@@ -59,7 +59,11 @@ def test_a_host_function_cannot_yield_outside_a_coroutine(state: State) -> None:
 
 def test_luau_sees_the_yield_of_a_host_function(state: State) -> None:
     state.register("pause", pyluau.Yield)
-    assert state.eval("local co = coroutine.create(function() return pause(7) end) return select(2, coroutine.resume(co)), select(2, coroutine.resume(co, 8))") == (7, 8)
+    source = """
+    local co = coroutine.create(function() return pause(7) end)
+    return select(2, coroutine.resume(co)), select(2, coroutine.resume(co, 8))
+    """
+    assert state.eval(source) == (7, 8)
 
 
 def test_a_thread_can_be_closed(state: State) -> None:

@@ -50,7 +50,10 @@ def test_not_a_number_comes_back(state: pyluau.State) -> None:
 
 
 def test_whole_numbers_are_ints(state: pyluau.State) -> None:
-    assert repr(state.eval("return 3, 3.0, 3.5, 6 / 2, 2^53, 2^54")) == "(3, 3, 3.5, 3, 9007199254740992, 1.8014398509481984e+16)"
+    assert (
+        repr(state.eval("return 3, 3.0, 3.5, 6 / 2, 2^53, 2^54"))
+        == "(3, 3, 3.5, 3, 9007199254740992, 1.8014398509481984e+16)"
+    )
 
 
 def test_negative_zero_stays_a_float(state: pyluau.State) -> None:
@@ -220,10 +223,8 @@ def test_tables_can_be_changed(state: pyluau.State) -> None:
 
 
 def test_metatables_are_heeded_unless_raw(state: pyluau.State) -> None:
-    table = state.eval(
-        "setmetatable({}, {__index = function(_, k) return k .. '!' end, __newindex = error, __len = function() return 7 end})",
-        convert=False,
-    )
+    metatable = "{__index = function(_, k) return k .. '!' end, __newindex = error, __len = function() return 7 end}"
+    table = state.eval(f"setmetatable({{}}, {metatable})", convert=False)
     assert (table["x"], table.raw_get("x"), len(table)) == ("x!", None, 7)
     with pytest.raises(pyluau.LuauError):
         table["x"] = 1

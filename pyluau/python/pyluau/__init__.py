@@ -15,7 +15,7 @@ from pyluau._native import (
     Thread,
     Userdata,
     Waiting,
-    compile,
+    compile,  # noqa: A004  # pyluau.compile
     native_supported,
     set_flag,
     version,

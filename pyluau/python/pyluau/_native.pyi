@@ -8,7 +8,9 @@ native_supported: bool
 
 def after_fork() -> None: ...
 def set_flag(name: str, on: bool) -> bool: ...
-def compile(source: str | bytes, opt: int = 2, *, chunkname: str = "=chunk", key: bytes | None = None) -> bytes: ...
+def compile(  # noqa: A001  # pyluau.compile
+    source: str | bytes, opt: int = 2, *, chunkname: str = "=chunk", key: bytes | None = None
+) -> bytes: ...
 
 @final
 class Limits:
@@ -45,7 +47,7 @@ class State:
         native: bool = False,
         seed: int | None = None,
         clock: Callable[[], float] | None = None,
-        print: Callable[[Any], object] | None = None,
+        print: Callable[[Any], object] | None = None,  # noqa: A002  # what Luau calls it
         strings: Literal["auto", "str", "bytes"] = "auto",
         key: bytes | None = None,
     ) -> None: ...
