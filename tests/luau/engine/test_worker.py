@@ -1,0 +1,314 @@
+"""Scripts in worker processes: a worker may die, its owner does not, and the next script gets another one."""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.luau.engine.book import ASK, Book
+from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
+from vaka.luau import wire, worker_main
+from vaka.luau.limits import ScriptLimits
+from vaka.luau.pool import Pool
+from vaka.luau.program import Program
+from vaka.luau.require import Library, Module
+from vaka.luau.scheduler import Unrecorded, drive
+from vaka.luau.script import Done, HostFunction, Waiting
+from vaka.luau.worker import Worker, Workers
+
+WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK,))
+
+
+@pytest.fixture
+async def workers() -> AsyncGenerator[Workers]:
+    made = Workers(1)
+    yield made
+    await made.close()
+
+
+async def echo(*values: Any) -> Any:
+    return list(values)
+
+
+FUNCTIONS = {"x": HostFunction(echo)}
+
+
+async def test_a_script_in_a_worker_is_a_script_like_any_other(workers: Workers) -> None:
+    library = Library({"m": Module("m", "return {n = ask('x', 'module')}")}, ("libs",))
+    source = """
+        print("hello", ...)
+        return require("m").n, ask("x", "\\xff", {["$bytes"] = 1}, 0/0 ~= 0/0, {[5] = 6}), math.random()
+    """
+    program = Program(source, "a.luau", library, (ASK,))
+    lines: list[str] = []
+    book = Book()
+    book.start({"seed": 9})
+    first = list(await drive(workers.open(program, lines.append), FUNCTIONS, book, [b"\xfe"]))
+    assert first[:2] == [["module"], [b"\xff", {"$bytes": 1}, True, {5: 6}]]
+    assert lines == ["hello\t�"]
+    again = await drive(workers.open(program), FUNCTIONS, book.up_to(2), [b"\xfe"])
+    assert list(again) == first
+
+
+async def test_errors_of_a_script_come_back_with_their_traceback(workers: Workers) -> None:
+    program = Program("local function f() error('broken') end\nf()", "bad.luau")
+    with pytest.raises(ScriptError, match=r"^bad\.luau:1: broken$") as caught:
+        await drive(workers.open(program), {}, Unrecorded())
+    assert "bad.luau:1" in caught.value.traceback
+
+
+async def test_a_script_that_does_not_compile_says_where(workers: Workers) -> None:
+    with pytest.raises(ScriptError, match=r"^bad\.luau:1: "):
+        await drive(workers.open(Program("return (", "bad.luau")), {}, Unrecorded())
+
+
+async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: Workers) -> None:
+    scripts = [workers.open(WAIT) for _ in range(3)]
+    for script in scripts:
+        assert isinstance(await script.start([1], seed=1, at=0), Waiting)
+    (pid,) = workers.pids
+    os.kill(pid, signal.SIGKILL)
+    for script in scripts:
+        with pytest.raises(ScriptError, match=rf"the worker {pid} was killed \(signal 9, SIGKILL\)"):
+            await script.answer(1, [], at=0)
+        await script.close()
+    assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+    assert workers.pids != [pid]
+
+
+async def test_a_worker_that_is_killed_while_a_script_runs_is_reported(workers: Workers) -> None:
+    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+    (pid,) = workers.pids
+    running = asyncio.create_task(drive(workers.open(Program("while true do end")), {}, Unrecorded()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ScriptError, match="was killed"):
+        await running
+    assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+
+
+async def test_a_worker_that_does_not_come_back_is_killed() -> None:
+    workers = Workers(1, grace=0.2)
+    try:
+        await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+        (pid,) = workers.pids
+        os.kill(pid, signal.SIGSTOP)
+        program = Program("return 1", limits=ScriptLimits(seconds=0.1))
+        with pytest.raises(ScriptLimit, match=r"the script did not stop within 0\.3"):
+            await drive(workers.open(program), {}, Unrecorded())
+        assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+        assert workers.pids != [pid]
+    finally:
+        await workers.close()
+
+
+async def test_scripts_are_spread_over_the_workers() -> None:
+    workers = Workers(2)
+    try:
+        scripts = [workers.open(WAIT) for _ in range(4)]
+        for script in scripts:
+            await script.start([], seed=1, at=0)
+        assert len(workers.pids) == 2
+        os.kill(workers.pids[0], signal.SIGKILL)
+        ended = 0
+        for script in scripts:
+            try:
+                assert await script.answer(1, ["fine"], at=0) == Done(["fine"])
+            except ScriptError:
+                ended += 1
+        assert ended == 2
+    finally:
+        await workers.close()
+
+
+async def test_a_hundred_scripts_wait_in_one_worker(workers: Workers) -> None:
+    runs = (drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [number]) for number in range(100))
+    assert await asyncio.gather(*runs) == [[[number]] for number in range(100)]
+    assert len(workers.pids) == 1
+
+
+async def test_many_programs_go_through_one_worker(workers: Workers) -> None:
+    for number in range(300):
+        assert await drive(workers.open(Program(f"return {number}")), {}, Unrecorded()) == [number]
+    assert await drive(workers.open(Program("return 0")), {}, Unrecorded()) == [0]
+
+
+async def test_closing_ends_the_workers_and_what_runs_in_them() -> None:
+    workers = Workers(1)
+    script = workers.open(WAIT)
+    await script.start([], seed=1, at=0)
+    (pid,) = workers.pids
+    await workers.close()
+    await workers.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(ScriptError, match="the workers are closed"):
+        await script.answer(1, [], at=0)
+    with pytest.raises(Closed, match="the workers are closed"):
+        await drive(workers.open(WAIT), {}, Unrecorded())
+
+
+async def test_a_worker_has_nothing_of_its_owners(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAKA_SECRET", "hidden")
+    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+    (pid,) = workers.pids
+    process = Path(f"/proc/{pid}")
+    assert "VAKA_SECRET" not in (process / "environ").read_text()
+    limits = {name: resource.prlimit(pid, getattr(resource, name)) for name in ("RLIMIT_CORE", "RLIMIT_FSIZE")}
+    assert limits == {"RLIMIT_CORE": (0, 0), "RLIMIT_FSIZE": (0, 0)}
+    assert resource.prlimit(pid, resource.RLIMIT_NPROC) == (0, 0)
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (16, 16)
+    assert resource.prlimit(pid, resource.RLIMIT_AS)[0] < (3 << 30)
+    assert os.getpgid(pid) == pid
+    kept = {str(link.readlink()) for link in (process / "fd").iterdir()}
+    assert all(name.startswith(("pipe:", "/dev/null", "socket:")) for name in kept), kept
+
+
+OWNER = """
+import asyncio, os
+from vaka.luau.program import Program
+from vaka.luau.worker import Workers
+
+async def main():
+    workers = Workers(1)
+    await workers.open(Program("return 1")).start([], seed=1, at=0)
+    print(workers.pids[0], flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+def test_a_worker_goes_when_its_owner_is_killed() -> None:
+    owner = subprocess.run([sys.executable, "-c", OWNER], capture_output=True, check=False)
+    assert owner.returncode == -9
+    pid = int(owner.stdout)
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        os.sched_yield()
+
+
+async def test_limits_are_needed() -> None:
+    for limits in (ScriptLimits(seconds=None), ScriptLimits(memory=None)):
+        with pytest.raises(InvalidInput, match="needs a limit of memory and of seconds"):
+            Workers().open(Program("return 1", limits=limits))
+    with pytest.raises(InvalidInput, match="at least one worker, not 0"):
+        Workers(0)
+
+
+async def test_a_script_in_a_worker_starts_once(workers: Workers) -> None:
+    script = workers.open(WAIT)
+    with pytest.raises(InvalidInput, match="does not run"):
+        await script.answer(1, [], at=0)
+    await script.start([], seed=1, at=0)
+    with pytest.raises(InvalidInput, match="was started already"):
+        await script.start([], seed=1, at=0)
+    await script.close()
+    await script.close()
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+CHILD = """
+import os, sys, time
+sys.path[:0] = {path!r}
+from vaka.luau import wire
+os.write(1, wire.frame(wire.Ready("x")))
+os.read(0, 1 << 20)
+os.write(1, {said!r})
+os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is more than"),
+        (b"\0\0\0\x04nope", "a frame is not what it should be"),
+        (b'\0\0\0\x0e["ended",1,2,3]', "a frame is not what it should be"),
+        (wire.frame(wire.Ended(99, [], [])), "a report on script 99, which nobody asked for"),
+        (b"\0\0\x10\0" + b"[" * 4096, "a frame is not what it should be"),
+    ],
+)
+async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> None:
+    loop = asyncio.get_running_loop()
+    code = CHILD.format(path=sys.path, said=said)
+    _, worker = await loop.subprocess_exec(lambda: Worker(60.0), sys.executable, "-c", code)
+    await worker.ready
+    number = worker.script()
+    with pytest.raises(ScriptError, match=f"said what it may not: {why}"):
+        await worker.ask(wire.Start(number, worker.program(WAIT), [], 1, 0), 60.0)
+    await worker.close()
+
+
+async def test_a_worker_that_ends_by_itself_leaves_its_last_words() -> None:
+    loop = asyncio.get_running_loop()
+    _, worker = await loop.subprocess_exec(
+        lambda: Worker(60.0), sys.executable, "-c", "import sys; sys.exit('no such thing')"
+    )
+    with pytest.raises(ScriptError, match=r"ended by itself \(exit 1\): no such thing"):
+        await worker.ready
+    await worker.close()
+
+
+def test_orders_are_carried_out() -> None:
+    pool = Pool()
+    worker = worker_main.Worker(pool)
+    assert worker.obey(wire.Load(1, WAIT)) is None
+    assert worker.obey(wire.Start(5, 1, [{"$bytes": "/w=="}], 1, 0)) == wire.Waits(
+        5, [(1, "x", [{"$bytes": "/w=="}])], [], []
+    )
+    assert worker.obey(wire.Fail(5, 1, "no", 0)) == wire.Failed(
+        5, "wait.luau:1: no", "[C] function request\nwait.luau:1", False, []
+    )
+    worker.obey(wire.Start(6, 1, [], 1, 0))
+    assert worker.obey(wire.Answer(6, 1, [1, 2], 0)) == wire.Ended(6, [1, 2], [])
+    worker.obey(wire.Start(7, 1, [], 1, 0))
+    assert worker.obey(wire.Close(7)) is None
+    assert worker.obey(wire.Close(7)) is None
+    assert worker.obey(wire.Forget(1)) is None
+    with pytest.raises(KeyError):
+        worker.obey(wire.Start(8, 1, [], 1, 0))
+    pool.close()
+    assert pool.states == 0
+
+
+def test_orders_are_read_from_a_pipe_until_it_ends() -> None:
+    source, orders = os.pipe()
+    reports, target = os.pipe()
+    sent = wire.frame(wire.Load(1, Program("return 1"))) + wire.frame(wire.Start(2, 1, [], 1, 0))
+    os.write(orders, sent)
+    os.close(orders)
+    worker_main.serve(worker_main.Worker(Pool()), source, target)
+    assert list(wire.reports().feed(os.read(reports, 1 << 16))) == [wire.Ended(2, [1], [])]
+    for descriptor in (source, reports, target):
+        os.close(descriptor)
+
+
+def test_frames_are_put_together_from_any_pieces() -> None:
+    said: list[wire.Report] = [
+        wire.Ended(1, ["a" * 300], []),
+        wire.Failed(2, "m", "t", True, ["line"]),
+        wire.Ready("x"),
+    ]
+    whole = b"".join(map(wire.frame, said))
+    for size in (1, 2, 3, 7, 100, len(whole)):
+        frames = wire.reports()
+        heard = [report for at in range(0, len(whole), size) for report in frames.feed(whole[at : at + size])]
+        assert heard == said
+
+
+def test_a_program_survives_the_wire() -> None:
+    library = Library({"m": Module("m", "return 1", "@a/b@1", is_folder=True)}, ("libs",), {"x": "no"}, {"@a": "m"})
+    program = Program("return 1", "a.luau", library, ("p",), "main", 1, ScriptLimits(seconds=1), trusted=True)
+    again = msgspec.json.decode(msgspec.json.encode(program), type=Program)
+    assert again == program
+    assert again.digest == program.digest
