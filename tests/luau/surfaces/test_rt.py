@@ -202,6 +202,15 @@ async def test_await_any_can_be_awaited_whatever_came() -> None:
     ]  # fmt: skip
 
 
+async def test_a_response_can_be_awaited_too() -> None:
+    source = """
+        local promise = rt:http{url = "http://host/a"}
+        local status = rt:await_any(promise, rt:timeout(1e9)):await().status
+        return status, __builtin.http{url = "http://host/a"}:await().status
+    """
+    assert await run(source, parts=Parts(network=Echo({"http://host/a": OK}))) == [200, 200]
+
+
 async def test_promises_may_come_in_a_list() -> None:
     assert await run("return #rt:await_all({rt:timeout(0), rt:timeout(0)})") == [2]
 

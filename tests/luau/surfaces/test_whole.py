@@ -69,3 +69,22 @@ async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
     assert whole[:3] == ["Yes.", 1, "invoked"]
     for cut in range(1, len(book.told) + 1):
         assert await run(EVERYTHING, parts=parts(), given=GIVEN, ledger=Book(book.told[:cut])) == whole
+
+
+SHARED = """
+    local response = ctx.http.get("http://host/a")
+    local things = {
+        ctx, ctx.agent, ctx.log, ctx.json, rt, __builtin, response, response.headers, ctx.spawn(function() end),
+        rt:sleep(0), rt:timeout(0), ctx.create_agent("a"), ctx.agent.history, ctx.agent.memory, ctx.agent.state,
+    }
+    local seen = {}
+    for index, thing in things do
+        seen[index] = getmetatable(thing)
+    end
+    return seen
+"""
+
+
+async def test_what_scripts_share_cannot_be_reached() -> None:
+    seen = await run(SHARED, parts=Parts(network=Echo({"http://host/a": DATA})))
+    assert seen == [["The metatable is locked"] * 15]

@@ -9,9 +9,20 @@ from typing import Literal, TypeAlias
 Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
 
 ALL: tuple[Surface, ...] = ("ctx", "builtin", "rt")
-_BASE = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx")
+_PARTS = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx", "builtin", "rt", "furnish")
 _NAMES: dict[Surface, re.Pattern[str]] = {"builtin": re.compile(r"\b__builtin\b"), "rt": re.compile(r"\brt\b")}
 _STATE = re.compile(r"\bstate\b")
+
+_BEFORE = """local env, primitives = ...
+local parts = {"""
+_AFTER = """}}
+local shared = {{surfaces = {{{surfaces}}}}}
+setmetatable(shared, {{__index = function(_, name)
+	parts[name](shared, primitives)
+	return rawget(shared, name)
+end}})
+if env == nil then return shared.furnish end
+shared.furnish(env)"""
 
 
 def _read(name: str) -> str:
@@ -25,11 +36,10 @@ def prelude(surfaces: tuple[Surface, ...] = ALL) -> str:
     It is a chunk to be called with a place and the primitives. Called with nil for a place it returns a function that
     furnishes the place it is given, any number of times: what a VM that runs many scripts should keep.
     """
-    compatible = ("builtin", "rt") if "rt" in surfaces else tuple(name for name in surfaces if name != "ctx")
-    names = (*_BASE, *compatible, "furnish")
-    parts = [f"do local part = function(...)\n{_read(name)}\nend part(shared, primitives) end" for name in names]
-    end = "if env == nil then return shared.furnish end\nshared.furnish(env)"
-    return "\n".join(["local env, primitives = ...\nlocal shared = {}", *parts, end])
+    # Each file is a function that runs when something of it is first wanted: most scripts need little.
+    parts = [f"{name} = function(...)\n{_read(name)}\nend," for name in _PARTS]
+    wanted = ", ".join(f"{name} = true" for name in surfaces)
+    return "\n".join([_BEFORE, *parts, _AFTER.format(surfaces=wanted)])
 
 
 @cache
