@@ -1,0 +1,80 @@
+"""``vaka.d.luau``: what is declared is there, and what is there is declared."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import vaka.luau
+from tests.luau.surfaces.stage import Echo, noted, result
+from vaka.core.ports.net import NetResponse
+from vaka.luau.bytecode import Bytecode
+
+DECLARED = (Path(vaka.luau.__file__).parent / "vaka.d.luau").read_text("utf-8")
+_TYPE = re.compile(r"^export type (\w+) = \{(.*?)\}$", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\s*(\w+): ", re.MULTILINE)
+
+TYPES = {name: body for name, body in _TYPE.findall(DECLARED) if name != "Prompt"}
+
+
+def fields(name: str) -> list[str]:
+    """Return the names a type declares, one a line or all on one."""
+    body = TYPES[name]
+    found = _FIELD.findall(body) if "\n" in body else re.findall(r"(?:^|, |\{ ?| )(\w+): \(", f" {body}")
+    return sorted(set(found))
+
+
+PLACES = {
+    "Ctx": "ctx",
+    "Http": "ctx.http",
+    "Log": "ctx.log",
+    "JsonText": "ctx.json",
+    "History": "ctx.agent.history",
+    "Memory": "ctx.agent.memory",
+    "Self": "ctx.agent",
+    "Runtime": "ctx.runtime",
+    "Realtime": "ctx.realtime",
+    "Builtin": "__builtin",
+    "Rt": "rt",
+}
+GIVEN = {
+    "name": "a", "model": "m", "state_id": "s", "request_id": "r", "user_id": "u", "trace_id": "t", "state": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "place"), PLACES.items())
+async def test_what_is_declared_is_there_and_nothing_else(kind: str, place: str) -> None:
+    source = f"local names = {{}} for name in {place} do table.insert(names, name) end table.sort(names) return names"
+    assert await result(source, parts=noted(), given=GIVEN) == fields(kind)
+
+
+OBJECTS = {
+    "Agent": "ctx.create_agent('a')",
+    "State": "ctx.agent.state",
+    "Task": "ctx.spawn(function() end)",
+    "Promise": "rt:sleep(0)",
+    "Timeout": "rt:timeout(0)",
+    "Response": "ctx.http.get('http://host/a')",
+    "BuiltinResponse": "__builtin.http{url = 'http://host/a'}",
+}
+
+
+@pytest.mark.parametrize(("kind", "made"), OBJECTS.items())
+async def test_what_is_made_has_what_is_declared(kind: str, made: str) -> None:
+    network = Echo({"http://host/a": NetResponse(status=200, body=b"{}", url="http://host/a")})
+    source = f"""
+        local made, found = {made}, {{}}
+        for _, name in ... do
+            if made[name] ~= nil then table.insert(found, name) end
+        end
+        return found
+    """
+    names = [name for name in fields(kind) if name != "err"]
+    assert names
+    assert await result(source, names, parts=replace(noted(), network=network), given=GIVEN) == names
+
+
+def test_the_declarations_are_luau() -> None:
+    written = re.sub(r"^declare (\w+): (\w+)$", r"local \1: \2 = nil :: any", DECLARED, flags=re.MULTILINE)
+    assert Bytecode().compile(written, "vaka.d.luau", 2)
