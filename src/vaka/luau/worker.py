@@ -93,12 +93,10 @@ class Worker(asyncio.SubprocessProtocol):
         if self.why:
             raise ScriptError(self.why)
         reply: asyncio.Future[wire.Report] = self._loop.create_future()
-        if not self._asked:
-            self._due = self._loop.time() + seconds + self._grace
         self._asked.append(_Asked(order.script, reply, seconds))
+        if len(self._asked) == 1:
+            self._watch()
         self.send(order)
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._look)
         return await reply
 
     def send(self, order: wire.Order) -> None:
@@ -150,9 +148,18 @@ class Worker(asyncio.SubprocessProtocol):
         asked = self._asked.popleft()
         self.steps += 1
         if self._asked:
-            self._due = self._loop.time() + self._asked[0].seconds + self._grace
+            self._watch()
         if not asked.reply.done():
             asked.reply.set_result(report)
+
+    def _watch(self) -> None:
+        """See to it that someone looks when the order it is at now should have been carried out."""
+        self._due = self._loop.time() + self._asked[0].seconds + self._grace
+        if self._timer is not None:
+            if self._timer.when() <= self._due:
+                return  # whoever looks then will look again
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         """End a worker that does not come back from the order it is at."""
@@ -182,6 +189,12 @@ def _end(code: int | None) -> str:
     except ValueError:
         name = "unknown"
     return f"was killed (signal {-code}, {name})"
+
+
+def _environment() -> dict[str, str]:
+    """Return what a worker is given: where to find its code, and on Windows what no program starts without."""
+    needed = {"SYSTEMROOT": os.environ["SYSTEMROOT"]} if "SYSTEMROOT" in os.environ else {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}
 
 
 class Workers:
@@ -248,9 +261,8 @@ class Workers:
             await asyncio.sleep(min(_PAUSE * 2**self._deaths, _LONGEST_PAUSE))
         loop = asyncio.get_running_loop()
         command = [sys.executable, "-P", "-m", "vaka.luau.worker_main", str(os.getpid()), str(self._memory)]
-        path = os.pathsep.join(filter(None, sys.path))
         _, worker = await loop.subprocess_exec(
-            lambda: Worker(self._grace), *command, env={"PYTHONPATH": path}, start_new_session=True
+            lambda: Worker(self._grace), *command, env=_environment(), start_new_session=True
         )
         try:
             async with asyncio.timeout(READY_WITHIN):

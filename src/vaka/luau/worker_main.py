@@ -6,9 +6,9 @@ It has no authority of its own: no environment, no file it could write, no new p
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +22,14 @@ from vaka.luau.script import Done, Step
 from vaka.luau.values import pack, unpack
 from vaka.luau.vm import Machine
 
+if sys.platform != "win32":
+    import resource
+
 PIECE = 1 << 20
 FILES = 16
 STATES = 64
+SPARE = 3.0
+"""Seconds of processor time that a step may take more than its script may run, before the kernel ends the worker."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -32,8 +37,10 @@ _PR_SET_NO_NEW_PRIVS = 38
 class Worker:
     """Carries out orders."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, allow: Callable[[float], None] | None = None) -> None:
+        """``allow`` is told before each step how many seconds it may take."""
         self._pool = pool
+        self._allow = allow
         self._programs: dict[int, Program] = {}
         self._machines: dict[int, Machine] = {}
 
@@ -59,6 +66,8 @@ class Worker:
 
     def _report(self, script: int, step: Callable[[Machine], Step]) -> wire.Report:
         machine = self._machines[script]
+        if self._allow is not None:
+            self._allow(machine.program.limits.seconds or 0.0)
         try:
             done = step(machine)
             report = _said(script, done, machine)
@@ -135,6 +144,8 @@ def warm_up(pool: Pool) -> None:
 
 def confine(memory: int) -> None:
     """Take away what scripts do not need: more memory than said, files, processes, dumps."""
+    if sys.platform == "win32":
+        return
     limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": FILES, "RLIMIT_NPROC": 0}
     held = _address_space()
     if held:
@@ -146,12 +157,19 @@ def confine(memory: int) -> None:
                 resource.setrlimit(number, (value, value))
 
 
+def allow(seconds: float) -> None:
+    """Have the kernel end this process if it works much longer than this, whatever its owner does."""
+    if sys.platform != "win32":
+        most = int(time.process_time() + seconds + SPARE) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+
+
 def _address_space() -> int:
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()[0]
     except OSError:
         return 0
-    return int(pages) * resource.getpagesize()
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main(arguments: list[str]) -> int:
@@ -164,7 +182,7 @@ def main(arguments: list[str]) -> int:
     confine(memory)
     send(target, wire.Ready(vm_version()))
     with contextlib.suppress(BrokenPipeError):
-        serve(Worker(pool), source, target)
+        serve(Worker(pool, allow), source, target)
     return 0
 
 

@@ -312,3 +312,18 @@ def test_a_program_survives_the_wire() -> None:
     again = msgspec.json.decode(msgspec.json.encode(program), type=Program)
     assert again == program
     assert again.digest == program.digest
+
+
+async def test_the_kernel_ends_a_worker_that_works_too_long(workers: Workers) -> None:
+    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+    (pid,) = workers.pids
+    assert 3 <= resource.prlimit(pid, resource.RLIMIT_CPU)[0] <= 20
+
+
+async def test_the_limit_of_the_kernel_moves_on_with_the_work() -> None:
+    allowed: list[float] = []
+    worker = worker_main.Worker(Pool(), allowed.append)
+    worker.obey(wire.Load(1, WAIT))
+    worker.obey(wire.Start(2, 1, [], 1, 0))
+    worker.obey(wire.Answer(2, 1, [], 0))
+    assert allowed == [5.0, 5.0]
