@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyluau
@@ -42,10 +43,10 @@ def evaluation(state: State) -> None:
         ("eval strings", "local s = '' for i = 1, 100 do s ..= i end return s", 500),
         ("eval tables", "local t = {} for i = 1, 100 do t[i] = {i} end return #t", 500),
     ]:
-        show(name, best(lambda source=source: state.eval(source), count))
+        show(name, best(partial(state.eval, source), count))
     function = "local function f(n) return if n < 2 then n else f(n - 1) + f(n - 2) end return f(15)"
     for level in OptLevel:
-        show(f"eval fib(15) {level.name}", best(lambda level=level: state.eval(function, opt=level), 300))
+        show(f"eval fib(15) {level.name}", best(partial(state.eval, function, opt=level), 300))
 
 
 def compilation(state: State) -> None:
@@ -64,7 +65,7 @@ def values(state: State) -> None:
         ("a record", record),
         ("a list of 1000", list(range(1000))),
     ]:
-        show(f"{name} there and back", best(lambda value=value: identity(value), 1000))
+        show(f"{name} there and back", best(partial(identity, value), 1000))
     table = state.table({"a": 1})
     show("table get", best(lambda: table["a"], 20_000))
     show("table set", best(lambda: table.set("a", 2), 20_000))
@@ -154,37 +155,32 @@ def memory() -> None:
 TIMED = "local before = os.clock()\n{source}\nlocal took = os.clock() - before\n"
 
 
-def ours(source: str, **options: object) -> float:
-    """Seconds one script needs, the best of seven."""
-    times = []
-    for _ in range(7):
-        with State(limits=Limits(memory=None), **options) as state:  # type: ignore[arg-type]
-            times.append(state.eval(TIMED.format(source=source) + "return took"))
-    return min(times)
+def ours(source: str, limits: Limits) -> float:
+    """Seconds one script needs."""
+    with State(limits=limits) as state:
+        return float(state.eval(TIMED.format(source=source) + "return took"))
 
 
 def stock(luau: str, source: str) -> float:
-    times = []
+    """Seconds the same script needs in the stock binary."""
     with tempfile.NamedTemporaryFile("w", suffix=".luau") as file:
         file.write(TIMED.format(source=source) + "print(took)")
         file.flush()
-        for _ in range(7):
-            done = subprocess.run([luau, "-O2", file.name], capture_output=True, text=True, check=True)
-            times.append(float(done.stdout))
-    return min(times)
+        done = subprocess.run([luau, "-O2", file.name], capture_output=True, text=True, check=True)
+        return float(done.stdout)
 
 
-def scripts(luau: str | None) -> None:
+def scripts(luau: str | None, rounds: int = 9) -> None:
+    """Take turns, so that a busy machine slows all alike; the best of some rounds counts."""
+    free, counted = Limits(memory=None), Limits(memory=None, instructions=10**12)
     print(f"\n{'script':<14} {'pyluau':>9} {'counted':>9} {'stock':>9}  ratio")
     for name, source in SCRIPTS.items():
-        mine = ours(source)
-        with State(limits=Limits(memory=None, instructions=10**12)) as state:
-            counted = min(state.eval(TIMED.format(source=source) + "return took") for _ in range(3))
-        line = f"{name:<14} {mine * 1e3:>7.1f}ms {counted * 1e3:>7.1f}ms"
-        if luau:
-            theirs = stock(luau, source)
-            line += f" {theirs * 1e3:>7.1f}ms  {mine / theirs:.2f}"
-        print(line)
+        turns = [
+            (ours(source, free), ours(source, counted), stock(luau, source) if luau else 0.0) for _ in range(rounds)
+        ]
+        mine, slow, theirs = (min(times) * 1e3 for times in zip(*turns, strict=True))
+        line = f"{name:<14} {mine:>7.1f}ms {slow:>7.1f}ms"
+        print(f"{line} {theirs:>7.1f}ms  {mine / theirs:.2f}" if luau else line)
 
 
 def main() -> None:

@@ -164,3 +164,21 @@ def test_yielding_from_the_main_function_is_an_error(state: State) -> None:
     step = script(state, "return pcall(coroutine.yield, 1)").start()
     assert isinstance(step, Done)
     assert step.values[0] is False
+
+
+def test_a_wrapped_call_that_cannot_wait_says_so_and_harms_nothing(state: State) -> None:
+    source = """
+    local ask = coroutine.wrap(function() return request('a') end)
+    local ok, e = pcall(table.sort, {2, 1}, function() ask() return true end)
+    return ok, e, request('b')
+    """
+    stepper = script(state, source)
+    step = stepper.start()
+    assert isinstance(step, Waiting)
+    assert [call.name for call in step.calls] == ["a", "b"]
+    assert isinstance(stepper.answer(1, None), Waiting)
+    step = stepper.answer(2, "end")
+    assert isinstance(step, Done)
+    assert step.values[0] is False
+    assert "cannot wait for the host here" in step.values[1]
+    assert step.values[2] == "end"

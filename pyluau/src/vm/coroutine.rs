@@ -152,13 +152,16 @@ pub unsafe fn resume(state: *mut lua_State, coroutine: *mut lua_State, arguments
             ffi::lua_settop(state, -arguments - 1);
             return come_back(state, coroutine, status);
         }
-        if ffi::lua_costatus(state, coroutine) != ffi::LUA_COSUS {
+        // One that yielded is suspended; the others need a closer look.
+        if ffi::lua_status(coroutine) != ffi::LUA_YIELD && ffi::lua_costatus(state, coroutine) != ffi::LUA_COSUS {
             return fail(&format!("cannot resume {} coroutine", status_name(state, coroutine)));
         }
-        if ffi::lua_checkstack(coroutine, arguments) == 0 {
-            throw(state, "too many arguments to resume");
+        if arguments > 0 {
+            if ffi::lua_checkstack(coroutine, arguments) == 0 {
+                throw(state, "too many arguments to resume");
+            }
+            ffi::lua_xmove(state, coroutine, arguments);
         }
-        ffi::lua_xmove(state, coroutine, arguments);
         let status = ffi::lua_resume_(coroutine, state, arguments);
         come_back(state, coroutine, status)
     }
@@ -181,7 +184,8 @@ unsafe fn come_back(state: *mut lua_State, coroutine: *mut lua_State, status: c_
 unsafe fn take_values(state: *mut lua_State, coroutine: *mut lua_State, count: c_int) {
     // SAFETY: as `resume`.
     unsafe {
-        if ffi::lua_checkstack(state, count + 1) == 0 {
+        // A function that the VM calls has room for twenty values.
+        if count >= ffi::LUA_MINSTACK && ffi::lua_checkstack(state, count + 1) == 0 {
             throw(state, "too many results to resume");
         }
         ffi::lua_xmove(coroutine, state, count);
@@ -259,6 +263,7 @@ unsafe extern "C-unwind" fn call_wrapped(state: *mut lua_State) -> c_int {
                 ffi::lua_error(state)
             }
             Back::Waits => {
+                check_can_wait(state);
                 if let Some(inner) = record(coroutine) {
                     inner.caller.set(state);
                 }

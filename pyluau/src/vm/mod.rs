@@ -1,20 +1,22 @@
 //! The one place that names the VM. Whatever may raise a Luau error runs inside `Core::protect`.
 
+mod compile;
 mod coroutine;
 mod cross;
 mod handle;
 mod library;
 mod memory;
+mod read;
 mod sandbox;
 mod scope;
 mod script;
+mod stop;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use mlua::ffi::{self, lua_State};
 
@@ -22,14 +24,11 @@ use crate::bytecode;
 use crate::error::{Error, Raised, Result, Stop};
 use crate::limits::{Alarm, Limits};
 use crate::value::{Allowance, Callback, Crossing, Forgotten, Value};
+pub use compile::{Optimization, compile, compile_expression, native_supported, set_flag, version};
 pub use handle::ThreadStatus;
 use memory::Memory;
 pub use scope::{Scope, Surroundings};
 pub use script::{Entry, Script};
-
-/// How much the compiler optimises.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Optimization(pub u8);
 
 /// How a VM is set up.
 pub struct Options {
@@ -119,65 +118,6 @@ fn this_thread() -> u64 {
     TOKEN.with(|token| std::ptr::from_ref(token) as u64)
 }
 
-/// Which Luau this is.
-pub fn version() -> String {
-    format!("Luau {}", ffi::luau_version().unwrap_or("0"))
-}
-
-pub fn native_supported() -> bool {
-    // SAFETY: takes nothing and only looks at the processor.
-    unsafe { ffi::luau_codegen_supported() != 0 }
-}
-
-/// The name of a chunk as the VM shows it: what follows `=` or `@`, else the first line of a source.
-pub fn chunk_id(name: &str) -> String {
-    const ROOM: usize = 255;
-    let head = |text: &str, most: usize| -> String { text[..text.floor_char_boundary(most)].to_owned() };
-    if let Some(name) = name.strip_prefix('=') {
-        return head(name, ROOM);
-    }
-    if let Some(path) = name.strip_prefix('@') {
-        if path.len() <= ROOM {
-            return path.to_owned();
-        }
-        return format!("...{}", &path[path.ceil_char_boundary(path.len() - (ROOM - 3))..]);
-    }
-    let shown = head(name.split(['\n', '\r']).next().unwrap_or_default(), ROOM - 14);
-    let more = if shown.len() < name.len() { "..." } else { "" };
-    format!("[string \"{shown}{more}\"]")
-}
-
-/// Switch one of the VM's own flags, for the whole process; says whether there is such a flag.
-pub fn set_flag(name: &str, on: bool) -> bool {
-    let Ok(name) = CString::new(name) else { return false };
-    // SAFETY: the name is valid for the call.
-    unsafe { ffi::luau_setfflag(name.as_ptr(), c_int::from(on)) != 0 }
-}
-
-/// Bytecode for a source, unsealed.
-pub fn compile(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
-    if let Some(at) = memchr::memchr(0, source) {
-        // The compiler would take it for the end, and leave out the rest without a word.
-        let line = 1 + memchr::memchr_iter(b'\n', &source[..at]).count();
-        return Err(Error::Syntax(format!("{}:{line}: a source cannot hold NUL", chunk_id(chunk))));
-    }
-    let mut options = ffi::lua_CompileOptions::default();
-    options.optimizationLevel = c_int::from(optimization.0);
-    // SAFETY: source and options are valid for the call.
-    let code = unsafe { ffi::luau_compile(source, options) };
-    match code.split_first() {
-        Some((0, message)) => Err(Error::Syntax(format!("{}{}", chunk_id(chunk), String::from_utf8_lossy(message)))),
-        Some(_) => Ok(code),
-        None => Err(Error::Syntax("the compiler gave nothing".to_owned())),
-    }
-}
-
-/// Bytecode for an expression or, if it is none, for a chunk.
-pub fn compile_expression(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
-    let expression = [b"return ", source].concat();
-    compile(&expression, chunk, optimization).or_else(|_| compile(source, chunk, optimization))
-}
-
 impl Vm {
     pub fn new(options: Options) -> Result<Vm> {
         let core = Core::new(options)?;
@@ -261,11 +201,6 @@ unsafe fn throw(state: *mut lua_State, message: &str) -> ! {
     }
 }
 
-/// How often the host is asked.
-const POLL: Duration = Duration::from_millis(100);
-
-type Interrupt = unsafe extern "C-unwind" fn(*mut lua_State, c_int);
-
 impl Core {
     fn new(options: Options) -> Result<Box<Core>> {
         sandbox::repair();
@@ -297,8 +232,7 @@ impl Core {
             let callbacks = ffi::lua_callbacks(main);
             (*callbacks).userdata = std::ptr::from_ref(&*core).cast_mut().cast();
             (*callbacks).userthread = Some(coroutine::on_thread);
-            core.alarm.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
-            core.memory.attach(core.interrupt_slot(), interrupt as Interrupt as *mut c_void);
+            core.attach();
         }
         let mut marks = Marks::none();
         let mut natives = library::Natives::default();
@@ -310,18 +244,6 @@ impl Core {
         core.marks = marks;
         core.natives = natives;
         Ok(core)
-    }
-
-    fn interrupt_slot(&self) -> *const AtomicPtr<c_void> {
-        // SAFETY: an optional function pointer has the layout of a pointer, and the field lives as long as the VM.
-        unsafe { (&raw mut (*ffi::lua_callbacks(self.main)).interrupt).cast_const().cast() }
-    }
-
-    /// Have the VM call `interrupt` at its safe points, or not.
-    fn listen(&self, on: bool) {
-        let handler = if on { interrupt as Interrupt as *mut c_void } else { std::ptr::null_mut() };
-        // SAFETY: see `interrupt_slot`.
-        unsafe { (*self.interrupt_slot()).store(handler, Ordering::Release) };
     }
 
     fn scope(&self) -> Arc<Scope> {
@@ -448,20 +370,6 @@ impl Core {
         }
     }
 
-    fn out_of_memory(&self) -> Stop {
-        Stop::Memory { limit: self.memory.limit.get() }
-    }
-
-    /// Stop the script at its next safe point, and at each one after that.
-    fn stop(&self, reason: Stop) {
-        let mut stop = self.stop.borrow_mut();
-        if stop.is_none() {
-            *stop = Some(reason);
-        }
-        drop(stop);
-        self.listen(true);
-    }
-
     /// Run a script's code within the limits of a scope.
     fn run<T>(&self, scope: &Arc<Scope>, body: impl FnOnce(*mut lua_State) -> Result<T>) -> Result<T> {
         if self.running.get() {
@@ -490,33 +398,6 @@ impl Core {
         result
     }
 
-    /// Collect all garbage; a VM that is near its limit would not do so by itself in time.
-    fn tidy(&self) {
-        // SAFETY: at a safe point; collecting raises nothing.
-        unsafe { ffi::lua_gc(self.current.get(), ffi::LUA_GCCOLLECT, 0) };
-        let (used, limit) = (self.memory.used.get(), self.memory.limit.get());
-        self.memory.tidy_at.set(used.saturating_add((limit.saturating_sub(used)) / 2).max(limit / 4 * 3));
-    }
-
-    fn begin(&self, scope: &Arc<Scope>) {
-        if self.memory.used.get() > self.memory.tidy_at.get() {
-            self.tidy();
-        }
-        self.listen(scope.limits.instructions.is_some());
-        self.alarm.begin();
-        scope.resume();
-        if let Some(stop) = scope.exceeded() {
-            self.stop(stop);
-            return;
-        }
-        self.arm(scope);
-    }
-
-    /// Look again when a limit can have been passed, and now and then anyway.
-    fn arm(&self, scope: &Scope) {
-        self.alarm.arm(scope.time_left().map_or(POLL, |left| left.min(POLL)));
-    }
-
     fn uncaught_error(&self) -> Error {
         let reference = self.uncaught.replace(ffi::LUA_NOREF);
         let state = self.current.get();
@@ -525,21 +406,6 @@ impl Core {
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, reference);
             ffi::lua_unref(state, reference);
             self.caught(state, ffi::LUA_ERRRUN)
-        }
-    }
-
-    /// Look at the limits; at a safe point.
-    fn check(&self) {
-        let scope = self.scope();
-        if self.memory.refused.get() {
-            self.stop(self.out_of_memory());
-        }
-        if self.alarm.cancelled() || (self.options.poll)() {
-            self.stop(Stop::Cancelled);
-        }
-        match scope.exceeded() {
-            Some(stop) => self.stop(stop),
-            None => self.arm(&scope),
         }
     }
 
@@ -626,48 +492,4 @@ unsafe fn traceback(state: *mut lua_State, level: c_int) -> String {
         }
     }
     lines.join("\n")
-}
-
-/// Called at the safe points of a script while there is something to look at.
-unsafe extern "C-unwind" fn interrupt(state: *mut lua_State, gc: c_int) {
-    if gc >= 0 {
-        return;
-    }
-    // SAFETY: called by the VM at a safe point, where raising an error is allowed.
-    unsafe {
-        let core = core_of(state);
-        let counting = core.count();
-        if core.memory.used.get() > core.memory.tidy_at.get() {
-            core.tidy();
-        }
-        if core.alarm.take() || core.memory.refused.get() {
-            core.check();
-        }
-        if core.stop.borrow().is_some() {
-            throw(state, "the script was stopped");
-        }
-        if !counting {
-            core.listen(false);
-            if core.alarm.is_ringing() {
-                core.listen(true);
-            }
-        }
-    }
-}
-
-impl Core {
-    /// Count one safe point; says whether the scope wants them counted.
-    fn count(&self) -> bool {
-        let scope = self.scope.borrow();
-        match scope.count() {
-            Some(true) => true,
-            Some(false) => {
-                let limit = scope.limits.instructions.unwrap_or(0);
-                drop(scope);
-                self.stop(Stop::Instructions { limit });
-                true
-            }
-            None => false,
-        }
-    }
 }
