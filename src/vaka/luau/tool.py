@@ -66,7 +66,7 @@ class Source:
         """Return what the script is told of where it is."""
         turn = nest.turn
         return {
-            "mode": mode, "name": turn.agent, "model": turn.recipe.model.name, "state_id": turn.session,
+            "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
             "state": True if prelude.uses_state([self.text]) else None, "request_id": turn.id, "user_id": "",
             "trace_id": turn.id,
         }  # fmt: skip

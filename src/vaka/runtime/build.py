@@ -98,7 +98,8 @@ class Builder:
         if isinstance(given, AgentTool):
             return self._agent_tool(given, model)
         if not hasattr(given, "bind"):
-            return as_tool(cast("Tool | Callable[..., Any]", given))
+            plain: Any = given
+            return as_tool(plain)
         script = cast("Lendable", given)
         return _Shown(script.spec) if self._scripts is None else script.bind(self._lend(agent, model))
 

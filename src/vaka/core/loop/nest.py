@@ -229,7 +229,7 @@ async def nested(
     lane = parent.state.lanes.get(lane_key(path))
     stop = Stop(context.stop)
     turn = Turn(parent.log, parent.recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
-    turn.tools = {**turn.tools, **tools}
+    turn.agent, turn.tools = agent, {**turn.tools, **tools}
     if lane is None:
         parent.log.later(parent.at, SubagentStarted(call=context.call, agent=agent, child=child))
     try:
@@ -259,9 +259,9 @@ def unfinished(events: Iterable[Event]) -> tuple[list[Event], JSON]:
     for event in events:
         body = event.data
         if isinstance(body, ScriptAnswered) and body.name == START:
-            current = []
-        if isinstance(body, ScriptAnswered) and body.name == END:
+            current = [event]
+        elif isinstance(body, ScriptAnswered) and body.name == END:
             current, how = [], body.answer
-        else:
+        elif current:
             current.append(event)
     return current, how

@@ -1,0 +1,68 @@
+"""The script that is killed everywhere: an agent in Luau that makes three calls side by side, twice."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from tests.faults.voyage import KEY, SAYS, Ledger, Plan, agent, open_store, options
+from vaka.core.types.errors import NotFound
+from vaka.core.types.event import Event
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.scripts import LuauAgent
+from vaka.runtime.session import Session
+
+SCRIPT = """
+local function try(ctx, tool, arguments)
+	return function()
+		local ok, value = pcall(ctx.invoke, tool, arguments)
+		return if ok then value else "unknown"
+	end
+end
+
+function run(ctx)
+	local heard = ctx.recv()
+	for round = 1, 2 do
+		local seen, stamped, charged = ctx.parallel(
+			try(ctx, "look", { where = `north {round}` }),
+			try(ctx, "stamp", { what = `log {round}` }),
+			try(ctx, "charge", { what = `fare {round}` })
+		)
+		ctx.agent.state.rounds = round
+		ctx.emit({ text = `{heard.text} {seen}, {stamped}, {charged}. ` })
+	end
+	ctx.emit({ text = "Drawn.", eof = true })
+	ctx.recv()
+end
+"""
+CHANGED = SCRIPT.replace("Drawn.", "Redrawn.")
+ANSWER = "".join(
+    f"{SAYS} open sea in the north {n}, log {n} is stamped, charge: fare {n}. " for n in (1, 2)
+) + "Drawn."  # fmt: skip
+
+
+async def draw(plan: Plan, source: str = SCRIPT) -> tuple[str, list[Event]]:
+    """Say the request or resume, until nothing is left to do; return how the turn ended and the events it was shown."""
+    store = open_store(plan)
+    tools = agent(Ledger(plan.ledger, plan.die), plan.timeout).tools[:3]
+    try:
+        async with Runtime(options(plan, store)) as runtime:
+            session = await runtime.open(LuauAgent("navigator", source, tools=tools), id=plan.session)
+            async with aclosing(_events(session, plan)) as seen:
+                events = [event async for event in seen]
+    finally:
+        await store.close()
+    return events[-1].type if events else "", events
+
+
+async def _events(session: Session, plan: Plan) -> AsyncGenerator[Event]:
+    if plan.how == "resume":
+        try:
+            async with aclosing(session.resume()) as resumed:
+                async for event in resumed:
+                    yield event
+        except NotFound:
+            pass
+        else:
+            return
+    async with aclosing(session.stream(SAYS, key=KEY)) as stream:
+        async for event in stream:
+            yield event

@@ -1,0 +1,235 @@
+"""An agent that is a script: it hears, works and says, and nothing of that is lost or said twice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import collect, last, load, logged, now, results, runtime, sound, types, until
+from vaka.core.types.content import Image, Text
+from vaka.core.types.errors import Suspended, TurnError
+from vaka.core.types.progress import TextDelta
+from vaka.policy.names import NamePolicy
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, say
+
+RUNS = """ function run(ctx)
+    local count = 0
+    while true do
+        local input = ctx.recv()
+        if input == nil then return end
+        count += 1
+        ctx.emit({ text = `{count}: ` })
+        ctx.emit({ text = input.text, eof = true })
+    end
+end"""
+REACTS = """ function on_start(ctx)
+    ctx.agent.state.count = 10
+end
+function on_input(ctx, input)
+    ctx.agent.state.count += 1
+    ctx.emit({ text = `{ctx.agent.state.count}: {input.text}` })
+end"""
+
+
+@vaka.tool(effect="read")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def script(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
+    return vaka.LuauAgent("chat", text, tools=tools, **more)
+
+
+async def talk(who: vaka.Agent, *says: str, **more: Any) -> list[str]:
+    settings: dict[str, Any] = {"ask": "deny", **more}
+    async with runtime(**settings) as rt:
+        session = await rt.open(who, id="s")
+        return [(await session.run(words)).text for words in says]
+
+
+@pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
+async def test_it_answers_one_thing_after_the_other(text: str, first: int) -> None:
+    assert await talk(script(text), "a", "b", "c") == [f"{first}: a", f"{first + 1}: b", f"{first + 2}: c"]
+
+
+@pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
+async def test_another_process_goes_on_with_the_conversation(text: str, first: int) -> None:
+    store = MemoryStore()
+    for number in range(3):
+        assert await talk(script(text), "x", store=store) == [f"{first + number}: x"]
+    log: list[Any] = await logged(store, "s")
+    sound(log)
+    assert types(log).count("message.completed") == 3
+
+
+async def test_what_it_says_is_seen_as_it_says_it_and_kept_whole() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(script(RUNS), id="s")
+        seen = await collect(session.stream("hello"))
+        messages = await session.messages()
+    deltas = [event.data for event in seen if isinstance(event.data, TextDelta)]
+    assert [(delta.offset, delta.text) for delta in deltas] == [(0, "1: "), (3, "hello")]
+    assert [message.content[0].text for message in messages] == ["hello", "1: hello"]  # type: ignore[union-attr]  # texts
+    assert last(seen).text == "1: hello"
+
+
+async def test_it_can_say_more_than_words_and_hear_more() -> None:
+    text = """ function run(ctx)
+        local input = ctx.recv()
+        ctx.emit({ text = `{#input.parts} parts` })
+        ctx.emit({ part = { type = "blob", data = "\\255\\0", mime_type = "image/png" } })
+        ctx.emit({ text = " there", eof = true })
+    end"""
+    async with runtime() as rt:
+        session = await rt.open(script(text), id="s")
+        await session.run([Text(text="see"), Image(media_type="image/png", data="AA==")])
+        said = (await session.messages())[-1].content  # type: ignore[union-attr]  # an answer
+    assert said == (Text(text="2 parts"), Image(media_type="image/png", data="/wA="), Text(text=" there"))
+
+
+async def test_a_script_that_has_ended_hears_nothing_more() -> None:
+    async with runtime() as rt:
+        session = await rt.open(
+            script(" function run(ctx) ctx.emit({ text = ctx.recv().text, eof = true }) end"), id="s"
+        )
+        assert (await session.run("only this")).text == "only this"
+        with pytest.raises(TurnError, match="has ended; it hears nothing more"):
+            await session.run("and this")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        (" function run(ctx) ctx.recv() error('no luck') end", "script", "script.luau:1: no luck"),
+        (" function run(ctx) while true do end end", "script_limit", "script.luau"),
+        (" function run(ctx) ctx.recv() ctx.emit(5) end", "script", "emit: expected table"),
+        (" function run(ctx) ctx.recv() ctx.generate('default', 'x') end", "script", "has no model"),
+        (" function run(ctx) ctx.recv() ctx.generate('unheard/of', 'x') end", "script", "'unheard/of' is not known"),
+    ],
+)
+async def test_a_script_that_fails_ends_its_turn_with_that(text: str, code: str, told: str) -> None:
+    async with runtime() as rt:
+        session = await rt.open(script(text, limits=vaka.ScriptLimits(seconds=0.2)), id="s")
+        with pytest.raises(TurnError, match=told) as caught:
+            await session.run("x")
+    assert caught.value.code == code
+
+
+async def test_it_calls_tools_and_models_side_by_side() -> None:
+    text = """ function run(ctx)
+        ctx.recv()
+        local sum, who = ctx.parallel(
+            function() return ctx.invoke("add", { a = 1, b = 2 }) end,
+            function() return ctx.generate("default", "Who?") end
+        )
+        print("printed")
+        ctx.log.warn("careful")
+        ctx.emit({ text = `{sum} {who}`, eof = true })
+    end"""
+    store = MemoryStore()
+    assert await talk(script(text, add, model=ScriptedModel(say("me"))), "x", store=store) == ["3 me"]
+    log: list[Any] = await logged(store, "s")
+    assert [(e.data.level, e.data.message) for e in log if e.type == "log"] == [
+        ("info", "printed"),
+        ("warning", "careful"),
+    ]
+
+
+async def test_a_changed_script_does_not_go_on_with_what_another_began() -> None:
+    store = MemoryStore()
+    await talk(script(RUNS), "a", store=store)
+    with pytest.raises(TurnError, match="not those this run began with") as caught:
+        await talk(script(RUNS.replace("count += 1", "count += 2")), "b", store=store)
+    assert caught.value.code == "replay"
+    assert await talk(script(RUNS), "c", store=store) == ["2: c"]
+
+
+async def test_a_changed_script_that_begins_anew_each_time_is_welcome() -> None:
+    store = MemoryStore()
+    await talk(script(REACTS), "a", store=store)
+    assert await talk(script(REACTS.replace("+= 1", "+= 5")), "b", store=store) == ["16: b"]
+
+
+async def test_an_approval_it_waits_for_outlives_the_process() -> None:
+    store, done = MemoryStore(), list[str]()
+
+    @vaka.tool
+    async def sign(name: str) -> str:
+        """Sign."""
+        done.append(name)
+        return f"signed {name}"
+
+    text = """ function run(ctx)
+        local input = ctx.recv()
+        ctx.emit({ text = "Signing. " })
+        ctx.emit({ text = ctx.invoke("sign", { name = input.text }), eof = true })
+    end"""
+    rules = NamePolicy(ask=["sign"])
+    async with runtime(store, ask="suspend", policy=rules) as rt:
+        with pytest.raises(Suspended):
+            await collect((await rt.open(script(text, sign), id="s")).stream("me"))
+        [row] = await rt.decisions()
+        await rt.resolve(row.id, "approve")
+    async with runtime(store, ask="suspend", policy=rules) as rt:
+        seen = await collect((await rt.open(script(text, sign), id="s")).resume())
+    assert (last(seen).text, done) == ("Signing. signed me", ["me"])
+    sound(await logged(store, "s"))
+
+
+async def test_it_is_stopped_like_any_other_agent() -> None:
+    store = MemoryStore()
+    text = " function run(ctx) ctx.recv() ctx.emit({ text = 'Waiting.' }) ctx.sleep(3600) end"
+    async with runtime(store, clock=FakeClock()) as rt:
+        session = await rt.open(script(text), id="s")
+        task = asyncio.create_task(collect(session.stream("x")))
+        await until(lambda: now(store, "s", "script.answered") > 1)
+        await session.interrupt("enough")
+        seen = await task
+    assert last(seen).type == "turn.interrupted"
+
+
+async def test_an_agent_in_a_process_of_its_own_is_the_same_agent() -> None:
+    assert await talk(script(RUNS, trusted=False), "a", "b") == ["1: a", "2: b"]
+
+
+async def test_a_run_cut_off_after_any_event_comes_to_the_same_end() -> None:
+    text = """ function run(ctx)
+        for turn = 1, 2 do
+            local input = ctx.recv()
+            for round = 1, 2 do
+                local a, b = ctx.parallel(
+                    function() return ctx.invoke("add", { a = round, b = turn }) end,
+                    function() return ctx.generate("default", "Who?") end
+                )
+                ctx.agent.state.last = a
+                ctx.emit({ text = `{input.text} {a}{b} ` })
+            end
+        end
+        ctx.recv()
+    end"""
+
+    def who() -> vaka.LuauAgent:
+        return script(text, add, model=ScriptedModel(say("w"), say("x"), say("y"), say("z")))
+
+    store = MemoryStore()
+    clock = FakeClock(auto=True)
+    assert await talk(who(), "one", "two", store=store, clock=clock) == ["one 2w one 3x ", "two 3y two 4z "]
+    log: list[Any] = await logged(store, "s")
+    begun = [number for number, event in enumerate(log, 1) if event.type == "turn.started"]
+    for cut in range(begun[1], len(log)):
+        again = MemoryStore()
+        await load(again, "s", log[:cut])()
+        async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+            await collect((await rt.open(who(), id="s")).resume())
+        after: list[Any] = await logged(again, "s")
+        sound(after)
+        assert last(after).text == "two 3y two 4z ", cut
+        assert types(after).count("message.completed") == 2, cut
+        told = [(event.data.number, event.data.name) for event in after if event.type == "script.answered"]
+        assert len(told) == len(set(told)), cut
+    assert set(results(log)) == {"call_1", "call_2", "call_3", "call_4"}

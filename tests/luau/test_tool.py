@@ -1,0 +1,358 @@
+"""A tool that is a script: what it does is governed and in the log, and a half-run script comes back to life."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, last, load, logged, results, runtime, sound, types
+from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
+from vaka.policy.names import NamePolicy
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, say
+
+
+@vaka.tool(effect="read")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def run(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Let a model call a script once, and return the result it is given."""
+    model = more.pop("model", None) or ScriptedModel(call("script", **(given or {})), say("done"))
+    settings: dict[str, Any] = {"ask": "deny"}
+    settings |= {name: more.pop(name) for name in ("policy", "secrets", "script_env", "ask") if name in more}
+    tool = vaka.LuauTool(script, name="script", **more)
+    async with runtime(**settings) as rt:
+        session = await rt.open(agent(model, tool, *tools), id="s")
+        log = await collect(session.stream("Go."))
+    return results(log)["call_1"]
+
+
+class TestWhatItReturns:
+    @pytest.mark.parametrize(
+        ("script", "value"),
+        [
+            ("function invoke(ctx, args) return { got = args } end", {"got": {"x": 1}}),
+            ("function invoke(ctx, args) ctx.output(7) end", 7),
+            ("function invoke(ctx, args) ctx.output(7) return 8 end", 8),
+            ("function invoke(ctx, args) end", None),
+            ("return { invoke = function(ctx, args) return args.x + 1 end }", 2),
+            ("local input = rt:input() rt:output({ twice = input.x * 2 })", {"twice": 2}),
+        ],
+    )
+    async def test_a_script_returns_a_value_or_puts_one_out(self, script: str, value: Any) -> None:
+        found = await run(f" {script}", given={"x": 1})
+        assert (found.failed, found.value) == (False, value)
+
+    @pytest.mark.parametrize(
+        ("script", "told"),
+        [
+            ("function invoke() error('no luck') end", "ScriptError: script.luau:1: no luck"),
+            ("function invoke(ctx) return ctx.nothing.here end", "script.luau:1:"),
+            ("rt:output(nil, 'it broke')", "it broke"),
+            ("local x = 1", "tool did not call output"),
+            ("function invoke() while true do end end", "ScriptLimit"),
+            ("function invoke() return function() end end", "function"),
+        ],
+    )
+    async def test_what_goes_wrong_is_told_to_the_model(self, script: str, told: str) -> None:
+        found = await run(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
+        assert found.failed
+        assert told in found.text
+
+    async def test_a_failed_call_inside_is_an_error_the_script_may_catch(self) -> None:
+        found = await run(""" function invoke(ctx)
+            local ok, why = pcall(ctx.invoke, "nothing", {})
+            return { ok = ok, why = why }
+        end""")
+        assert found.value["ok"] is False
+        assert "there is no tool 'nothing'" in found.value["why"]
+
+
+class TestWhatItIs:
+    async def test_it_is_read_and_compiled_when_it_is_made(self, tmp_path: Path) -> None:
+        file = tmp_path / "weather.luau"
+        file.write_text("--!strict\n-- Tell the weather\n-- of a city.\nfunction invoke(ctx, args) return 1 end\n")
+        tool = vaka.LuauTool(file, params={"city": {"type": "string"}, "days": {"type": "integer", "default": 1}})
+        assert (tool.name, tool.spec.description, tool.spec.effect) == (
+            "weather", "Tell the weather of a city.", "resume",
+        )  # fmt: skip
+        assert tool.spec.parameters["required"] == ["city"]
+        assert repr(tool) == "LuauTool('weather')"
+        file.write_text("function invoke(\n  return\n")
+        with pytest.raises(ScriptError, match=r"weather.luau:2: "):
+            vaka.LuauTool(str(file))
+        with pytest.raises(NotFound, match="nowhere"):
+            vaka.LuauTool("nowhere.luau")
+
+    @pytest.mark.parametrize(
+        ("settings", "why"),
+        [
+            ({"name": ""}, "needs a name"),
+            ({"name": "a b"}, "needs a name"),
+            ({"name": "x", "colour": 1}, "no setting 'colour'"),
+            ({"name": "x", "params": {"city": "string"}}, "'city' must be a JSON Schema"),
+        ],
+    )
+    def test_what_makes_no_sense_is_said_at_once(self, settings: dict[str, Any], why: str) -> None:
+        with pytest.raises(InvalidInput, match=why):
+            vaka.LuauTool("return 1\n", **settings)
+
+    async def test_arguments_are_checked_before_the_script_sees_them(self) -> None:
+        found = await run(" function invoke() return 1 end", given={"x": "no"}, params={"x": {"type": "integer"}})
+        assert (found.reason, found.failed) == ("invalid_arguments", True)
+
+    async def test_a_script_nobody_trusts_runs_in_another_process(self) -> None:
+        found = await run(
+            ' function invoke(ctx, args) return ctx.invoke("add", { a = args.x, b = 1 }) end',
+            add, given={"x": 41}, trusted=False,
+        )  # fmt: skip
+        assert found.value == 42
+
+    async def test_it_can_be_looked_at_without_a_runtime(self) -> None:
+        from vaka.runtime.build import Builder  # noqa: PLC0415 - what the command line uses
+
+        tool = vaka.LuauTool("function invoke() end\n", name="x")
+        recipe = Builder(ScriptedModel(say("x"))).recipe(vaka.Agent("a", tools=[tool]))
+        assert recipe.tools["x"].spec == tool.spec
+        assert "in a runtime" in getattr(recipe.tools["x"].parse("{}"), "message", "")
+        with pytest.raises(vaka.VakaError, match="in a runtime"):
+            await recipe.tools["x"].call(None, {})  # type: ignore[arg-type]  # nothing looks at it
+
+
+class TestWhatItMayCall:
+    async def test_its_calls_are_judged_as_a_models_are(self) -> None:
+        script = ' function invoke(ctx) return ctx.invoke("add", { a = 1, b = 2 }) end'
+        assert (await run(script, add)).value == 3
+        found = await run(script, add, policy=NamePolicy(deny=["add"]))
+        assert "add is not allowed" in found.text or "denied" in found.text
+
+    async def test_http_is_a_call_like_any_other(self) -> None:
+        script = ' function invoke(ctx) return ctx.http.get("http://127.0.0.1:8000/x").status end'
+        found = await run(script)
+        assert "this machine itself" in found.text
+        found = await run(script, policy=NamePolicy(deny=["http"]))
+        assert "http is not allowed" in found.text or "deny" in found.text
+
+    async def test_a_model_is_asked_by_name_and_what_it_costs_is_counted(self) -> None:
+        script = """ function invoke(ctx)
+            return ctx.generate("default", "Who?") .. ctx.generate(ctx.agent.model, "And?")
+        end"""
+        cost = {"usage": {"input": 5, "output": 2}}
+        model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me") | cost, say("you") | cost]})
+        tool = vaka.LuauTool(script, name="script")
+        async with runtime(ask="deny") as rt:
+            session = await rt.open(agent(model, tool), id="s")
+            log: list[Any] = await collect(session.stream("Go."))
+        assert results(log)["call_1"].text == "meyou"
+        assert sum(e.data.usage.input for e in log if e.type == "usage" and e.path) == 10
+        assert last(log).usage.input >= 10
+
+    async def test_other_agents_are_talked_to_by_name(self) -> None:
+        script = """ function invoke(ctx)
+            local helper = ctx.create_agent("helper")
+            local one = helper:send("Who are you?")
+            local poet = ctx.create_agent("poet", { instructions = "Rhyme." })
+            return { one, helper:send("Are you sure?"), poet:send("Hi") }
+        end"""
+        helping = [say("Me."), say("Yes.")]
+        model = ScriptedModel(call("script"), say("done"), agents={"helper": helping, "poet": [say("Hi, by and by.")]})
+        helper = vaka.Agent("helper", model=model)
+        async with runtime(ask="deny") as rt:
+            session = await rt.open(agent(model, vaka.LuauTool(script, name="script"), helper), id="s")
+            log: list[Any] = await collect(session.stream("Go."))
+        assert results(log)["call_1"].value == ["Me.", "Yes.", "Hi, by and by."]
+        told = [e.data.content[0].text for e in log if e.type == "subagent.started" and e.data.agent == "helper"]
+        assert told == [
+            "Who are you?",
+            "The conversation so far:\nuser: Who are you?\nassistant: Me.\n\nuser: Are you sure?",
+        ]
+        found = await run(' function invoke(ctx) return ctx.create_agent("nobody"):send("Hi") end')
+        assert "there is no agent 'nobody' here" in found.text
+        found = await run(' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end')
+        assert "has model and instructions" in found.text
+
+    async def test_only_named_variables_of_the_environment_are_seen(self) -> None:
+        script = ' function invoke() return { __builtin.env("CITY"), __builtin.env("HOME") or "nothing" } end'
+        assert (await run(script, script_env={"CITY": "Hilo"})).value == ["Hilo", "nothing"]
+
+
+class TestWhatItKeeps:
+    async def test_state_history_and_memory_are_those_of_the_session(self) -> None:
+        script = """ function invoke(ctx, args)
+            local state = ctx.agent.state
+            state.count = (state.count or 0) + 1
+            ctx.agent.history:append({ role = "user", content = "by the way" })
+            local seen = ctx.agent.history:recent(9)
+            ctx.agent.history:revert()
+            ctx.agent.memory:set_summary("short " .. state.count)
+            return { count = state.count, all = state:all(), seen = seen, after = #ctx.agent.history:recent(9),
+                summary = ctx.agent.memory:summary(), found = ctx.agent.memory:query("go") }
+        end"""
+        model = ScriptedModel(call("script"), say("one"), call("script"), say("two"))
+        async with runtime(ask="deny") as rt:
+            session = await rt.open(agent(model, vaka.LuauTool(script, name="script")), id="s")
+            first = results(await collect(session.stream("Go.")))["call_1"].value
+            second = results(await collect(session.stream("Again.")))["call_2"].value
+        assert (first["count"], first["all"], first["summary"]) == (1, {"count": 1}, "short 1")
+        assert [m["content"] for m in first["seen"]] == ["Go.", "", "by the way"]
+        assert first["after"] == 2
+        assert [m["content"] for m in first["found"]] == ["Go."]
+        assert (second["count"], second["summary"]) == (2, "short 2")
+        assert [m["content"] for m in second["seen"]][-1] == "by the way"
+        found = await run(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
+        assert "not for scripts" in found.text
+
+
+ASKS = """ function invoke(ctx, args)
+    ctx.output("Which city?")
+    local city = ctx.input()
+    local sum = ctx.invoke("add", { a = 1, b = 2 })
+    ctx.output({ sum = sum })
+    local sure = ctx.input()
+    return { city = city, sum = sum, sure = sure }
+end"""
+
+
+class TestPeople:
+    async def test_a_tool_that_wants_to_hear_more_asks_and_goes_on(self) -> None:
+        store = MemoryStore()
+        model = ScriptedModel(call("script"), say("done"))
+        who = agent(model, vaka.LuauTool(ASKS, name="script"), add)
+        answers = iter(["Hilo", "yes"])
+        begin: Any = None
+        for _ in range(3):
+            async with runtime(store, ask="suspend") as rt:
+                session = await rt.open(who, id="s")
+                try:
+                    await collect(session.resume() if begin else session.stream("Go."))
+                except Suspended:
+                    begin = True
+                    [row] = await rt.decisions()
+                    await rt.answer(row.id, next(answers))
+        log: list[Any] = await logged(store, "s")
+        sound(log)
+        assert results(log)["call_1"].value == {"city": "Hilo", "sum": 3, "sure": "yes"}
+        assert [e.data.text for e in log if e.type == "question.asked"] == ["Which city?", '{"sum":3}']
+        assert types(log).count("tool.called") == 2
+
+    async def test_with_a_person_there_it_waits(self) -> None:
+        async with runtime(ask="wait") as rt:
+            session = await rt.open(
+                agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(ASKS, name="script"), add), id="s"
+            )
+            events = list[Any]()
+            event: Any
+            async for event in session.stream("Go."):
+                events.append(event)
+                if event.type == "question.asked":
+                    await rt.answer(event.data.question, "so")
+        assert results(events)["call_1"].value == {"city": "so", "sum": 3, "sure": "so"}
+
+    async def test_with_nobody_to_ask_the_script_is_told(self) -> None:
+        assert "nobody answered" in (await run(ASKS, add)).text
+
+    async def test_an_approval_inside_a_script_suspends_all_of_it(self) -> None:
+        store, done = MemoryStore(), list[str]()
+
+        @vaka.tool
+        async def sign(name: str) -> str:
+            """Sign."""
+            done.append(name)
+            return f"signed {name}"
+
+        script = """ function invoke(ctx)
+            local a, b = ctx.parallel(
+                function() return ctx.invoke("sign", { name = "a" }) end,
+                function() return ctx.invoke("add", { a = 1, b = 1 }) end
+            )
+            return { a, b }
+        end"""
+        who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(script, name="script"), sign, add)
+        async with runtime(store, ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+            with pytest.raises(Suspended):
+                await collect((await rt.open(who, id="s")).stream("Go."))
+            [row] = await rt.decisions()
+            assert done == []
+            await rt.resolve(row.id, "approve")
+        async with runtime(store, ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+            await collect((await rt.open(who, id="s")).resume())
+        log: list[Any] = await logged(store, "s")
+        sound(log)
+        assert results(log)["call_1"].value == ["signed a", 2]
+        assert done == ["a"]
+        assert types(log).count("tool.called") == 3
+
+
+async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None:
+    script = """ function invoke(ctx)
+        local seen = {}
+        for round = 1, 3 do
+            local a, b = ctx.parallel(
+                function() return ctx.invoke("add", { a = round, b = 1 }) end,
+                function() return ctx.generate("default", "Who?") end
+            )
+            ctx.agent.state.last = a
+            table.insert(seen, { a, b, math.random(1, 1000000), os.time() > 0, ctx.uuid() })
+        end
+        return seen
+    end"""
+
+    def who() -> vaka.Agent:
+        model = ScriptedModel(call("script"), say("done"), agents={"script": [say("x"), say("y"), say("z")]})
+        return agent(model, vaka.LuauTool(script, name="script"), add)
+
+    store = MemoryStore()
+    async with runtime(store, ask="deny", clock=FakeClock(auto=True)) as rt:
+        await collect((await rt.open(who(), id="s")).stream("Go."))
+    log: list[Any] = await logged(store, "s")
+    whole = results(log)["call_1"].value
+    assert [[a, b] for a, b, *_ in whole] == [[2, "x"], [3, "y"], [4, "z"]]
+    for cut in range(types(log).index("tool.started") + 1, len(log) - 4):
+        again = MemoryStore()
+        await load(again, "s", log[:cut])()
+        async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+            await collect((await rt.open(who(), id="s")).resume())
+        after: list[Any] = await logged(again, "s")
+        sound(after)
+        told = [row for row in whole if _known(row, log[:cut])]
+        found = results(after)["call_1"].value
+        assert found is not None, (cut, results(after)["call_1"].text)
+        assert [[a, b] for a, b, *_ in found] == [[2, "x"], [3, "y"], [4, "z"]], cut
+        assert found[: len(told)] == told, cut
+
+
+def _known(row: list[Any], log: list[Any]) -> bool:
+    """Whether the last thing a row of the result was made of is in the log; everything before it is then too."""
+    return any(e.type == "script.answered" and e.data.answer == row[-1] for e in log)
+
+
+async def test_cancelling_a_turn_stops_the_script_and_what_it_called() -> None:
+    stopped = asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Wait for ever."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    store = MemoryStore()
+    script = ' function invoke(ctx) return ctx.invoke("wait", {}) end'
+    async with runtime(store) as rt:
+        session = await rt.open(
+            agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(script, name="script"), wait), id="s"
+        )
+        async for event in session.stream("Go."):
+            if event.type == "tool.started" and event.path == ():
+                await session.interrupt("enough")
+    log: list[Any] = await logged(store, "s")
+    sound(log)
+    assert last(log).type == "turn.interrupted"
