@@ -1,5 +1,6 @@
 """What the tests of the engine share: a ledger that can be read, and scripts made of generators."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Any
 
@@ -7,7 +8,10 @@ from vaka.core.loop.nest import START, Request, Told
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
-from vaka.luau.script import Call, Done, Step, Waiting
+from vaka.luau.program import Program
+from vaka.luau.scheduler import Unrecorded, drive
+from vaka.luau.script import Call, Done, Functions, HostFunction, Ledger, Step, Waiting
+from vaka.luau.vm import Vms
 
 ASK = """
 local env, primitives = ...
@@ -84,3 +88,24 @@ class Played:
             return Done([stop.value])
         self.number += 1
         return Waiting([Call(self.number, name, [argument])])
+
+
+async def run(source: str, functions: Functions, *arguments: Any, ledger: Ledger | None = None, **options: Any) -> Any:
+    vms = Vms()
+    try:
+        program = Program(source, "test.luau", preludes=(ASK,))
+        return list(await drive(vms.open(program), functions, ledger or Unrecorded(), arguments, **options))
+    finally:
+        await vms.close()
+
+
+async def double(number: int) -> int:
+    await asyncio.sleep(0)
+    return number * 2
+
+
+async def pause() -> None:
+    await asyncio.sleep(0)
+
+
+DOUBLE = {"double": HostFunction(double)}

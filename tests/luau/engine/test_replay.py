@@ -1,0 +1,125 @@
+"""A script that is told again what it was told before is where it was: whatever it does, and wherever it was cut."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.luau.engine.book import ASK, Book, Played
+from vaka.core.types.errors import ScriptError
+from vaka.luau.program import Program
+from vaka.luau.scheduler import drive
+from vaka.luau.script import HostFunction
+from vaka.luau.vm import Vms
+
+# Several tasks at once, each a list of calls; what happened is returned in the order in which it did.
+SCRIPT = """
+    local plan = ...
+    local happened, left, main = {}, #plan, coroutine.running()
+    local waiting = false
+    for number, calls in plan do
+        spawn(function()
+            for _, call in calls do
+                local ok, value = pcall(ask, call.name, number, call.delay)
+                table.insert(happened, {number, ok, value, math.random(1, 100), os.time()})
+                if call.own then
+                    local inner = coroutine.wrap(function() coroutine.yield(ask("work", number, 0)) end)
+                    table.insert(happened, {number, inner()})
+                end
+            end
+            left -= 1
+            if left == 0 and waiting then wake(main) end
+        end)
+    end
+    if left > 0 then waiting = true park() end
+    return happened
+"""
+PROGRAM = Program(SCRIPT, "plan.luau", preludes=(ASK,))
+
+calls = st.fixed_dictionaries(
+    {"name": st.sampled_from(["work", "fail", "near"]), "delay": st.integers(0, 4), "own": st.booleans()}
+)
+plans = st.lists(st.lists(calls, max_size=3), max_size=4)
+relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Host:
+    """Does the work, and knows what it was asked for."""
+
+    def __init__(self, slower: int = 0) -> None:
+        self.slower = slower
+        self.made = 0
+
+    async def work(self, number: int, delay: int) -> Any:
+        self.made += 1
+        for _ in range(delay * (1 + self.slower)):
+            await asyncio.sleep(0)
+        return {"number": number, "delay": delay}
+
+    async def fail(self, number: int, delay: int) -> Any:
+        await self.work(number, delay)
+        raise ScriptError(f"no {number}")
+
+    async def near(self, number: int, delay: int) -> Any:
+        return [number, delay]
+
+    def functions(self) -> dict[str, HostFunction]:
+        return {
+            "work": HostFunction(self.work),
+            "fail": HostFunction(self.fail, lasting=True),
+            "near": HostFunction(self.near, local=True),
+        }
+
+
+@relaxed
+@given(plans, st.integers(0, 3))
+async def test_in_a_vm(plan: list[Any], slower: int) -> None:
+    vms = Vms()
+    book = Book()
+    first = await drive(vms.open(PROGRAM), Host().functions(), book, [plan])
+    for count in range(len(book.told) + 1):
+        host, again = Host(slower), book.up_to(count)
+        result = await drive(vms.open(PROGRAM), host.functions(), again, [plan])
+        assert again.told[:count] == book.told[:count]
+        assert host.made == len(again.told) - count, "what was answered is not done again"
+        silent, whole = Host(), again.up_to(len(again.told))
+        assert await drive(vms.open(PROGRAM), silent.functions(), whole, [plan]) == result
+        assert silent.made == 0
+    assert await drive(vms.open(PROGRAM), Host().functions(), book.up_to(len(book.told)), [plan]) == first
+    await vms.close()
+
+
+@relaxed
+@given(st.lists(calls, max_size=6), st.integers(0, 3))
+async def test_in_a_generator(plan: list[Any], slower: int) -> None:
+    def body() -> Any:
+        happened: list[Any] = []
+        for number, call in enumerate(plan):
+            try:
+                happened.append((yield call["name"], [number, call["delay"]]))
+            except ScriptError as error:
+                happened.append(str(error))
+        return happened
+
+    host = Host()
+
+    def functions(host: Host) -> dict[str, HostFunction]:
+        async def work(pair: list[int]) -> Any:
+            return await host.work(*pair)
+
+        async def fail(pair: list[int]) -> Any:
+            return await host.fail(*pair)
+
+        async def near(pair: list[int]) -> Any:
+            return await host.near(*pair)
+
+        return {"work": HostFunction(work), "fail": HostFunction(fail), "near": HostFunction(near, local=True)}
+
+    book = Book()
+    first = await drive(Played(body), functions(host), book)
+    for count in range(len(book.told) + 1):
+        again, other = book.up_to(count), Host(slower)
+        assert await drive(Played(body), functions(other), again) == first
+        assert again.told == book.told
+        assert other.made == len(book.told) - count
