@@ -181,6 +181,33 @@ async def test_an_approval_it_waits_for_outlives_the_process() -> None:
     sound(await logged(store, "s"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (REACTS + " function on_close(ctx) ctx.emit({ text = `bye {ctx.agent.state.count}` }) end", "bye 11"),
+        (RUNS.replace("then return end", "then ctx.emit({ text = 'bye' }) return end"), "bye"),
+        (REACTS, ""),
+    ],
+)
+async def test_it_is_told_when_nothing_more_is_expected(text: str, said: str) -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(script(text), id="s")
+        await session.run("a")
+        await session.close("done")
+        log: list[Any] = await logged(store, "s")
+        assert (log[-1].type, log[-2].type, log[-2].data.text) == ("session.closed", "turn.completed", said)
+        if "function run" in text:
+            with pytest.raises(TurnError, match="hears nothing more"):
+                await session.run("b")
+        else:
+            assert (await session.run("b")).text == "11: b"
+        await session.close()
+        unheard = await rt.open(script(text), id="unheard")
+        with pytest.raises(vaka.VakaError):
+            await unheard.close()
+
+
 async def test_it_is_stopped_like_any_other_agent() -> None:
     store = MemoryStore()
     text = " function run(ctx) ctx.recv() ctx.emit({ text = 'Waiting.' }) ctx.sleep(3600) end"

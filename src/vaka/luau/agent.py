@@ -40,7 +40,7 @@ class ScriptBody:
         await turn.log.append(turn.at)  # what was said is in the log before the script hears it
         program = await self._source.program()
         events, how = unfinished(turn.log.window.at(turn.path))
-        if how is not None and how != "input" and not events:
+        if how not in (None, "input", "closed") and not events:
             raise Closed("the script of this agent has ended; it hears nothing more")
         nest = Nest(turn, events, program.digest)
         content = await restored(turn.log.store.blobs, told(turn.log.window.at(turn.path), turn.id))
@@ -54,7 +54,7 @@ class ScriptBody:
             async with AsyncExitStack() as closing:
                 parts = furnish(self._lent, nest, turn.path, closing, Parts(recv=ear.recv, emit=mouth.emit))
                 script = self._lent.homes.open(program, printed)
-                given = self._source.given("agent", nest) | {"begin": how is None}
+                given = self._source.given("agent", nest) | {"begin": how != "input"}
                 with turn.stop.region():
                     values = await drive(script, surface_functions(parts), _Spoken(nest, mouth), [given, None])
         except Waits as waits:
@@ -70,7 +70,7 @@ class _Ear:
     """What a script hears in one turn: what was said, once."""
 
     def __init__(self, turn: Turn, content: Content) -> None:
-        self._content = content
+        self._content = content  # nothing was said: it is the end
         bodies = [event.data for event in turn.log.window.events if event.turn == turn.id and event.path == turn.path]
         self._heard = any(isinstance(body, ScriptAnswered) and body.name == RECV for body in bodies)
 
@@ -79,7 +79,7 @@ class _Ear:
         if self._heard:
             raise Waits(())
         self._heard = True
-        return heard(self._content)
+        return heard(self._content) if self._content else None
 
 
 class _Mouth:

@@ -122,13 +122,29 @@ class Session:
         return Cursor(event.epoch, event.seq)
 
     async def close(self, reason: str = "") -> None:
-        """Say that nothing more is expected here. ``Busy`` while a turn runs. Saying something opens it again."""
+        """Say that nothing more is expected here. ``Busy`` while a turn runs. Saying something opens it again.
+
+        A script is told first, in a turn of its own: its ``recv`` gives nil, its ``on_close`` is called.
+        """
+        if hasattr(self.agent, "bind") and await self._runtime.store.sessions.find(self.id) is not None:
+            await self._tell_end()
         await self._runtime.write(self.id, SessionClosed(reason=reason))
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What the first event will say of the session."""
         return self._metadata
+
+    async def _tell_end(self) -> None:
+        watcher, follower = Watcher(self.id), Follower(patient=True)
+        over = InputAdded(key=self._runtime.env.ids.new("inp"), content=(), source="close")
+        watcher.key = over.key
+        after = await self._runtime.submit(self, over, follower, reject=True, known=False)
+        async with _Reading(self._runtime.hub, watcher, after, follower) as reading:
+            while not watcher.ended:
+                await reading.batch()
+        if watcher.summary().code != Closed.code:  # a script that had ended needs not be told
+            watcher.response()
 
     def _input(self, says: Says, on_busy: OnBusy, key: str) -> InputAdded:
         content = as_content(says)
