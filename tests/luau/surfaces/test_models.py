@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.luau.surfaces.stage import Book, caught, result, run
-from vaka.core.ports.model import Chunk, Prompt, RetryChunk, StopChunk, TextChunk
+from vaka.core.ports.model import Chunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import NotFound, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
@@ -186,6 +186,14 @@ async def test_a_model_may_begin_again_before_anything_was_told() -> None:
     parts = Parts(models=lambda _: model)
     assert await result("return ctx.generate('m', 'x')", parts=parts) == "right"
     assert await result(STREAMED, parts=parts) == "right"
+
+
+async def test_only_the_last_count_of_a_call_is_told() -> None:
+    costs: list[UsageRecorded] = []
+    counts = (UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5, output=2), "real"))
+    parts = Parts(models=lambda _: again(counts[0], TextChunk("a"), counts[1], StopChunk()), usage=costs.append)
+    assert await result("return ctx.generate('m', 'x')", parts=parts) == "a"
+    assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
 
 
 async def test_a_model_cannot_begin_again_after_something_was_told() -> None:

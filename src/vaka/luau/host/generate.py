@@ -8,11 +8,10 @@ from itertools import count
 import msgspec
 
 from vaka.core.loop.nest import Request
-from vaka.core.ports.model import Chunk, Model, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import Model, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.usage import Usage
 from vaka.luau.host.arguments import is_list, is_table, table, text
 from vaka.luau.host.parts import Parts, missing
 from vaka.luau.host.question import Question, question_of
@@ -53,6 +52,7 @@ class Asker:
     async def read(self, model: Model, prompt: Prompt) -> AsyncGenerator[str | None]:
         """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch."""
         stop: StopChunk | None = None
+        cost: UsageChunk | None = None
         try:
             async with aclosing(model.stream(prompt)) as chunks:
                 async for chunk in chunks:
@@ -62,10 +62,14 @@ class Asker:
                         yield None
                     elif isinstance(chunk, StopChunk):
                         stop = chunk
-                    else:
-                        self._count(model, prompt, chunk)
+                    elif isinstance(chunk, UsageChunk):
+                        cost = chunk  # the last one counts
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
+        finally:
+            if cost is not None and self._parts.usage is not None:
+                told = UsageRecorded(model=cost.model or model.name, usage=cost.usage, agent=prompt.agent)
+                self._parts.usage(told)
         if stop is None:
             raise ScriptError(f"{model.name}: the answer was cut off")
         if stop.reason == "refusal":
@@ -81,11 +85,6 @@ class Asker:
                 else:
                     pieces.append(piece)
         return "".join(pieces)
-
-    def _count(self, model: Model, prompt: Prompt, chunk: Chunk) -> None:
-        if isinstance(chunk, UsageChunk) and self._parts.usage is not None and chunk.usage != Usage():
-            told = UsageRecorded(model=chunk.model or model.name, usage=chunk.usage, agent=prompt.agent)
-            self._parts.usage(told)
 
 
 def generate_functions(parts: Parts) -> Functions:
