@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.luau.packages.samples import manifest, write
 from tests.runtime.scene import agent, collect, last, load, logged, results, runtime, sound, types
 from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
+from vaka.luau.packages.install import install
+from vaka.luau.packages.package import pack
+from vaka.luau.packages.ranges import Range
+from vaka.luau.packages.registry import FolderRegistry
+from vaka.luau.packages.resolve import resolve
 from vaka.policy.names import NamePolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -123,6 +129,30 @@ class TestWhatItIs:
         assert "in a runtime" in getattr(recipe.tools["x"].parse("{}"), "message", "")
         with pytest.raises(vaka.VakaError, match="in a runtime"):
             await recipe.tools["x"].call(None, {})  # type: ignore[arg-type]  # nothing looks at it
+
+
+class TestWhatItRequires:
+    async def test_libraries_and_packages_are_found_around_it(self, tmp_path: Path) -> None:
+        registry = FolderRegistry(tmp_path / "registry")
+        files = {
+            "pkg.json": manifest("@fish/sums", "1.2.0"),
+            "init.luau": b'return { add = require("./parts/add") }',
+            "parts/add.luau": b"return function(a, b) return a + b end",
+        }
+        await registry.publish(await pack(write(tmp_path / "made", files)))
+        resolution = await resolve({"@fish/sums": Range("^1.0")}, registry)
+        await install(resolution, tmp_path / "project" / "luau_packages", registry)
+        write(tmp_path / "libs", {"greet/init.luau": b"return { hello = function(n) return `hello {n}` end }"})
+        script = b"""
+            local sums = require("@fish/sums@^1.0.0")
+            local add = require("@fish/sums/parts/add")
+            local greet = require("greet")
+            function invoke(ctx, args) return greet.hello(sums.add(1, 2) + add(3, 4)) end
+        """
+        file = write(tmp_path / "project" / "tools", {"sum.luau": script}) / "sum.luau"
+        assert (await run(str(file), libs=[tmp_path / "libs"])).text == "hello 10"
+        missing = ' local x = require("@fish/none") function invoke() end'
+        assert "@fish/none" in (await run(missing)).text
 
 
 class TestWhatItMayCall:

@@ -19,9 +19,10 @@ from vaka.luau.compat import surface_functions
 from vaka.luau.host.parts import Parts
 from vaka.luau.lent import Lent
 from vaka.luau.limits import ScriptLimits
+from vaka.luau.packages.required import packages_near
 from vaka.luau.place import furnish
 from vaka.luau.program import OWN_LIBRARY, Program, read_source
-from vaka.luau.require import Packages, read_library
+from vaka.luau.require import read_library
 from vaka.luau.scheduler import drive
 
 _COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
@@ -33,14 +34,14 @@ class Source:
 
     def __init__(
         self, script: "str | Path", libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        *, trusted: bool = True, packages: Packages | None = None,
+        *, trusted: bool = True,
     ) -> None:  # fmt: skip
         """``script`` is a file, or the text of a script: what has a line break or a blank is text."""
         file = isinstance(script, Path) or not re.search(r"\s", script)
         self.path = Path(script) if file else None
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
-        self._libs, self._limits, self._trusted, self._packages = tuple(libs), limits, trusted, packages
+        self._libs, self._limits, self._trusted = tuple(libs), limits, trusted
         self._program: Program | None = None
         Bytecode().compile(self.text, self.name, 2)
 
@@ -54,7 +55,8 @@ class Source:
     async def program(self) -> Program:
         """Return the script with its library and the surfaces it uses."""
         if self._program is None:
-            library = await read_library(self._libs, self.text, self._packages, own=(OWN_LIBRARY,))
+            packages = packages_near((self.path.parent if self.path else Path()).resolve())
+            library = await read_library(self._libs, self.text, packages, own=(OWN_LIBRARY,))
             sources = [self.text, *(module.source for module in library.modules.values())]
             self._program = Program(
                 self.text, self.name, library, preludes=(prelude.prelude(prelude.surfaces_of(sources)),),
