@@ -11,18 +11,24 @@ const MAGIC: &[u8; 8] = b"pyluau\x00\x01";
 const TAG: usize = 32;
 
 /// The key of this process, for bytecode that does not leave it.
-fn own_key() -> &'static [u8; 32] {
-    static KEY: OnceLock<[u8; 32]> = OnceLock::new();
-    KEY.get_or_init(|| {
+fn own_key() -> Option<&'static [u8]> {
+    static KEY: OnceLock<Option<[u8; 32]>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
         let mut key = [0u8; 32];
         // SAFETY: the buffer has the length given.
-        unsafe { libc::getentropy(key.as_mut_ptr().cast(), key.len()) };
-        key
-    })
+        let failed = unsafe { libc::getentropy(key.as_mut_ptr().cast(), key.len()) } != 0;
+        // Without a secret nothing can be signed, so nothing is loaded.
+        (!failed).then_some(key)
+    });
+    key.as_ref().map(<[u8; 32]>::as_slice)
 }
 
 fn tag(key: Option<&[u8]>, version: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key.unwrap_or(own_key())).ok()?;
+    let key = match key {
+        Some(key) => key,
+        None => own_key()?,
+    };
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     mac.update(MAGIC);
     mac.update(version.as_bytes());
     mac.update(b"\0");
