@@ -29,6 +29,9 @@ PARTS = {
     "reopen": "bench.reopening:rows",
     "delta": "bench.streaming:rows",
     "following": "bench.following:rows",
+    "luau": "bench.scripting:rows",
+    "luau-pooled": "bench.scripting:pooled",
+    "luau-own": "bench.scripting:own",
 }
 
 

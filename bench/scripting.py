@@ -1,0 +1,213 @@
+"""Scripts: what vaka adds to a bare call into the VM, and how many of them one process holds."""
+
+import asyncio
+import itertools
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyluau
+import vaka
+from bench.measure import Middle, one_by_one, percentile
+from bench.row import Row
+from vaka.core.types.ids import JSON
+from vaka.luau import prelude
+from vaka.luau.pool import Pool
+from vaka.luau.program import Program
+from vaka.luau.scheduler import Unrecorded, drive
+from vaka.luau.script import HostFunction, Waiting
+from vaka.luau.vm import Vms
+from vaka.luau.worker import Workers
+from vaka.testing.models import ScriptedModel, call, say
+
+CALL_US, HOST_US, OVERHEAD_US, WORKER_US = 2.0, 3.0, 30.0, 150.0
+FIRST_MS, SUSPENDED_MB, OWN_MB = 1.0, 400.0, 250.0
+
+TOOL = "function invoke(ctx, args) return { sum = args.a + args.b } end"
+BARE = "return function(args) return { sum = args.a + args.b } end"
+ASKS = "local count = ... for i = 1, count do ask(i) end"
+GIVES_ASK = "local env, primitives = ... env.ask = function(...) return primitives.request('ask', ...) end"
+WAITS = "ask()"
+
+
+def program(source: str, **more: Any) -> Program:
+    """Return a script whose only host function is ``ask``."""
+    return Program(source, preludes=(GIVES_ASK,), trusted=True, **more)
+
+
+def tool() -> Program:
+    """Return a tool as the runner makes it."""
+    surfaces = prelude.prelude(prelude.surfaces_of([TOOL]))
+    return Program(TOOL, preludes=(surfaces,), main=prelude.main(), trusted=True)
+
+
+def micro(function: Callable[[], object], count: int) -> Middle:
+    """Return microseconds for one call, of five rounds."""
+    rounds: list[float] = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        for _ in range(count):
+            function()
+        rounds.append((time.perf_counter() - begun) / count * 1e6)
+    return Middle.of(rounds)
+
+
+def row(name: str, middle: Middle, target: float, unit: str = "µs", **more: Any) -> Row:
+    """Put repeats into a row."""
+    return Row(name=name, value=middle.value, unit=unit, low=middle.low, high=middle.high, target=target, **more)
+
+
+def calls(quick: bool) -> list[Row]:
+    """Calls both ways, and the first use of a VM."""
+    count = 5_000 if quick else 50_000
+    with pyluau.State() as state:
+        add = state.eval("function(a, b) return a + b end")
+        state.register("host", lambda a, b: a)
+        many = state.eval(f"function() for i = 1, {count} do host(1, 2) end end")
+        out = micro(lambda: add(1, 2), count)
+        back = Middle.of([found / count for found in _several(many)])
+
+    def first() -> None:
+        with pyluau.State() as state:
+            state.eval("local t = {} for i = 1, 10 do t[i] = i end return #t")
+
+    begun = micro(first, 20 if quick else 200)
+    cold = Middle(begun.value / 1e3, begun.low / 1e3, begun.high / 1e3)
+    return [
+        row("Python calls Luau", out, CALL_US, note="two arguments"),
+        row("Luau calls Python", back, HOST_US, note="two arguments"),
+        row("first use: VM, compile, run", cold, FIRST_MS, "ms"),
+    ]
+
+
+def _several(function: Callable[[], object]) -> list[float]:
+    return [micro(function, 1).value for _ in range(5)]
+
+
+async def _runner(count: int) -> tuple[Middle, Middle]:
+    vms, made = Vms(), tool()
+    given: dict[str, JSON] = {"mode": "tool"}
+    arguments = {"a": 1, "b": 2}
+
+    async def run() -> None:
+        values = await drive(vms.open(made), {}, Unrecorded(), [given, arguments])
+        assert values[0] == {"sum": 3}
+
+    await one_by_one(run, 50)
+    ours: list[float] = []
+    bare: list[float] = []
+    with pyluau.State() as state:
+        function = state.eval(BARE)
+        for _ in range(5):
+            ours.append(statistics.median(await one_by_one(run, count)) * 1e6)
+            bare.append(micro(lambda: function(arguments), count).value)
+    await vms.close()
+    return Middle.of(ours), Middle.of(bare)
+
+
+def runner(quick: bool) -> list[Row]:
+    """A warm call of a tool through VM pool, prelude and scheduler, against a bare call of the same function."""
+    ours, bare = asyncio.run(_runner(200 if quick else 2_000))
+    return [
+        Row(
+            name="warm Luau tool: over the bare call", value=ours.value - bare.value, unit="µs",
+            low=ours.low - bare.value, high=ours.high - bare.value, target=OVERHEAD_US, raw=bare.value,
+            ratio=ours.value / bare.value, note="pool, prelude, scheduler; no session",
+        )
+    ]  # fmt: skip
+
+
+async def _trips(count: int) -> list[float]:
+    workers = Workers(1)
+    asked: list[float] = []
+
+    async def ask(_: JSON) -> None:
+        asked.append(time.perf_counter())
+
+    try:
+        functions = {"ask": HostFunction(ask, local=True)}
+        await drive(workers.open(program(ASKS)), functions, Unrecorded(), [10])
+        asked.clear()
+        await drive(workers.open(program(ASKS)), functions, Unrecorded(), [count])
+    finally:
+        await workers.close()
+    return [after - before for before, after in itertools.pairwise(asked)]
+
+
+def worker(quick: bool) -> list[Row]:
+    """A call from a script in a worker to its host, and the answer back."""
+    trips = asyncio.run(_trips(500 if quick else 5_000))
+    return [
+        Row(name="worker round trip p50", value=percentile(trips, 0.5) * 1e6, unit="µs", target=WORKER_US),
+        Row(name="worker round trip p99", value=percentile(trips, 0.99) * 1e6, unit="µs"),
+    ]
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def _suspended(pool: Pool, count: int) -> None:
+    vms, made = Vms(pool), program(WAITS)
+    scripts = [vms.open(made) for _ in range(count)]
+    for script in scripts:
+        assert isinstance(await script.start([], seed=1, at=0), Waiting)
+    await asyncio.gather(*[script.answer(1, [], at=0) for script in scripts])
+    await vms.close()
+
+
+def pooled(quick: bool) -> list[Row]:
+    """Scripts that wait, sharing the VMs of a pool."""
+    count, before = 1_000 if quick else 10_000, _peak()
+    asyncio.run(_suspended(Pool(most=16), count))
+    note = "whole process; raw: before the first"
+    return [
+        Row(name=f"{count} suspended scripts, 16 VMs: RSS", value=_peak(), unit="MB", target=SUSPENDED_MB, raw=before,
+            note=note)
+    ]  # fmt: skip
+
+
+def own(quick: bool) -> list[Row]:
+    """Scripts that wait, each in a VM of its own."""
+    count, before = 100 if quick else 1_000, _peak()
+    asyncio.run(_suspended(Pool(most=count), count))
+    note = "whole process; raw: before the first"
+    return [Row(name=f"{count} VMs of their own: RSS", value=_peak(), unit="MB", target=OWN_MB, raw=before, note=note)]
+
+
+async def _sessions(runs: int) -> tuple[list[float], list[float]]:
+    """Time a turn with one call: of a tool in Luau, and of the same tool in Python."""
+
+    @vaka.tool(effect="read")
+    async def python(a: int, b: int) -> dict[str, int]:
+        """Add."""
+        return {"sum": a + b}
+
+    script = vaka.LuauTool(TOOL, name="luau")
+    taken: dict[str, list[float]] = {"luau": [], "python": []}
+    async with vaka.Runtime(store="memory:") as runtime:
+        for number in range(runs + 20):
+            for name, made in (("luau", script), ("python", python)):
+                agent = vaka.Agent("a", model=ScriptedModel(call(name, a=1, b=2), say("done")), tools=[made])
+                session = await runtime.open(agent)
+                begun = time.perf_counter()
+                await session.run("hi")
+                if number >= 20:
+                    taken[name].append(time.perf_counter() - begun)
+    return taken["luau"], taken["python"]
+
+
+def session(quick: bool) -> list[Row]:
+    """A turn with a call of a Luau tool in a session, against the same with a Python tool."""
+    luau, python = asyncio.run(_sessions(50 if quick else 400))
+    ours, raw = statistics.median(luau) * 1e3, statistics.median(python) * 1e3
+    note = "in memory, everything recorded; raw: the same tool in Python"
+    return [Row(name="a turn with a Luau tool", value=ours, unit="ms", raw=raw, ratio=ours / raw, note=note)]
+
+
+def rows(quick: bool) -> list[Row]:
+    """What is measured in one process; memory is measured in processes of its own."""
+    parts: Sequence[Callable[[bool], list[Row]]] = (calls, runner, worker, session)
+    return [found for part in parts for found in part(quick)]
