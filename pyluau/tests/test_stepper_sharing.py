@@ -146,3 +146,10 @@ def test_the_same_answers_give_the_same_calls(state: State) -> None:
     runs = [drive(script(state, source), [], lambda call: call.args[1]) for _ in range(3)]
     assert runs[0] == runs[1] == runs[2]
     assert [number for number, _, _ in runs[0][1]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_memory_that_runs_out_in_a_spawned_coroutine_is_told_as_that() -> None:
+    with State(limits=Limits(memory=4 << 20)) as state:
+        with pytest.raises(pyluau.OutOfMemory):
+            script(state, "spawn(function() return table.create(2^24) end) request('a')").start()
+        assert state.eval("1") == 1

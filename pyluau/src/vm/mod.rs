@@ -383,8 +383,11 @@ impl Core {
         self.alarm.end();
         self.listen(false);
         self.running.set(false);
-        self.memory.refused.set(false);
-        let stop = self.stop.take();
+        let mut stop = self.stop.take();
+        if self.memory.refused.replace(false) {
+            // Whatever the script made of it.
+            stop = Some(self.out_of_memory());
+        }
         *self.scope.borrow_mut() = before;
         let result = match (stop, result) {
             (Some(Stop::Uncaught), _) => Err(self.uncaught_error()),
@@ -392,6 +395,8 @@ impl Core {
             (None, result) => result,
         };
         if matches!(result, Err(Error::Stopped(_))) {
+            // SAFETY: dropping a reference raises nothing.
+            unsafe { ffi::lua_unref(self.main, self.uncaught.replace(ffi::LUA_NOREF)) };
             // What the script left behind must not burden the next one.
             self.tidy();
         }
