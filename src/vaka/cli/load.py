@@ -1,5 +1,6 @@
-"""Tools and agents out of Python files. What is wrong with a file is told with file and line."""
+"""Tools and agents out of Python files and Luau scripts. What is wrong with a file is told with file and line."""
 
+import copy
 import importlib.util
 import inspect
 import sys
@@ -11,45 +12,55 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.agents.react import Agent
+from vaka.agents.react import Agent, ToolLike
 from vaka.cli.options import given_path
 from vaka.config.layers import Settings
-from vaka.core.ports.tool import Tool
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.ports.tool import Lendable, Tool
+from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
+from vaka.core.types.tool import ToolSpec
+from vaka.runtime import registry
 from vaka.tools.function import FunctionTool
 from vaka.tools.toolset import Toolset
 
 LIMITS = {"max_steps": "max_steps", "timeout": "timeout", "max_budget_usd": "max_cost", "max_tokens": "max_tokens"}
 """Settings, and the limits of an agent they set."""
+SCRIPT = ".luau"
+
+_LUAU_TOOL, _LUAU_AGENT = "vaka.luau.tool:LuauTool", "vaka.runtime.scripts:LuauAgent"
 
 
-def load_tools(files: Iterable[str]) -> Toolset:
-    """Return every tool at the top level of these files, in order."""
-    found: list[Tool] = []
-    for name in files:
-        mine = [tool for tool in _tools(load_module(name)) if tool not in found]
-        if not mine:
-            raise ConfigError(f"{name}: no tools; mark functions with @vaka.tool")
+def load_tools(files: Iterable[str]) -> list[ToolLike]:
+    """Return every tool at the top level of Python files, and each Luau script as a tool, in order."""
+    found: list[ToolLike] = []
+    names: dict[str, str] = {}
+    for file in files:
+        mine = [tool for tool in _tools_of(file) if tool not in found]
+        for tool in mine:
+            if tool.spec.name in names:
+                raise ConfigError(f"{names[tool.spec.name]}, {file}: two tools are named {tool.spec.name!r}")
+            names[tool.spec.name] = file
         found.extend(mine)
-    try:
-        return Toolset(found)
-    except InvalidInput as error:
-        raise ConfigError(f"{', '.join(files)}: {error}") from error
+    return found
 
 
-def load_agent(text: str | None, tools: Toolset, settings: Settings, instructions: str | None = None) -> Agent:
-    """Return the agent a name or ``FILE.py[:OBJECT]`` stands for, with what the command line adds to it."""
-    agent = _from_file(text) if text and ".py" in text else Agent(text or "assistant")
+def load_agent(
+    text: str | None, tools: Sequence[ToolLike], settings: Settings, instructions: str | None = None
+) -> Agent:
+    """Return the agent a name, ``FILE.py[:OBJECT]`` or ``FILE.luau`` stands for, with what the command line adds."""
+    agent = copy.copy(_agent_of(text or "assistant"))
     limits = {LIMITS[name]: settings[name] for name in LIMITS if settings[name] is not None}
     flag = settings.values["model"]
-    return Agent(
-        agent.name,
-        model=flag.value if flag.layer == "flag" else agent.model,
-        instructions=agent.instructions if instructions is None else instructions,
-        tools=[*agent.tools, *tools.values()],
-        middleware=agent.middleware, limits=msgspec.structs.replace(agent.limits, **limits),
-        description=agent.description, tool_choice=agent.tool_choice, options=agent.options,
-    )  # fmt: skip
+    agent.model = flag.value if flag.layer == "flag" else agent.model
+    agent.instructions = agent.instructions if instructions is None else instructions
+    agent.tools = (*agent.tools, *tools)
+    agent.limits = msgspec.structs.replace(agent.limits, **limits)
+    return agent
+
+
+def libs_of(script: Path) -> tuple[Path, ...]:
+    """Return where a script looks for what it requires unless it is told: in ``../libs``, if there is such a folder."""
+    folder = script.resolve().parent.parent / "libs"
+    return (folder,) if folder.is_dir() else ()
 
 
 def load_module(name: str) -> ModuleType:
@@ -89,6 +100,35 @@ class _Blamed:
             raise ConfigError(f"{_place(error, self.path)}: {type(error).__name__}: {_words(error)}") from error
 
 
+def _agent_of(text: str) -> Agent:
+    if text.endswith(SCRIPT):
+        made: Agent = _scripted(_LUAU_AGENT, text, given_path(text).stem)
+        return made
+    return _from_file(text) if ".py" in text else Agent(text)
+
+
+def _tools_of(file: str) -> "Sequence[Tool | Lendable]":
+    if file.endswith(SCRIPT):
+        return [_scripted(_LUAU_TOOL, file)]
+    tools = _tools(load_module(file))
+    if not tools:
+        raise ConfigError(f"{file}: no tools; mark functions with @vaka.tool")
+    return tools
+
+
+def _scripted(kind: str, file: str, *names: str) -> Any:
+    """Make what is a script: it is read and compiled now, so that what is wrong is said before anything runs."""
+    path = given_path(file)
+    if not path.is_file():
+        raise ConfigError(f"{file}: there is no such file")
+    try:
+        return registry.load(kind)(*names, path, libs=libs_of(path))
+    except ScriptError as error:
+        raise ConfigError(str(error)) from error
+    except InvalidInput as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
 def _from_file(text: str) -> Agent:
     name, colon, wanted = text.rpartition(":")
     if not colon or not name.endswith(".py"):
@@ -106,15 +146,22 @@ def _from_file(text: str) -> Agent:
     return next(iter(agents.values()))
 
 
-def _tools(module: ModuleType) -> list[Tool]:
-    tools: list[Tool] = []
+def _tools(module: ModuleType) -> "list[Tool | Lendable]":
+    tools: list[Tool | Lendable] = []
     for value in vars(module).values():
         things: list[Any] = [*value.values()] if isinstance(value, Toolset) else [value]
-        tools += [_seen(thing) for thing in things if isinstance(thing, FunctionTool) and thing not in tools]
+        tools += [_seen(thing) for thing in things if _is_tool(thing) and thing not in tools]
     return tools
 
 
-def _seen(tool: Any) -> Tool:
+def _is_tool(thing: Any) -> bool:
+    """Whether it is a tool, or a script that will be one; a class of such things is none."""
+    if isinstance(thing, FunctionTool):
+        return True
+    return callable(getattr(thing, "bind", None)) and isinstance(getattr(thing, "spec", None), ToolSpec)
+
+
+def _seen(tool: Any) -> "Tool | Lendable":
     """Work the schema out now, so that what is wrong is said before anything runs."""
     try:
         tool.spec  # noqa: B018  # asked for what it raises

@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("vaka.cli.run:run", "Run one turn: the result on stdout, progress on stderr."),
     "sessions": ("vaka.cli.sessions:sessions", "List, show, export, fork, rewind, check and remove sessions."),
     "approvals": ("vaka.cli.approvals:approvals", "What waits for a person: list it, decide it, answer it."),
+    "luau": ("vaka.cli.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
     "tools": ("vaka.cli.tools:tools", "List tools, or make one governed call."),
     "config": ("vaka.cli.config:config", "Settings, and where each comes from."),
     "doctor": ("vaka.cli.doctor:doctor", "Look whether everything is in place."),

@@ -60,12 +60,12 @@ _STORE = (
 
 _AGENT = (
     click.option(
-        "--agent", metavar="NAME|FILE.py[:OBJECT]",
-        help="A name for the agent, or a Python file that makes a vaka.Agent.",
+        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
+        help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
     ),
     click.option(
-        "--tools", multiple=True, type=click.Path(), metavar="FILE.py",
-        help="Every @vaka.tool of this file; may be repeated.",
+        "--tools", multiple=True, type=click.Path(), metavar="FILE.py|FILE.luau",
+        help="Every @vaka.tool of a Python file, or a Luau script that is a tool; may be repeated.",
     ),
 )  # fmt: skip
 

@@ -100,7 +100,8 @@ def _compatible(words: tuple[str, ...], given: dict[str, Any]) -> None:
 
 def _agent(given: dict[str, Any], settings: Settings) -> Agent:
     agent = load_agent(given["agent"], load_tools(given["tools"]), settings, _instructions(given["instructions"]))
-    if agent.model is None and not settings["model"] and not given["resume"]:
+    script = hasattr(agent, "bind")  # an agent that is a script may do without a model
+    if agent.model is None and not script and not settings["model"] and not given["resume"]:
         raise ConfigError("no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME`")
     return agent
 

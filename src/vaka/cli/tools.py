@@ -22,7 +22,9 @@ from vaka.core.types import progress
 from vaka.core.types.event import Event
 from vaka.core.types.message import ToolMessage, ToolResult
 from vaka.core.types.tool import ToolSpec
+from vaka.runtime import registry
 from vaka.runtime.build import Builder
+from vaka.runtime.options import Options
 from vaka.tools.strict import strict_schema
 
 _EXITS = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
@@ -139,8 +141,13 @@ def _agent(given: dict[str, Any], settings: Settings) -> Agent:
 
 def _specs(agent: Agent) -> list[ToolSpec]:
     """Return what an agent's tools look like to a model."""
-    recipe = Builder(_OneCall("", "")).recipe(agent)
+    recipe = Builder(_OneCall("", ""), _scripts).recipe(agent)
     return [tool.spec for tool in recipe.tools.values()]
+
+
+def _scripts() -> Any:
+    """Return a home for scripts that nobody runs: they are only looked at."""
+    return registry.load(registry.SCRIPTS)(Options(), registry.store("memory:"))
 
 
 def _written(text: str) -> str:
