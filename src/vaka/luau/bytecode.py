@@ -7,6 +7,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ MOST_BYTES = 32 << 20
 _KEY_BYTES = 32
 
 
+@cache
 def native() -> ModuleType:
     """Return pyluau, or raise ``ConfigError`` saying how to get it."""
     try:
@@ -25,6 +27,7 @@ def native() -> ModuleType:
     return pyluau
 
 
+@cache
 def vm_version() -> str:
     """Return which VM runs the scripts."""
     return str(native().version)

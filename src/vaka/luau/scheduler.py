@@ -9,7 +9,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -84,22 +84,31 @@ async def drive(
     script raised, ``ScriptLimit``, ``ReplayError``, and ``Waits`` when nothing but people can bring it on.
     """
     driver = _Driver(script, functions, ledger, most)
-    clock = asyncio.timeout(deadline)
     try:
-        async with clock:
+        if deadline is None:
             return await driver.run(arguments, detail or {})
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        raise ScriptLimit(f"the script was not done within {deadline} s") from None
+        return await _within(deadline, driver.run(arguments, detail or {}))
     finally:
         await driver.close()
 
 
+async def _within(deadline: float, running: Coroutine[Any, Any, Sequence[JSON]]) -> Sequence[JSON]:
+    clock = asyncio.timeout(deadline)
+    try:
+        async with clock:
+            return await running
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        raise ScriptLimit(f"the script was not done within {deadline} s") from None
+
+
 class _Open(NamedTuple):
-    call: Call
+    """A call that waits for its answer."""
+
     function: HostFunction
     request: Request
+    args: Sequence[JSON]
 
 
 class _Driver:
@@ -167,10 +176,11 @@ class _Driver:
 
     def note(self, call: Call) -> None:
         function = self.functions.get(call.name)
-        if function is None or function.local or fault(call, function):
-            self.local.append(call)
+        args = None if function is None or function.local else fitting(call, function)
+        if function is None or args is None or isinstance(args, str):
+            self.local.append(call)  # what is wrong with a call follows from it as well
             return
-        opened = _Open(call, function, Request.of(call.id, call.name, pack(list(call.args))))
+        opened = _Open(function, Request.of(call.id, call.name, pack(call.args)), args)
         self.open[call.id] = opened
         self.fresh.append(opened)
 
@@ -179,7 +189,7 @@ class _Driver:
         self.local = deque(call for call in self.local if call.id != number)
         if self.open.pop(number, None) is None:
             return
-        self.fresh = deque(opened for opened in self.fresh if opened.call.id != number)
+        self.fresh = deque(opened for opened in self.fresh if opened.request.number != number)
         task = self.running.pop(number, None)
         if task is not None:
             task.cancel()
@@ -189,15 +199,17 @@ class _Driver:
         function = self.functions.get(call.name)
         if function is None:
             return await self.script.fail(call.id, self.unknown(call.name), at=self.at)
-        why = fault(call, function)
-        if why:
-            return await self.script.fail(call.id, why, at=self.at)
+        args = fitting(call, function)
+        if isinstance(args, str):
+            return await self.script.fail(call.id, args, at=self.at)
         try:
-            value = pack(await perform(call, function, Request(call.id, call.name, Digest(""))))
+            value = pack(await perform(function, Request(call.id, call.name, Digest("")), args))
         except _ENDING:
             raise
         except _FAULTS as error:
-            return await self.script.fail(call.id, _value_of(error) or describe(call.name, error), at=self.at)
+            value = _value_of(error)
+            said = describe(call.name, error) if value is None else unpack(value)
+            return await self.script.fail(call.id, said, at=self.at)
         return await self.script.answer(call.id, results(value), at=self.at)
 
     def unknown(self, name: str) -> str:
@@ -220,11 +232,11 @@ class _Driver:
         while self.fresh:
             opened = self.fresh.popleft()
             task = asyncio.create_task(perform(*opened))
-            self.running[opened.call.id] = task
+            self.running[opened.request.number] = task
             task.add_done_callback(partial(self.over, opened))
 
     def over(self, opened: _Open, task: "asyncio.Task[Any]") -> None:
-        if self.running.get(opened.call.id) is not task:
+        if self.running.get(opened.request.number) is not task:
             self.leaving.discard(task)
             _ignore(task)
             return
@@ -238,12 +250,13 @@ class _Driver:
             while not self.back:
                 await self.wait()
             opened, task = self.back.popleft()
-            if self.running.pop(opened.call.id, None) is None:
+            number, name, _ = opened.request
+            if self.running.pop(number, None) is None:
                 _ignore(task)  # it was dropped after it had come back
                 continue
-            error = ScriptError(f"{opened.call.name} was cancelled") if task.cancelled() else task.exception()
+            error = ScriptError(f"{name} was cancelled") if task.cancelled() else task.exception()
             if isinstance(error, Waits):
-                self.decisions[opened.call.id] = error.decisions
+                self.decisions[number] = error.decisions
                 continue
             return await self.remember(opened, error, None if error else task.result())
 
@@ -261,15 +274,16 @@ class _Driver:
             raise ScriptError(f"the script was told {self.most} answers, too many to be told again: use on_input")
         if isinstance(error, _ENDING) or (error is not None and not isinstance(error, Exception)):
             raise error
+        name = opened.request.name
         result = value if isinstance(value, ToolResult) else None
         packed: JSON = None
         if error is None and result is None:
             try:
                 packed = pack(value)
             except ScriptError as fault:
-                error = ScriptError(f"{opened.call.name} gave what it may not: {fault}")
+                error = ScriptError(f"{name} gave what it may not: {fault}")
         if error is not None:
-            told = await self.ledger.tell(opened.request, _value_of(error), describe(opened.call.name, error))
+            told = await self.ledger.tell(opened.request, _value_of(error), describe(name, error))
         else:
             told = await self.ledger.tell(opened.request, packed, "", result)
         if opened.function.lasting:
@@ -293,37 +307,44 @@ class _Driver:
         await self.go_on(step)
 
 
-async def perform(call: Call, function: HostFunction, request: Request) -> Any:
+async def perform(function: HostFunction, request: Request, args: Sequence[JSON]) -> Any:
     """Call a host function with what the script gave it."""
-    args = call.args
-    most = _counts(function)[1]
-    if most is not None and len(args) > most:
-        args = args[:most]  # what is beyond is nil, see ``fault``
     return await (function.function(request, *args) if function.asks else function.function(*args))
 
 
-def fault(call: Call, function: HostFunction) -> str:
-    """Say what is wrong with the number of arguments, if something is; nil at the end counts as nothing."""
+def fitting(call: Call, function: HostFunction) -> Sequence[JSON] | str:
+    """Return the arguments of a call as the function takes them, or say what is wrong with their number.
+
+    A nil beyond the last argument is nothing.
+    """
     least, most = _counts(function)
     given = len(call.args)
-    while given and call.args[given - 1] is None and (most is None or given > most):
-        given -= 1
+    if most is not None:
+        while given > most and call.args[given - 1] is None:
+            given -= 1
+        if given > most:
+            return f"{call.name} takes {most} argument{'' if most == 1 else 's'} at most, and was given {given}"
     if given < least:
         return f"{call.name} needs {least} argument{'s' if least > 1 else ''} at least, and was given {given}"
-    if most is not None and given > most:
-        return f"{call.name} takes {most} argument{'' if most == 1 else 's'} at most, and was given {given}"
-    return ""
+    return call.args if given == len(call.args) else call.args[:given]
 
 
 def describe(name: str, error: BaseException) -> str:
     """Say what a script is told of an error in its host: what vaka raises on purpose is meant for it."""
+    text = str(error).encode("utf-8", "replace").decode()
     if isinstance(error, VakaError):
-        return str(error) or error.code
-    return f"{name}: {type(error).__name__}: {error}" if str(error) else f"{name}: {type(error).__name__}"
+        return text or error.code
+    return f"{name}: {type(error).__name__}: {text}" if text else f"{name}: {type(error).__name__}"
 
 
 def _value_of(error: BaseException) -> JSON:
-    return pack(error.value) if isinstance(error, Raised) else None
+    """Return the value of an error that has one, packed."""
+    if not isinstance(error, Raised):
+        return None
+    try:
+        return pack(error.value)
+    except ScriptError:
+        return None  # its text has to do
 
 
 def _counts(function: HostFunction) -> tuple[int, int | None]:

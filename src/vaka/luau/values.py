@@ -124,6 +124,10 @@ def _unpack_table(value: dict[str, JSON]) -> Any:
     return {key: unpack(item) for key, item in value.items()}
 
 
+def _bytes(value: JSON) -> bytes:
+    return base64.b64decode(value, validate=True)
+
+
 def _vector(value: JSON) -> Any:
     from pyluau import Vector  # noqa: PLC0415  # an extra; who has a vector has it
 
@@ -131,8 +135,8 @@ def _vector(value: JSON) -> Any:
 
 
 _READERS: dict[str, Callable[[JSON], Any]] = {
-    "$bytes": base64.b64decode,
-    "$buffer": lambda value: bytearray(base64.b64decode(value)),
+    "$bytes": _bytes,
+    "$buffer": lambda value: bytearray(_bytes(value)),
     "$vector": _vector,
     "$number": float,
     "$map": lambda value: {unpack(key): unpack(item) for key, item in value},

@@ -95,7 +95,8 @@ class Failed(msgspec.Struct, tag="failed", array_like=True):
     printed: list[str]
 
 
-Report: TypeAlias = Ready | Waits | Ended | Failed
+Said: TypeAlias = Waits | Ended | Failed
+Report: TypeAlias = Ready | Said
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ _LONGEST_PAUSE = 5.0
 
 class _Asked(NamedTuple):
     script: int
-    reply: "asyncio.Future[wire.Report]"
+    reply: "asyncio.Future[wire.Said]"
     seconds: float
 
 
@@ -88,11 +88,11 @@ class Worker(asyncio.SubprocessProtocol):
         if not self.gone.done():
             self.gone.set_result(None)
 
-    async def ask(self, order: wire.Start | wire.Answer | wire.Fail, seconds: float) -> wire.Report:
+    async def ask(self, order: wire.Start | wire.Answer | wire.Fail, seconds: float) -> wire.Said:
         """Have an order carried out; a worker that takes longer than it may is ended."""
         if self.why:
             raise ScriptError(self.why)
-        reply: asyncio.Future[wire.Report] = self._loop.create_future()
+        reply: asyncio.Future[wire.Said] = self._loop.create_future()
         self._asked.append(_Asked(order.script, reply, seconds))
         if len(self._asked) == 1:
             self._watch()
@@ -319,20 +319,26 @@ class Remote:
     async def _ask(self, order: wire.Start | wire.Answer | wire.Fail) -> Step:
         if self._worker is None:
             raise InvalidInput(f"script {self._program.name!r} does not run")
-        report = await self._worker.ask(order, self._seconds)
-        if isinstance(report, wire.Ready):
-            raise ScriptError("the worker said what it may not")
+        worker = self._worker
+        report = await worker.ask(order, self._seconds)
         for line in report.printed:
             if self._print is not None:
                 self._print(line)
-        if isinstance(report, wire.Waits):
-            return Waiting([Call(number, name, _values(args)) for number, name, args in report.calls], report.dropped)
-        self._leave()
-        if isinstance(report, wire.Ended):
-            return Done(_values(report.values))
-        kind = ScriptLimit if report.limit else ScriptError
-        raise kind(report.message, traceback=report.traceback)
+        if not isinstance(report, wire.Waits):
+            self._leave()
+        if isinstance(report, wire.Failed):
+            kind = ScriptLimit if report.limit else ScriptError
+            raise kind(report.message, traceback=report.traceback)
+        try:
+            return _step(report)
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            worker.kill(f"the worker {worker.pid} said what it may not: {error}")
+            raise ScriptError(worker.why) from None
 
 
-def _values(packed: Sequence[JSON]) -> list[Any]:
-    return [unpack(value) for value in packed]
+def _step(report: wire.Waits | wire.Ended) -> Step:
+    """Return what a report says; raises as ``unpack`` does for values that nobody packed."""
+    if isinstance(report, wire.Ended):
+        return Done([unpack(value) for value in report.values])
+    calls = [Call(number, name, [unpack(value) for value in args]) for number, name, args in report.calls]
+    return Waiting(calls, report.dropped)

@@ -86,6 +86,15 @@ async def test_an_error_can_be_a_table() -> None:
         assert await run(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
 
 
+async def test_an_error_whose_value_no_script_can_have_is_its_text() -> None:
+    async def refuse() -> None:
+        raise Raised("no \ud800", {"code": {1, 2}})
+
+    for local in (False, True):
+        functions = {"refuse": HostFunction(refuse, local=local)}
+        assert await run("return pcall(ask, 'refuse')", functions) == [False, "no ?"]
+
+
 async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
     async def refuse() -> None:
         raise ScriptError("not today")
@@ -113,6 +122,7 @@ async def test_a_wrong_number_of_arguments_is_an_error_that_names_the_function(c
 
 async def test_nil_beyond_the_last_argument_is_nothing() -> None:
     assert await run("return ask('double', 4, nil, nil)", DOUBLE) == [8]
+    assert await run("return ask('double', 4, table.unpack({}, 1, 5000))", DOUBLE) == [8]
 
 
 async def test_a_method_of_an_object_is_counted_without_itself() -> None:

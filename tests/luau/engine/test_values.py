@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pyluau
 from vaka.core.types.errors import ScriptError
 from vaka.luau.script import Several
 from vaka.luau.values import pack, results, unpack
@@ -55,6 +56,14 @@ def test_numbers_that_json_does_not_have_survive() -> None:
     assert math.isnan(unpack(pack(math.nan)))
     assert unpack(pack([math.inf, -math.inf])) == [math.inf, -math.inf]
     assert math.copysign(1, unpack(pack(-0.0))) == -1
+
+
+def test_vectors_survive() -> None:
+    vector = pyluau.Vector(1.0, 2.5, -3.0)
+    assert pack([vector]) == [{"$vector": [1.0, 2.5, -3.0]}]
+    again = unpack(pack({vector: vector}))
+    assert again == {vector: vector}
+    assert type(again[vector]) is pyluau.Vector
 
 
 def test_whole_numbers_that_a_script_has_exactly_are_fine_however_large() -> None:

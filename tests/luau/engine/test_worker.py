@@ -22,7 +22,7 @@ from vaka.luau.program import Program
 from vaka.luau.require import Library, Module
 from vaka.luau.scheduler import Unrecorded, drive
 from vaka.luau.script import Done, HostFunction, Waiting
-from vaka.luau.worker import Worker, Workers
+from vaka.luau.worker import Remote, Worker, Workers
 
 WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK,))
 
@@ -246,6 +246,25 @@ async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> N
     number = worker.script()
     with pytest.raises(ScriptError, match=f"said what it may not: {why}"):
         await worker.ask(wire.Start(number, worker.program(WAIT), [], 1, 0), 60.0)
+    await worker.close()
+
+
+@pytest.mark.parametrize(
+    "value", [{"$bytes": 5}, {"$bytes": "?"}, {"$map": [[{"a": 1}, 2]]}, {"$map": 1}, {"$table": 3}, {"$number": "x"}]
+)
+async def test_a_worker_that_gives_what_no_script_has_is_ended(value: Any) -> None:
+    loop = asyncio.get_running_loop()
+    code = CHILD.format(path=sys.path, said=wire.frame(wire.Ended(1, [value], [])))
+    _, worker = await loop.subprocess_exec(lambda: Worker(60.0), sys.executable, "-c", code)
+    await worker.ready
+
+    async def find() -> Worker:
+        return worker
+
+    script = Remote(find, WAIT, 60.0, None)
+    with pytest.raises(ScriptError, match="said what it may not"):
+        await script.start([], seed=1, at=0)
+    await script.close()
     await worker.close()
 
 
