@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
 
 ALL: tuple[Surface, ...] = ("ctx", "builtin", "rt")
-_PARTS = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx", "builtin", "rt", "furnish")
+_PARTS = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx", "builtin", "rt", "start", "furnish")
 _NAMES: dict[Surface, re.Pattern[str]] = {"builtin": re.compile(r"\b__builtin\b"), "rt": re.compile(r"\brt\b")}
 _STATE = re.compile(r"\bstate\b")
 
@@ -42,7 +42,6 @@ def prelude(surfaces: tuple[Surface, ...] = ALL) -> str:
     return "\n".join([_BEFORE, *parts, _AFTER.format(surfaces=wanted)])
 
 
-@cache
 def main() -> str:
     """Return the source that runs a script: a chunk to be called with the script, what it is given, its arguments.
 
@@ -53,7 +52,7 @@ def main() -> str:
     A tool returns a value, an error (or nil) and ``return``, ``output`` or ``nothing``; an agent returns ``run``,
     ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script what it returned.
     """
-    return _read("main")
+    return "return __enter(...)"
 
 
 def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
