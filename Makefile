@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Warnings are errors in our tests; a caller's setting must not soften that.
 unexport PYTHONWARNINGS
 
-.PHONY: help setup demo test test-all check lint format types imports gates coverage security bench bench-peers bench-check \
+.PHONY: help setup demo test test-all check rust lint format types imports gates coverage security bench bench-peers bench-check \
 	changelog clean system
 
 help: ## List the targets
@@ -69,7 +69,12 @@ coverage: setup ## The lines that the last test run did not reach
 	$(PY) -m coverage html --quiet --directory .coverage/html
 	@echo "browse .coverage/html/index.html"
 
-check: lint types imports gates ## Everything that can be said about the code without running it
+check: lint types imports gates rust ## Everything that can be said about the code without running it
+
+rust: # pyluau: its layout, and what clippy says
+	@cargo fmt --manifest-path pyluau/Cargo.toml --check
+	@CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/vaka/cargo} \
+		cargo clippy --quiet --manifest-path pyluau/Cargo.toml --all-targets -- -D warnings
 
 lint: setup ## ruff: rules and layout
 	$(VENV)/bin/ruff check $(CODE)
