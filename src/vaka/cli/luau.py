@@ -39,6 +39,8 @@ _EXAMPLES = options.examples(
     "vaka luau stranger.luau --untrusted --limits memory=16M,seconds=1",
 )
 
+_OURS = ("prelude:", "main:")
+"""How frames of a traceback begin that are no script's."""
 _FILE: "click.Path[Path]" = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER: "click.Path[Path]" = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -103,8 +105,9 @@ def luau(file: Path, **given: Any) -> None:
         run_loop(_run(file, given, settings_of(given), profile))
     except ScriptError as error:
         click.echo(f"script error: {printable(told(error).message, lines=False)}", err=True)
-        if given["verbose"] and error.traceback:
-            click.echo(printable(error.traceback.rstrip()), err=True)
+        frames = [line for line in error.traceback.splitlines() if not line.startswith(_OURS)]
+        if given["verbose"] and frames:
+            click.echo(printable("\n".join(frames)), err=True)
         raise Quit(FAILED) from error
     except Closed as closed:
         raise closed.__cause__ if isinstance(closed.__cause__, OSError) else closed from None
