@@ -346,3 +346,13 @@ async def test_the_limit_of_the_kernel_moves_on_with_the_work() -> None:
     worker.obey(wire.Start(2, 1, [], 1, 0))
     worker.obey(wire.Answer(2, 1, [], 0))
     assert allowed == [5.0, 5.0]
+
+
+async def test_a_worker_without_room_to_live_is_reported_each_time() -> None:
+    workers = Workers(1, memory=4096)
+    program = Program("local t = {} for i = 1, 1e6 do t[i] = {} end return 1")
+    for _ in range(2):
+        with pytest.raises(ScriptError, match=r"the worker \d+ (ended by itself|was killed)"):
+            await drive(workers.open(program), {}, Unrecorded())
+        assert workers.pids == []
+    await workers.close()
