@@ -53,13 +53,13 @@ demo: setup ## An agent at work, killed half-way and resumed
 
 test: setup system $(LUAU) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
-	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -c pyluau/pyproject.toml pyluau/tests)
+	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 test-all: setup system $(LUAU) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
-	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -c pyluau/pyproject.toml pyluau/tests)
+	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) -m "" --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
