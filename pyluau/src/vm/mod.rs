@@ -11,9 +11,10 @@ mod sandbox;
 mod scope;
 mod script;
 mod stop;
+mod trace;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CString, c_int};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,7 @@ pub use handle::ThreadStatus;
 use memory::Memory;
 pub use scope::{Scope, Surroundings};
 pub use script::{Entry, Script};
+use trace::traceback;
 
 /// How a VM is set up.
 pub struct Options {
@@ -474,27 +476,4 @@ unsafe extern "C-unwind" fn on_error(state: *mut lua_State) -> c_int {
         }
     }
     1
-}
-
-/// The stack of a coroutine, one frame a line.
-unsafe fn traceback(state: *mut lua_State, level: c_int) -> String {
-    let mut lines = Vec::new();
-    for level in level..level.saturating_add(64) {
-        // SAFETY: the record is plain data that `lua_getinfo` fills.
-        unsafe {
-            let mut record: ffi::lua_Debug = std::mem::zeroed();
-            if ffi::lua_getinfo(state, level, c"sln".as_ptr(), &mut record) == 0 {
-                break;
-            }
-            let source = CStr::from_ptr(record.short_src).to_string_lossy();
-            let mut line =
-                if record.currentline > 0 { format!("{source}:{}", record.currentline) } else { source.into_owned() };
-            if !record.name.is_null() {
-                line.push_str(" function ");
-                line.push_str(&CStr::from_ptr(record.name).to_string_lossy());
-            }
-            lines.push(line);
-        }
-    }
-    lines.join("\n")
 }
