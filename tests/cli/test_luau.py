@@ -107,6 +107,12 @@ def test_a_plain_script_gets_its_input_as_its_arguments_and_leaves_stdin_alone(s
     assert shell.vaka("luau", "a.luau").out == "0\tnil\n"
 
 
+def test_a_script_may_print_as_much_as_it_likes(shell: Shell) -> None:
+    shell.file("a.luau", "for line = 1, 20000 do print(line, string.rep('x', 50)) end")
+    lines = shell.vaka("luau", "a.luau").out.splitlines()
+    assert (len(lines), lines[-1]) == (20000, f"20000\t{'x' * 50}")
+
+
 def test_async_changes_nothing(shell: Shell) -> None:
     shell.file("a.luau", "local p = rt:sleep(1) p:await() print(coroutine.isyieldable(), 'done')")
     plain, long, short = (shell.vaka("luau", "a.luau", *flag) for flag in ((), ("--async",), ("-a",)))
@@ -251,6 +257,18 @@ def test_require_looks_beside_the_script_in_the_folders_given_and_in_what_comes_
     missing = shell.vaka("luau", "scripts/a.luau", "--libs", "other/../mine/..")
     assert (missing.code, missing.err[:34]) == (1, "script error: a.luau:1: require: m")
     assert shell.vaka("luau", "scripts/a.luau", "--libs", "nowhere").code == 2
+
+
+def test_require_finds_the_packages_installed_in_the_project_the_script_stands_in(shell: Shell) -> None:
+    for version in ("1.0.0", "1.2.0", "2.0.0"):
+        folder = f"luau_packages/@sea/words/{version}"
+        shell.file(f"{folder}/pkg.json", json.dumps({"name": "@sea/words", "version": version}))
+        shell.file(f"{folder}/init.luau", f"return require('more/hello') .. ' {version}'")
+        shell.file(f"{folder}/more/hello.luau", "return 'Aloha'")
+    shell.file("deep/in/a.luau", "print(require('@sea/words@^1.0.0'), require('@sea/words/more/hello'))")
+    assert shell.vaka("luau", "deep/in/a.luau").out == "Aloha 1.2.0\tAloha\n"
+    shell.file("deep/in/b.luau", "require('@sea/words@^3')")
+    assert "package '@sea/words': ^3 is asked for" in shell.vaka("luau", "deep/in/b.luau").err
 
 
 def test_a_script_reaches_public_hosts_and_those_it_is_allowed(shell: Shell, host: str) -> None:

@@ -109,8 +109,6 @@ def luau(file: Path, **given: Any) -> None:
         if given["verbose"] and frames:
             click.echo(printable("\n".join(frames)), err=True)
         raise Quit(FAILED) from error
-    except Closed as closed:
-        raise closed.__cause__ if isinstance(closed.__cause__, OSError) else closed from None
     finally:
         if given["profile"]:
             click.echo("\n".join(profile.lines()), err=True)
@@ -136,6 +134,10 @@ async def _run(file: Path, given: dict[str, Any], settings: Settings, profile: P
         )  # fmt: skip
         try:
             await _MODES[given["mode"]](alone, given["said"], voice)
+        except (ScriptError, Closed):
+            if voice.lost is not None:
+                raise voice.lost from None
+            raise
         finally:
             profile.run_seconds = time.perf_counter() - compiled
 
@@ -194,40 +196,41 @@ class _Voice:
     def __init__(self, mode: str, *, verbose: bool) -> None:
         self._plain, self._verbose = mode == "plain", verbose
         self._last = "\n"
+        self.lost: OSError | None = None
+        """Why nobody reads any more."""
 
     def line(self, text: str) -> None:
         """Show what the script printed: the result of a plain script."""
-        _write(f"{text}\n", err=not self._plain)
+        self._write(f"{text}\n", err=not self._plain)
 
     def log(self, level: str, text: str) -> None:
         """Show a line of its log; what a plain script has to tell is its result."""
         if level == "info" and self._plain:
-            _write(f"{text}\n")
+            self._write(f"{text}\n")
         elif level != "debug" or self._verbose:
-            _write(f"{level}: {printable(text)}\n", err=True)
+            self.note(f"{level}: {text}")
 
     def note(self, text: str) -> None:
-        """Show what a tool said, to somebody who is to answer."""
-        _write(f"{printable(text)}\n", err=True)
+        """Show something to the person who watches."""
+        self._write(f"{printable(text)}\n", err=True)
 
     def say(self, part: Part | None) -> None:
         """Show what an agent says; a message ends with its line."""
         if isinstance(part, Text):
-            _write(part.text)
+            self._write(part.text)
             self._last = part.text[-1:] or self._last
         elif part is not None:
-            _write(f"({getattr(part, 'media_type', 'something')} is not shown)\n", err=True)
+            self.note(f"({getattr(part, 'media_type', 'something')} is not shown)")
         elif self._last != "\n":
-            _write("\n")
+            self._write("\n")
             self._last = "\n"
 
-
-def _write(text: str, *, err: bool = False) -> None:
-    """Write; when nobody reads, end the script, which could take an error for one of its own."""
-    try:
-        click.echo(text, nl=False, err=err)
-    except OSError as error:
-        raise Closed("nobody reads the output any more") from error
+    def _write(self, text: str, *, err: bool = False) -> None:
+        try:
+            click.echo(text, nl=False, err=err)
+        except OSError as error:
+            self.lost = error
+            raise Closed("nobody reads the output any more") from error  # ends the script, which cannot catch it
 
 
 def _network(hosts: tuple[str, ...]) -> Connector:

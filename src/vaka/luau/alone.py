@@ -12,18 +12,19 @@ from vaka.core.types.content import Part, Text
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.luau import prelude
+from vaka.luau.bytecode import native
 from vaka.luau.compat import surface_functions
 from vaka.luau.host.chunks import heard, said
 from vaka.luau.host.notes import Notes
 from vaka.luau.host.parts import Parts
 from vaka.luau.lent import Lent
 from vaka.luau.limits import ScriptLimits
-from vaka.luau.pool import Pool
+from vaka.luau.pool import Pool, Printed, Seat, native_limits
 from vaka.luau.profile import Profile, Watched, Weighed
 from vaka.luau.program import OWN_LIBRARY, Program
-from vaka.luau.require import Packages
 from vaka.luau.scheduler import Unrecorded, drive
 from vaka.luau.script import Script
+from vaka.luau.shelf import Shelf
 from vaka.luau.vm import Print, Running
 from vaka.luau.worker import Workers
 
@@ -39,21 +40,40 @@ _OWN = tuple(folder.name for folder in OWN_LIBRARY.iterdir())
 
 
 async def load(
-    path: Path, *, libs: Sequence[Path] = (), packages: Packages | None = None, limits: ScriptLimits | None = None,
-    trusted: bool = True,
-) -> Program:  # fmt: skip
-    """Read a script with everything it can require, all three surfaces in its place.
+    path: Path, *, libs: Sequence[Path] = (), limits: ScriptLimits | None = None, trusted: bool = True
+) -> Program:
+    """Read a script with all it can require, installed packages included, and all three surfaces in its place.
 
     Raises ``NotFound``, or ``ScriptError`` with ``file:line: what is wrong`` if it does not compile.
     """
     like = Program(
         "", preludes=(prelude.prelude(),), main=prelude.main(), limits=limits or ScriptLimits(), trusted=trusted
     )
-    return await Program.load(path, libs=libs, packages=packages, like=like)
+    return await Program.load(path, libs=libs, packages=Shelf(path), like=like)
+
+
+class _Live(Printed):
+    """What a script prints, shown as it is printed: one that prints much, or for long, is not cut short."""
+
+    def __init__(self, show: Print | None) -> None:
+        super().__init__()
+        self._show = show
+        self.stop: Callable[[], object] = lambda: None
+
+    def add(self, line: str | bytes) -> None:
+        """Show a line; a script whose lines go nowhere any more is stopped, since it may catch what ``show`` raises."""
+        try:
+            if self._show is not None:
+                self._show(line.decode("utf-8", "replace") if isinstance(line, bytes) else line)
+        except BaseException:
+            self.stop()
+            raise
 
 
 class _Threads(Pool):
     """VMs whose scripts run in threads from their first step on: whoever waits for one can stop it at any time."""
+
+    show: Print | None = None
 
     def is_slow(self, program: Program) -> bool:
         """Say yes."""
@@ -62,18 +82,28 @@ class _Threads(Pool):
     def took(self, program: Program, seconds: float) -> None:
         """Do not care."""
 
+    def _make(self, limits: ScriptLimits, kind: tuple[int | None, int]) -> Seat:
+        printed = _Live(self.show)
+        state = native().State(limits=native_limits(limits), key=self.bytecode.key, print=printed.add)
+        printed.stop = state.cancel
+        return Seat(state, kind, state.memory_used, printed)
+
 
 class Home:
-    """Where a script runs that runs alone: trusted in a VM of this process, otherwise in a worker. It measures."""
+    """Where a script runs that runs alone: trusted in a VM of this process, otherwise in a worker. It measures.
+
+    All scripts of a home print to the same place.
+    """
 
     def __init__(self, profile: Profile) -> None:
-        self._profile, self._pool = profile, _Threads()
+        self._profile, self._pool = profile, _Threads(most=1)
         self._workers: Workers | None = None
 
     def open(self, program: Program, printed: Print | None = None) -> Script:
-        """Return a script that can be started once."""
+        """Return a script that can be started once; what it prints goes to ``printed`` at once, in any thread."""
         if program.trusted:
-            script: Script = Running(Weighed(self._pool, program, self._profile), printed)
+            self._pool.show = printed
+            script: Script = Running(Weighed(self._pool, program, self._profile), None)
         else:
             self._workers = self._workers or Workers(1)
             script = self._workers.open(program, printed)
