@@ -1,17 +1,23 @@
 """Scripts that mean no good, and what each of them comes to."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from vaka.core.types.errors import ScriptError, ScriptLimit
 from vaka.luau.limits import ScriptLimits
 
-LIMITS = ScriptLimits(memory=16 << 20, seconds=0.3, coroutines=500)
+LIMITS = ScriptLimits(memory=16 << 20, seconds=20, coroutines=500)
 
 
 class Hostile(NamedTuple):
     source: str
     error: type[ScriptError]
     said: str
+
+    @property
+    def limits(self) -> ScriptLimits:
+        """Little time for those that take all there is, and more than enough for the others."""
+        return replace(LIMITS, seconds=0.2) if self.said == "out of time" else LIMITS
 
 
 SCRIPTS = {

@@ -10,6 +10,7 @@ from tests.luau.engine.book import ASK
 from tests.luau.engine.hostile import LIMITS, SCRIPTS, Hostile
 from vaka.core.types.errors import ScriptError
 from vaka.luau.engine import Home
+from vaka.luau.limits import ScriptLimits
 from vaka.luau.pool import Pool
 from vaka.luau.program import Program
 from vaka.luau.scheduler import Unrecorded, drive
@@ -26,14 +27,14 @@ async def echo(value: Any) -> Any:
 FUNCTIONS = {"echo": HostFunction(echo)}
 
 
-async def run(home: Home, source: str) -> Any:
-    program = Program(source, "bad.luau", preludes=(ASK,), limits=LIMITS)
+async def run(home: Home, source: str, limits: ScriptLimits = LIMITS) -> Any:
+    program = Program(source, "bad.luau", preludes=(ASK,), limits=limits)
     return list(await drive(home.open(program), FUNCTIONS, Unrecorded()))
 
 
 async def is_caught(home: Home, hostile: Hostile) -> None:
     with pytest.raises(ScriptError, match=hostile.said) as caught:
-        await run(home, hostile.source)
+        await run(home, hostile.source, hostile.limits)
     assert type(caught.value) is hostile.error
     assert await run(home, "return ask('echo', string.rep('x', 3)), table.concat({1, 2}), park ~= nil") == [
         "xxx",
@@ -78,7 +79,7 @@ async def test_they_harm_nobody_who_waits_in_the_same_vm(vms: Vms) -> None:
     await started.wait()
     for name in ("an endless loop", "a coroutine bomb", "a recursion without end", "a huge string"):
         with pytest.raises(ScriptError):
-            await run(vms, SCRIPTS[name].source)
+            await run(vms, SCRIPTS[name].source, SCRIPTS[name].limits)
     release.set()
     assert await waiting == ["held"]
 

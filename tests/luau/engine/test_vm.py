@@ -1,7 +1,6 @@
 """Scripts in VMs of this process, which are pooled."""
 
 import asyncio
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -119,30 +118,23 @@ async def test_the_same_seed_gives_the_same_numbers() -> None:
 
 async def test_a_program_whose_steps_take_long_does_not_hold_up_the_others() -> None:
     vms = Vms()
-    program = Program(WORK, "work.luau")
-    first = await vms.open(program).start([], seed=1, at=0)  # nobody knows yet
-    loop_thread = threading.get_ident()
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        assert threading.get_ident() == loop_thread
-        while True:
-            ticks += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.create_task(tick())
-    results = await asyncio.gather(*(vms.open(program).start([], seed=1, at=0) for _ in range(2)))
-    ticking.cancel()
-    assert results == [first, first]
-    assert ticks > 10
+    endless = Program("while true do end", "endless.luau", limits=ScriptLimits(seconds=None))
+    vms.pool.took(endless, 1.0)
+    working = asyncio.create_task(drive(vms.open(endless), {}, Unrecorded()))
+    for number in range(5):
+        assert await drive(vms.open(Program(f"return {number}")), {}, Unrecorded()) == [number]
+        await asyncio.sleep(0)
+    assert not working.done()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
 
 
 async def test_a_step_in_a_thread_can_be_cancelled() -> None:
     pool = Pool()
     vms = Vms(pool)
-    program = Program("if ... then while true do end end for i = 1, 3e6 do end return 1", "work.luau")
-    await vms.open(program).start([False], seed=1, at=0)
+    program = Program("if ... then while true do end end return 1", "work.luau")
+    pool.took(program, 1.0)
     driving = asyncio.create_task(drive(vms.open(program), {}, Unrecorded(), [True]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -156,6 +148,7 @@ async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_takes_long() 
     vms = Vms(Pool(most=1))
     long = Program(f"ask('x') {WORK}", "long.luau", preludes=(ASK,))
     short = Program("return ask('x')", "short.luau", preludes=(ASK,))
+    vms.pool.took(long, 1.0)
 
     async def x() -> int:
         return 1
