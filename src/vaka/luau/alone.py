@@ -19,12 +19,12 @@ from vaka.luau.host.notes import Notes
 from vaka.luau.host.parts import Parts
 from vaka.luau.lent import Lent
 from vaka.luau.limits import ScriptLimits
+from vaka.luau.packages.required import packages_near
 from vaka.luau.pool import Pool, Printed, Seat, native_limits
 from vaka.luau.profile import Profile, Watched, Weighed
 from vaka.luau.program import OWN_LIBRARY, Program
 from vaka.luau.scheduler import Unrecorded, drive
 from vaka.luau.script import Script
-from vaka.luau.shelf import Shelf
 from vaka.luau.vm import Print, Running
 from vaka.luau.worker import Workers
 
@@ -49,7 +49,7 @@ async def load(
     like = Program(
         "", preludes=(prelude.prelude(),), main=prelude.main(), limits=limits or ScriptLimits(), trusted=trusted
     )
-    return await Program.load(path, libs=libs, packages=Shelf(path), like=like)
+    return await Program.load(path, libs=libs, packages=packages_near(path.resolve().parent), like=like)
 
 
 class _Live(Printed):
