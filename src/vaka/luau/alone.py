@@ -1,5 +1,6 @@
 """Run a script without a session: what it keeps lasts as long as the run, and nobody will bring it back."""
 
+import asyncio
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -49,7 +50,8 @@ async def load(
     like = Program(
         "", preludes=(prelude.prelude(),), main=prelude.main(), limits=limits or ScriptLimits(), trusted=trusted
     )
-    return await Program.load(path, libs=libs, packages=packages_near(path.resolve().parent), like=like)
+    folder = (await asyncio.to_thread(path.resolve)).parent
+    return await Program.load(path, libs=libs, packages=packages_near(folder), like=like)
 
 
 class _Live(Printed):
