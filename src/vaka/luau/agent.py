@@ -53,7 +53,7 @@ class ScriptBody:
         try:
             async with AsyncExitStack() as closing:
                 parts = furnish(self._lent, nest, turn.path, closing, Parts(recv=ear.recv, emit=mouth.emit))
-                script = self._lent.homes.open(program, printed)
+                script = self._lent.home.open(program, printed)
                 given = self._source.given("agent", nest) | {"begin": how != "input"}
                 with turn.stop.region():
                     values = await drive(script, surface_functions(parts), _Spoken(nest, mouth), [given, None])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
@@ -10,28 +10,18 @@ from vaka.core.ports.store import KeyValue
 from vaka.core.ports.tool import Tool
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import Arguments, Problem
+from vaka.luau.engine import Home
 from vaka.luau.host.parts import Cached
-from vaka.luau.program import Program
-from vaka.luau.script import Script
-from vaka.luau.vm import Print
 
 Reads: TypeAlias = Callable[["str | dict[str, Any]"], "Arguments | Problem"]
 """Reads the arguments of a tool, as its schema says."""
-
-
-class Homes(Protocol):
-    """Where scripts run: in this process or in another one."""
-
-    def open(self, program: Program, printed: Print | None = None) -> Script:
-        """Return a script that can be started once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
     """Everything a script in a session is run with."""
 
-    homes: Homes
+    home: Home
     models: Callable[[str], Model]
     """Finds a model by name; ``""`` is the agent's own."""
     network: Network

@@ -135,7 +135,7 @@ class BoundTool:
         talk = _Talk(context, nest)
         async with AsyncExitStack() as closing:
             parts = furnish(self._lent, nest, context.path, closing, Parts(input=talk.input, output=talk.output))
-            script = self._lent.homes.open(program, lambda line: context.emit(f"{line}\n"))
+            script = self._lent.home.open(program, lambda line: context.emit(f"{line}\n"))
             given = self._source.given("tool", nest)
             values = await drive(script, surface_functions(parts), nest, [given, arguments])
         value, error, where = [*values, None, None, None][:3]

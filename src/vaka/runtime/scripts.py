@@ -15,13 +15,10 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.luau.agent import ScriptBody
 from vaka.luau.compat import Cache
+from vaka.luau.engine import Engine
 from vaka.luau.lent import Lent
 from vaka.luau.limits import ScriptLimits
-from vaka.luau.program import Program
-from vaka.luau.script import Script
 from vaka.luau.tool import Source
-from vaka.luau.vm import Print, Vms
-from vaka.luau.worker import Workers
 from vaka.net.connector import Connector
 from vaka.runtime.options import Options
 from vaka.tools.reader import Reader
@@ -58,17 +55,8 @@ class Scripts:
         self._store, self._env = store, dict(options.script_env)
         self._network = options.network
         self._own: Connector | None = None
-        self._vms: Vms | None = None
-        self._workers: Workers | None = None
+        self._engine = Engine()
         self._cache = Cache()
-
-    def open(self, program: Program, printed: Print | None = None) -> Script:
-        """Return a script that can be started once: a trusted one here, any other in a worker."""
-        if program.trusted:
-            self._vms = self._vms or Vms()
-            return self._vms.open(program, printed)
-        self._workers = self._workers or Workers()
-        return self._workers.open(program, printed)
 
     @property
     def network(self) -> Network:
@@ -80,16 +68,13 @@ class Scripts:
     def lend(self, models: Callable[[str], Model], agents: Callable[[str, JSON], Tool | None]) -> Lent:
         """Return what one agent's scripts are run with."""
         return Lent(
-            homes=self, models=models, network=self.network, values=self._store.values, cache=self._cache,
+            home=self._engine, models=models, network=self.network, values=self._store.values, cache=self._cache,
             reader=lambda schema: Reader(schema).read, fits=_fits, agents=agents, env=self._env,
         )  # fmt: skip
 
     async def close(self) -> None:
         """End every worker and connection."""
-        if self._vms is not None:
-            await self._vms.close()
-        if self._workers is not None:
-            await self._workers.close()
+        await self._engine.close()
         if self._own is not None:
             await self._own.close()
 
