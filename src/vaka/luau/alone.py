@@ -176,7 +176,7 @@ class Alone:
     async def _drive(self, mode: str, own: Parts, arguments: Sequence[JSON], *, begin: bool = True) -> Sequence[JSON]:
         async with AsyncExitStack() as closing:
             parts = self._parts(own, closing)
-            script = self.lent.homes.open(self.program, self.printed)
+            script = self.lent.home.open(self.program, self.printed)
             given = self._given(mode, begin)
             return await drive(script, surface_functions(parts), Unrecorded(), [given, *arguments], most=sys.maxsize)
 
