@@ -129,7 +129,7 @@ async def _run(file: Path, given: dict[str, Any], settings: Settings, profile: P
         lent = scripts.lend(_models(settings["model"], trusted=trusted), lambda name, config: None)
         voice = _Voice(given["mode"], verbose=given["verbose"])
         alone = Alone(
-            program=program, lent=replace(lent, homes=home), name=file.stem, model=settings["model"] or "",
+            program=program, lent=replace(lent, home=home), name=file.stem, model=settings["model"] or "",
             printed=voice.line, log=voice.log,
         )  # fmt: skip
         try:
