@@ -1,0 +1,72 @@
+"""What the pages about Luau show is what the commands do."""
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Shell
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "tutorial" / "02-first-luau-tool.md", *sorted((DOCS / "guides").glob("luau-*.md"))]
+PORT = "8765"
+"""The port that the pages say; here it is one that is free."""
+
+_FILES = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCKS = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def port(shell: Shell) -> Iterator[str]:
+    shell.file("sky/hilo.json", '{"rain": true}')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(shell.folder / "sky")))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield str(server.server_port)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def commands(text: str) -> list[tuple[str, str]]:
+    """Each command of a page with what it prints."""
+    found: list[tuple[str, str]] = []
+    for block in _BLOCKS.findall(text):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            found.append((command, printed))
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if _BLOCKS.search(page.read_text("utf-8"))], ids=lambda p: p.stem
+)
+def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, port: str) -> None:
+    text = page.read_text("utf-8").replace(PORT, port)
+    for name, content in _FILES.findall(text):
+        shell.file(name, content)
+    for command, printed in commands(text):
+        done = shell.bash(f"({command}) 2>&1")
+        wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
+        assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
+
+
+def test_no_script_of_a_page_is_left_out() -> None:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        shown = text.count("```luau\n")
+        assert shown == len([name for name, _ in _FILES.findall(text) if name.endswith(".luau")])
+        assert all(name in "".join(_BLOCKS.findall(text)) for name, _ in _FILES.findall(text))
