@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -30,6 +32,7 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
+        self._waking = _Waking(self._loop)
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._caught)
@@ -40,6 +43,7 @@ class Signals:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+        self._waking.close()
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -51,3 +55,26 @@ class Signals:
             self._last = now
         self.code = self.code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
         self._loop.call_soon_threadsafe(self._stop)
+
+
+class _Waking:
+    """Wakes the loop when a signal comes; by itself one that comes right before the loop falls asleep does not."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ends: tuple[socket.socket, ...] = ()
+        if sys.platform == "win32":
+            return  # that loop looks after itself
+        self._loop, self._ends = loop, socket.socketpair()
+        heard, told = self._ends
+        heard.setblocking(False)
+        told.setblocking(False)
+        loop.add_reader(heard, lambda: heard.recv(4096))
+        self._before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        """Leave everything as it was."""
+        if self._ends:
+            signal.set_wakeup_fd(self._before)
+            self._loop.remove_reader(self._ends[0])
+        for end in self._ends:
+            end.close()
