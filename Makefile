@@ -84,7 +84,7 @@ format: setup ## Let ruff write the layout and fix what it safely can
 	$(VENV)/bin/ruff check --fix $(CODE)
 	$(VENV)/bin/ruff format $(CODE)
 
-types: setup # mypy and pyright, both strict
+types: setup $(LUAU) # mypy and pyright, both strict
 	$(VENV)/bin/mypy $(filter-out examples,$(CODE))
 	@for example in $(wildcard examples/*.py) $(sort $(dir $(wildcard examples/*/*.py))); do $(VENV)/bin/mypy "$$example"; done # each is a program of its own
 	$(VENV)/bin/pyright --warnings

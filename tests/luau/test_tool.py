@@ -120,6 +120,21 @@ class TestWhatItIs:
         )  # fmt: skip
         assert found.value == 42
 
+    async def test_a_script_nobody_trusts_asks_its_own_model_only(self) -> None:
+        script = """ function invoke(ctx)
+            return { ctx.generate("default", "Who?"), select(2, pcall(ctx.generate, "scripted:/etc/passwd", "Who?")) }
+        end"""
+        model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me")]})
+        found = await run(script, model=model, trusted=False)
+        assert found.value[0] == "me"
+        assert "may ask the model 'default' only" in found.value[1]
+
+    async def test_a_library_sees_the_state_too(self, tmp_path: Path) -> None:
+        lib = b"return function(ctx) ctx.agent.state.seen = 1 return ctx.agent.state.seen end"
+        write(tmp_path, {"counter.luau": lib})
+        script = ' local count = require("counter") function invoke(ctx) return count(ctx) end'
+        assert (await run(script, libs=[tmp_path])).value == 1
+
     async def test_it_can_be_looked_at_without_a_runtime(self) -> None:
         from vaka.runtime.build import Builder  # noqa: PLC0415 - what the command line uses
 

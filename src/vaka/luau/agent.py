@@ -33,7 +33,7 @@ class ScriptBody:
     """What a Luau agent does in a turn."""
 
     def __init__(self, source: Source, lent: Lent) -> None:
-        self._source, self._lent = source, lent
+        self._source, self._lent = source, lent if source.trusted else lent.to_strangers()
 
     async def __call__(self, turn: Turn) -> Ending:
         """Let the script hear what was said, and work until it wants to hear more or has ended."""

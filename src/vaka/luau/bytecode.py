@@ -22,6 +22,7 @@ def native() -> ModuleType:
     """Return pyluau, or raise ``ConfigError`` saying how to get it."""
     try:
         import pyluau  # noqa: PLC0415  # an extra, and a compiled one
+        from pyluau import _native  # noqa: F401, PLC0415  # a folder of that name is not it
     except ImportError as error:
         raise ConfigError("Luau needs pyluau: pip install 'vaka[luau]'") from error
     return pyluau

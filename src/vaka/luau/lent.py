@@ -1,13 +1,14 @@
 """What the runtime lends to scripts: the parts of vaka that this one may not know itself."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValue
 from vaka.core.ports.tool import Tool
+from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import Arguments, Problem
 from vaka.luau.engine import Home
@@ -23,7 +24,7 @@ class Lent:
 
     home: Home
     models: Callable[[str], Model]
-    """Finds a model by name; ``""`` is the agent's own."""
+    """Finds a model by name; ``default`` is the agent's own."""
     network: Network
     values: KeyValue
     cache: Cached
@@ -34,3 +35,14 @@ class Lent:
     agents: Callable[[str, JSON], Tool | None]
     """Finds an agent by name, as a tool that is called with a prompt."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def to_strangers(self) -> "Lent":
+        """Return what a script nobody trusts is run with: its agent's own model, and no name that could be a file."""
+
+        def own(name: str) -> Model:
+            model = self.models("default")
+            if name not in ("default", model.name):
+                raise ScriptError(f"generate: this script may ask the model 'default' only, not {name!r}")
+            return model
+
+        return replace(self, models=own)

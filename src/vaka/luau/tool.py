@@ -41,7 +41,8 @@ class Source:
         self.path = Path(script) if file else None
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
-        self._libs, self._limits, self._trusted = tuple(libs), limits, trusted
+        self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
+        self._stateful = False
         self._program: Program | None = None
         Bytecode().compile(self.text, self.name, 2)
 
@@ -58,9 +59,10 @@ class Source:
             packages = packages_near((self.path.parent if self.path else Path()).resolve())
             library = await read_library(self._libs, self.text, packages, own=(OWN_LIBRARY,))
             sources = [self.text, *(module.source for module in library.modules.values())]
+            self._stateful = prelude.uses_state(sources)
             self._program = Program(
                 self.text, self.name, library, preludes=(prelude.prelude(prelude.surfaces_of(sources)),),
-                main=prelude.main(), limits=self._limits or ScriptLimits(), trusted=self._trusted,
+                main=prelude.main(), limits=self._limits or ScriptLimits(), trusted=self.trusted,
             )  # fmt: skip
         return self._program
 
@@ -69,7 +71,7 @@ class Source:
         turn = nest.turn
         return {
             "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
-            "state": True if prelude.uses_state([self.text]) else None, "request_id": turn.id, "user_id": "",
+            "state": True if self._stateful else None, "request_id": turn.id, "user_id": "",
             "trace_id": turn.id,
         }  # fmt: skip
 
@@ -109,7 +111,8 @@ class BoundTool:
     """A Luau tool at work; implements ``Tool``."""
 
     def __init__(self, tool: LuauTool, lent: Lent) -> None:
-        self._source, self.spec, self._lent = tool.source, tool.spec, lent
+        self._source, self.spec = tool.source, tool.spec
+        self._lent = lent if tool.source.trusted else lent.to_strangers()
         self._read = lent.reader(self.spec.parameters)
 
     def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:

@@ -266,10 +266,15 @@ def failure(program: Program, error: Any) -> ScriptError:
     return ScriptError(f"{program.name}: {error}")
 
 
+def _is_place(program: Program, chunk: str) -> bool:
+    """Whether what a message begins with is a file of the script, and not something that looks like one."""
+    return chunk == program.name or any(module.file == chunk for module in program.library.modules.values())
+
+
 def _message(program: Program, error: Any) -> str:
     """Return what a script raised, with the place where it did."""
     message, value = str(error), error.value
-    if isinstance(value, str | bytes) and error.line is not None and ": " not in error.chunk:
+    if isinstance(value, str | bytes) and error.line is not None and _is_place(program, error.chunk):
         return message
     if message == "(error object is a table)":
         message = msgspec.json.encode(pack(value)).decode()
