@@ -1,6 +1,7 @@
 """Compiled scripts, kept by what they are made of."""
 
 import hashlib
+import importlib
 import os
 import secrets
 import tempfile
@@ -21,11 +22,10 @@ _KEY_BYTES = 32
 def native() -> ModuleType:
     """Return pyluau, or raise ``ConfigError`` saying how to get it."""
     try:
-        import pyluau  # noqa: PLC0415  # an extra, and a compiled one
-        from pyluau import _native  # noqa: F401, PLC0415  # a folder of that name is not it
+        importlib.import_module("pyluau._native")  # an extra, and a compiled one; a folder of that name is not it
     except ImportError as error:
         raise ConfigError("Luau needs pyluau: pip install 'vaka[luau]'") from error
-    return pyluau
+    return importlib.import_module("pyluau")
 
 
 @cache
