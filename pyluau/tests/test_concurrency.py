@@ -138,7 +138,9 @@ if child:
 
 def test_a_keyboard_interrupt_stops_a_script() -> None:
     program = """
+import signal
 import pyluau
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may have had it ignored
 try:
     state = pyluau.State(print=lambda line: print(line, flush=True))
     state.execute("print('running') while true do pcall(function() while true do end end) end")

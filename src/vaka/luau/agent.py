@@ -8,12 +8,16 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 
 from vaka.core.loop.ending import Ending
-from vaka.core.loop.nest import Nest, Request, Told, Waits, unfinished
+from vaka.core.loop.nest import Nest, Request, Told, Waits
+from vaka.core.loop.nested import unfinished
 from vaka.core.loop.prompt import told
 from vaka.core.loop.scope import Turn
+from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import offload, restored
-from vaka.core.types.content import Content, Part, Text
-from vaka.core.types.errors import Closed, Suspended
+from vaka.core.session.window import END
+from vaka.core.types.content import Content, Part, Text, text_of
+from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
+from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.monitor import Logged, ScriptAnswered
@@ -23,6 +27,7 @@ from vaka.luau.host.chunks import heard, said
 from vaka.luau.host.parts import Parts
 from vaka.luau.lent import Lent
 from vaka.luau.place import furnish
+from vaka.luau.program import Program
 from vaka.luau.scheduler import drive
 from vaka.luau.tool import Source
 
@@ -38,13 +43,34 @@ class ScriptBody:
     async def __call__(self, turn: Turn) -> Ending:
         """Let the script hear what was said, and work until it wants to hear more or has ended."""
         await turn.log.append(turn.at)  # what was said is in the log before the script hears it
+        mine = list(turn.log.window.at(turn.path))
+        if any(event.turn == turn.id and _is_end(event.data) for event in mine):
+            return Ending(text=turn.text)  # only the end of the turn was not written
         program = await self._source.program()
-        events, how = unfinished(turn.log.window.at(turn.path))
+        events, how = unfinished(mine)
         if how not in (None, "input", "closed") and not events:
             raise Closed("the script of this agent has ended; it hears nothing more")
         nest = Nest(turn, events, program.digest)
-        content = await restored(turn.log.store.blobs, told(turn.log.window.at(turn.path), turn.id))
+        content = await restored(turn.log.store.blobs, told(mine, turn.path, turn.id))
         mouth, ear = _Mouth(turn, nest), _Ear(turn, content)
+        given = self._source.given("agent", nest) | {"begin": how != "input"}
+        try:
+            how = await self._run(program, nest, mouth, ear, given)
+        except (Stopped, ScriptError) as error:
+            await mouth.break_off()
+            if ear.style == "input":
+                nest.finish("input" if ear.heard else "closed")  # it begins anew with the next thing it hears
+            elif isinstance(error, ScriptError) and not isinstance(error, ReplayError):
+                nest.finish("failed")
+            raise
+        await mouth.close()
+        if how is not None:
+            nest.finish(how)
+        return Ending(text=turn.text)
+
+    async def _run(self, program: Program, nest: Nest, mouth: "_Mouth", ear: "_Ear", given: JSON) -> JSON:
+        """Drive the script until it has ended, and return how; ``None`` when it waits for what is said next."""
+        turn = nest.turn
 
         def printed(line: str) -> None:
             if not nest.replaying:
@@ -52,18 +78,20 @@ class ScriptBody:
 
         try:
             async with AsyncExitStack() as closing:
-                parts = furnish(self._lent, nest, turn.path, closing, Parts(recv=ear.recv, emit=mouth.emit))
+                talk = Parts(recv=ear.recv, emit=mouth.emit, style=ear.be)
+                parts = furnish(self._lent, nest, turn.path, closing, talk)
                 script = self._lent.home.open(program, printed)
-                given = self._source.given("agent", nest) | {"begin": how != "input"}
                 with turn.stop.region():
                     values = await drive(script, surface_functions(parts), _Spoken(nest, mouth), [given, None])
         except Waits as waits:
             if waits.decisions:
                 raise Suspended(waits.decisions) from waits
-        else:
-            nest.finish(values[0] if values else "main")
-        await mouth.close()
-        return Ending(text=turn.text)
+            return None
+        return values[0] if values else "main"
+
+
+def _is_end(body: Body) -> bool:
+    return isinstance(body, ScriptAnswered) and body.name == END
 
 
 class _Ear:
@@ -72,13 +100,20 @@ class _Ear:
     def __init__(self, turn: Turn, content: Content) -> None:
         self._content = content  # nothing was said: it is the end
         bodies = [event.data for event in turn.log.window.events if event.turn == turn.id and event.path == turn.path]
-        self._heard = any(isinstance(body, ScriptAnswered) and body.name == RECV for body in bodies)
+        self.heard = any(isinstance(body, ScriptAnswered) and body.name == RECV for body in bodies)
+        """Whether the script was told."""
+        self.style = ""
+        """What the script has: ``run``, ``input`` for ``on_input``, or ``main`` for neither."""
+
+    def be(self, style: str) -> None:
+        """Take note of what kind of script it is."""
+        self.style = style
 
     async def recv(self, request: Request) -> JSON:
         """Return what was said; when it was heard, the turn is over as soon as there is nothing else to do."""
-        if self._heard:
+        if self.heard:
             raise Waits(())
-        self._heard = True
+        self.heard = True
         return heard(self._content) if self._content else None
 
 
@@ -88,7 +123,9 @@ class _Mouth:
     def __init__(self, turn: Turn, nest: Nest) -> None:
         self._turn, self._nest = turn, nest
         events = turn.log.window.at(turn.path)
-        self._said = {event.data.message_id for event in events if isinstance(event.data, MessageCompleted)}
+        done = [event.data for event in events if isinstance(event.data, MessageCompleted)]
+        self._said = {body.message_id: len(text_of(body.content)) if body.cut else None for body in done}
+        """The messages that are in the log; of one that was cut short, how much of it."""
         self._number = 0
         self._id: MessageId | None = None
         self._content: list[Part] = []
@@ -105,12 +142,24 @@ class _Mouth:
 
     async def close(self) -> None:
         """Let the message end here, if there is one."""
+        body = await self._whole("end")
+        if body is not None:
+            await self._nest.commit(body)
+
+    async def break_off(self) -> None:
+        """The turn is stopped: what was said of the message is kept."""
+        body = await self._whole("cut")
+        if body is not None:
+            self._turn.log.later(self._turn.at, body)
+
+    async def _whole(self, stop: str) -> MessageCompleted | None:
         id, content = self._id, tuple(self._content)
         self.cut()
-        if id is not None and id not in self._said:
-            self._said.add(id)
-            kept = await offload(self._turn, content)
-            await self._nest.commit(MessageCompleted(message_id=id, content=kept, stop="end"))
+        if id is None or id in self._said:
+            return None
+        self._said[id] = None
+        kept = await offload(self._turn, content)
+        return MessageCompleted(message_id=id, content=kept, stop=stop, cut=stop == "cut")
 
     def cut(self) -> None:
         """What comes next is another message."""
@@ -124,6 +173,10 @@ class _Mouth:
             self._turn.log.live(self._turn.at, MessageStarted(message_id=self._id))
 
     async def _add(self, part: Part) -> None:
+        cut = self._said.get(self._id) if self._id is not None else None
+        if cut is not None and len(text_of(tuple(self._content))) >= cut:
+            self.cut()  # it was cut short here; what comes now is another message
+            self._begin()
         last = self._content[-1] if self._content else None
         if isinstance(part, Text) and isinstance(last, Text):
             block, offset = len(self._content) - 1, len(last.text)

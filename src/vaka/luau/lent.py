@@ -45,4 +45,10 @@ class Lent:
                 raise ScriptError(f"generate: this script may ask the model 'default' only, not {name!r}")
             return model
 
-        return replace(self, models=own)
+        def find(name: str, config: JSON) -> Tool | None:
+            model = config["model"] if hasattr(config, "keys") and "model" in config else None
+            if model not in (None, "default"):
+                raise ScriptError(f"create_agent: this script may name the model 'default' only, not {model!r}")
+            return self.agents(name, config)
+
+        return replace(self, models=own, agents=find)

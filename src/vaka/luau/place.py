@@ -6,15 +6,19 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from vaka.core.loop.nest import Nest, Request
 from vaka.core.loop.prompt import messages
-from vaka.core.loop.texts import restore
+from vaka.core.loop.texts import LARGE, restore
+from vaka.core.ports.tool import ToolContext
 from vaka.core.types.content import text_of
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, Path
 from vaka.core.types.message import Message, ToolMessage, UserMessage
 from vaka.core.types.monitor import Logged, UsageRecorded
+from vaka.core.types.tool import Arguments, Problem, ToolSpec
 from vaka.luau.host.http import http_tools
 from vaka.luau.host.parts import Parts
 from vaka.luau.lent import Lent
@@ -22,6 +26,8 @@ from vaka.luau.script import plain
 
 HISTORY, SUMMARY = "$history", "$summary"
 """Where the state of a session has what scripts added to its history, and the summary of it."""
+CREATE = "create_agent"
+"""What the tool is called by which a script talks to an agent it describes itself."""
 RESERVED = "$"
 """How names of the state begin that are not a script's own."""
 
@@ -36,9 +42,15 @@ class Values:
         """Return a value, written already or about to be."""
         return self._now().get(key)
 
+    def below(self, prefix: str) -> list[JSON]:
+        """Return the values whose names begin with ``prefix/``, in the order they came."""
+        return [value for key, value in self._now().items() if key.startswith(f"{prefix}/")]
+
     def put(self, key: str, value: JSON) -> None:
         """Keep a value with the next write."""
-        turn = self._nest.turn
+        turn, size = self._nest.turn, len(msgspec.json.encode(value))
+        if size > LARGE:
+            raise ScriptError(f"{key}: a value has at most {LARGE} bytes, this one {size}; keep large ones elsewhere")
         turn.log.later(turn.at, StateChanged(key=key, value=value))
 
     async def all(self) -> dict[str, JSON]:
@@ -61,7 +73,11 @@ class Values:
 
 
 class Said:
-    """What was said in a session, with what scripts added to it and without what they took back."""
+    """What was said in a session, with what scripts added to it and without what they took back.
+
+    Each addition and each revert is a value of its own, by the request that made it: made again after a crash it is the
+    same one.
+    """
 
     def __init__(self, nest: Nest, values: Values, path: Path) -> None:
         self._nest, self._values, self._path = nest, values, path
@@ -70,27 +86,23 @@ class Said:
         """Return the last messages."""
         return [message for _, message in await self._all()][-count:] if count else []
 
-    async def append(self, message: Mapping[str, JSON]) -> None:
+    async def append(self, message: Mapping[str, JSON], request: Request | None = None) -> None:
         """Add a message."""
-        whole, kept = await self._whole(), self._kept()
-        self._keep(added=[*kept["added"], [len(whole), dict(message)]], hidden=kept["hidden"])
+        self._put(request, {"at": len(await self._whole()), "message": dict(message)})
 
-    async def revert(self) -> None:
+    async def revert(self, request: Request) -> None:
         """Take back everything from the last thing a user said on."""
-        whole, kept, found = await self._whole(), self._kept(), await self._all()
-        spoken = [place for place, message in found if message["role"] == "user"]
+        spoken = [place for place, message in await self._all() if message["role"] == "user"]
         if spoken:
-            added = [item for item in kept["added"] if item[0] < spoken[-1]]
-            self._keep(added=added, hidden=[*kept["hidden"], [spoken[-1], len(whole)]])
+            self._put(request, {"from": spoken[-1], "to": len(await self._whole())})
 
     async def _all(self) -> list[tuple[int, dict[str, JSON]]]:
-        whole, kept = await self._whole(), self._kept()
-        found: list[tuple[int, dict[str, JSON]]] = [
-            (at, message)
-            for at, message in enumerate(whole)
-            if not any(first <= at < end for first, end in kept["hidden"])
-        ]
-        found += [(place, message) for place, message in kept["added"]]
+        found: list[tuple[int, dict[str, JSON]]] = list(enumerate(await self._whole()))
+        for change in self._values.below(HISTORY):
+            if "message" in change:
+                found.append((change["at"], change["message"]))
+            else:
+                found = [item for item in found if not change["from"] <= item[0] <= change["to"]]
         return sorted(found, key=lambda item: item[0])
 
     async def _whole(self) -> list[dict[str, JSON]]:
@@ -98,11 +110,9 @@ class Said:
         said = await restore(log.store.blobs, messages(log.window.at(self._path), self._path))
         return [{"role": _role(message), "content": _words(message)} for message in said]
 
-    def _kept(self) -> dict[str, Any]:
-        return {"added": [], "hidden": [], **(self._values.get(HISTORY) or {})}
-
-    def _keep(self, **kept: JSON) -> None:
-        self._values.put(HISTORY, kept)
+    def _put(self, request: Request | None, change: JSON) -> None:
+        start, path = self._nest.answered[0], "/".join(self._nest.turn.path)
+        self._values.put(f"{HISTORY}/{start.at}/{path}/{request.number if request else 0}", change)
 
 
 class Remembered:
@@ -120,11 +130,37 @@ class Remembered:
         self._values.put(SUMMARY, text)
 
 
-def furnish(lent: Lent, nest: Nest, path: Path, closing: AsyncExitStack, more: Parts | None = None) -> Parts:
-    """Return what a script may call; ``path`` is whose conversation it sees, ``more`` what only it has."""
-    turn = nest.turn
-    turn.tools = {**turn.tools, **http_tools(lent.network)}
-    values = Values(nest)
+class Others:
+    """Other agents a script talks to, as one tool, so that rules can speak of it; implements ``Tool``."""
+
+    def __init__(self, lent: Lent, layer: str) -> None:
+        self._find = lent.agents
+        self.spec = ToolSpec(
+            name=CREATE, description="Let another agent answer.", effect="resume", timeout=None, poll=True, layer=layer
+        )
+
+    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+        """Return the arguments, which the script's own host made."""
+        return Arguments(msgspec.json.decode(raw) if isinstance(raw, str) else raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Any:
+        """Run the agent."""
+        tool = self._find(arguments["name"], arguments["config"])
+        if tool is None:
+            raise ScriptError(f"create_agent: there is no agent {arguments['name']!r} here")
+        return await tool.call(context, {"prompt": arguments["prompt"]})
+
+
+def furnish(
+    lent: Lent, nest: Nest, path: Path, closing: AsyncExitStack, more: Parts | None = None, layer: str = "code"
+) -> Parts:
+    """Return what a script may call; ``path`` is whose conversation it sees, ``more`` what only it has.
+
+    ``layer`` is where the script comes from: what it does by itself is judged as coming from there.
+    """
+    turn, values = nest.turn, Values(nest)
+    known = set(turn.tools)
+    turn.tools = {**http_tools(lent.network, layer), CREATE: Others(lent, layer), **turn.tools}
 
     def cost(usage: UsageRecorded) -> None:
         turn.log.later(turn.at, usage)
@@ -134,12 +170,10 @@ def furnish(lent: Lent, nest: Nest, path: Path, closing: AsyncExitStack, more: P
             turn.log.later(turn.at, Logged(level=level, message=line))  # type: ignore[arg-type]  # one of the levels
 
     async def chat(request: Request, name: str, config: JSON, history: Sequence[JSON], said: str) -> str:
-        tool = lent.agents(name, config)
-        if tool is None:
-            raise ScriptError(f"create_agent: there is no agent {name!r} here")
-        called = tool.spec.name
-        turn.tools = {**turn.tools, called: tool}
-        return str(plain(await nest.invoke(request, called, {"prompt": _told(history, said)})))
+        prompt = _told(history, said)
+        if name in known and not config:  # it has a name of its own that rules may speak of
+            return str(plain(await nest.invoke(request, name, {"prompt": prompt})))
+        return str(plain(await nest.invoke(request, CREATE, {"name": name, "config": config, "prompt": prompt})))
 
     return replace(
         more or Parts(), nest=nest, network=lent.network, models=lent.models, usage=cost, fits=lent.fits, agents=chat,

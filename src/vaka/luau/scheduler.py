@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from vaka.core.loop.nest import START, Request, Told, Waits, mismatch
+from vaka.core.loop.stop import Stopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.message import ToolResult
@@ -26,7 +27,7 @@ MOST_ANSWERS = 20_000
 
 _FAIR = 64
 """Local answers after which everyone else has a turn."""
-_ENDING = (ReplayError, ConflictError, LogError, Closed)
+_ENDING = (ReplayError, ConflictError, LogError, Closed, Stopped)
 """What no script may catch: the log cannot be written any more, or is not this script's."""
 _FAULTS = (
     VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.nest import Nest, Request, ended, nested
+from vaka.core.loop.nest import Nest, Request
+from vaka.core.loop.nested import ended, nested
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
@@ -129,15 +130,16 @@ class BoundTool:
             try:
                 value = await self._run(context, program, nest, arguments)
             except ScriptError as error:
-                ended(context, nest, name, None, str(error))
+                await ended(context, nest, name, None, str(error))
                 raise
-            ended(context, nest, name, value)
+            await ended(context, nest, name, value)
             return value
 
     async def _run(self, context: ToolContext, program: Program, nest: Nest, arguments: dict[str, Any]) -> JSON:
         talk = _Talk(context, nest)
         async with AsyncExitStack() as closing:
-            parts = furnish(self._lent, nest, context.path, closing, Parts(input=talk.input, output=talk.output))
+            own = Parts(input=talk.input, output=talk.output)
+            parts = furnish(self._lent, nest, context.path, closing, own, self.spec.layer)
             script = self._lent.home.open(program, lambda line: context.emit(f"{line}\n"))
             given = self._source.given("tool", nest)
             values = await drive(script, surface_functions(parts), nest, [given, arguments])

@@ -77,6 +77,8 @@ class Builder:
                 given = known.get(name) if not config else _configured(name, config)
                 if given is None:
                     return None
+                if len(made) >= RECIPES:
+                    made.clear()
                 made[key] = self._tool(given, agent, model)
             return made[key]
 
@@ -148,7 +150,8 @@ def _configured(name: str, config: JSON) -> Agent:
         given = msgspec.convert(config, _Config)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"create_agent: config of {name!r} has model and instructions: {error}") from error
-    return Agent(name, model=given.model, instructions=given.instructions or given.prompt)
+    model = None if given.model == "default" else given.model
+    return Agent(name, model=model, instructions=given.instructions or given.prompt)
 
 
 class _Config(msgspec.Struct, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from vaka.core.session.follow import Following, Hub
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import as_content
 from vaka.core.types.control import CheckpointSaved, Conflict, InputAdded, InterruptRequested, SessionClosed
-from vaka.core.types.errors import Closed, InvalidInput
+from vaka.core.types.errors import Busy, Closed, InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Message
@@ -126,7 +126,10 @@ class Session:
 
         A script is told first, in a turn of its own: its ``recv`` gives nil, its ``on_close`` is called.
         """
-        if hasattr(self.agent, "bind") and await self._runtime.store.sessions.find(self.id) is not None:
+        info = await self._runtime.store.sessions.find(self.id)
+        if info is not None and (info.turn or info.inputs):
+            raise Busy(f"session {self.id!r} has something unfinished; finish or interrupt it first")
+        if hasattr(self.agent, "bind") and info is not None:
             await self._tell_end()
         await self._runtime.write(self.id, SessionClosed(reason=reason))
 

@@ -8,7 +8,8 @@ import pytest
 
 import vaka
 from tests.runtime.scene import agent, collect, last, load, logged, reasons, results, runtime, sound, types
-from vaka.core.loop.nest import Nest, Request, Told, Waits, ended, mismatch, nested
+from vaka.core.loop.nest import Nest, Request, Told, Waits, mismatch
+from vaka.core.loop.nested import ended, nested
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import digest_of
@@ -76,7 +77,7 @@ class World:
                 if before is not None:
                     return before.value
                 value = await self.play(nest)
-                ended(context, nest, "script", value)
+                await ended(context, nest, "script", value)
                 return value
 
         model = ScriptedModel(call("script"), say("all done"))

@@ -5,7 +5,7 @@ from typing import Any
 import vaka
 from tests.luau.surfaces.stage import Echo
 from tests.runtime.scene import agent, collect, load, logged, results, runtime, sound, types
-from vaka.core.loop.nest import ended, nested
+from vaka.core.loop.nested import ended, nested
 from vaka.core.ports.net import NetResponse
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.monitor import UsageRecorded
@@ -62,7 +62,7 @@ class World:
                 parts = Parts(nest=nest, network=self.network, models=lambda _: self.model, usage=self.costs.append)
                 script = Vms().open(self.program)
                 values = await drive(script, surface_functions(parts), nest, [{"mode": "tool"}, {}])
-                ended(context, nest, "script", values[0])
+                await ended(context, nest, "script", values[0])
                 return values[0]
 
         return agent(self.model, look, script)

@@ -12,7 +12,17 @@ from vaka.core.session.place import Place
 from vaka.core.session.state import lane_key
 from vaka.core.types.content import Content
 from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.ids import Path
 from vaka.core.types.progress import SubagentCompleted
+
+DEEPEST = 16
+"""How far agents and scripts may be nested in each other."""
+
+
+def check_depth(path: Path) -> None:
+    """Raise ``InvalidInput`` for a place too far down: something calls itself without end."""
+    if len(path) > DEEPEST:
+        raise InvalidInput(f"agents and scripts are nested deeper than {DEEPEST}: one of them calls itself")
 
 
 async def run_child(context: ToolContext, recipe: Recipe, content: Content) -> Ending:
@@ -32,6 +42,7 @@ async def run_child(context: ToolContext, recipe: Recipe, content: Content) -> E
 async def _run(context: Context, recipe: Recipe, content: Content, name: str) -> Ending | Suspended:
     parent = context.owner
     path = (*parent.path, name)
+    check_depth(path)
     lane = parent.state.lanes.get(lane_key(path))
     if lane is not None and lane.done is not None:
         done = lane.done

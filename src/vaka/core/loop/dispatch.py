@@ -1,7 +1,7 @@
 """The calls of one answer: judged in order, run side by side, each with exactly one result."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from vaka.core.session.state import Decision, OpenCall
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Body
-from vaka.core.types.ids import DecisionId
+from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 
@@ -59,12 +59,13 @@ async def settle(turn: Turn, calls: Sequence[OpenCall]) -> str:
     return crew.limit
 
 
-async def settle_one(turn: Turn, open: OpenCall) -> ToolResult | Left:
+async def settle_one(turn: Turn, open: OpenCall, renamed: Callable[[CallId], Body]) -> ToolResult | Left:
     """See one call of a script through; its result is left for the next write.
 
-    What only reads need not be in the log before it runs: when it is lost, nothing is lost.
+    What only reads need not be in the log before it runs: when it is lost, nothing is lost. ``renamed`` says in the log
+    that the call goes on under another id.
     """
-    crew, job = _Crew(turn), _Job(msgspec.structs.replace(open, streak=1))  # the breaker is for models
+    crew, job = _Crew(turn, renamed), _Job(msgspec.structs.replace(open, streak=1))  # the breaker is for models
     first: list[Body] = []
     result = await crew.admit(job, first) or await crew.run_one(job, first)
     if not isinstance(result, Left):
@@ -75,8 +76,8 @@ async def settle_one(turn: Turn, open: OpenCall) -> ToolResult | Left:
 class _Crew:
     """The jobs of one step."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
+    def __init__(self, turn: Turn, renamed: Callable[[CallId], Body] | None = None) -> None:
+        self.turn, self._renamed = turn, renamed
         self.left: list[DecisionId] = []
         self.limit = ""
         self._slots: asyncio.Semaphore | None = None
@@ -262,7 +263,7 @@ class _Crew:
             return recover.unknown(job.open)
         async with self._numbers:  # two that are repeated at once must not get one number
             bodies, fresh = recover.repeat(turn, job.open)
-            await turn.log.append(turn.at, *bodies)
+            await turn.log.append(turn.at, *bodies, *([self._renamed(fresh.call.id)] if self._renamed else ()))
         job.open = fresh
         asked: list[Body] = []
         end = await self._consider(job) or self._judge(job, asked)

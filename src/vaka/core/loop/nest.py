@@ -5,34 +5,32 @@ the same order, and goes on from there; what it had asked for and was not told i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from vaka.core.loop.context import Context
 from vaka.core.loop.dispatch import settle_one
 from vaka.core.loop.execute import Left
+from vaka.core.loop.limits import reached
 from vaka.core.loop.scope import Turn
-from vaka.core.loop.stop import Stop
+from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import LARGE
-from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.decision import decided
-from vaka.core.session.place import Place
-from vaka.core.session.state import OpenCall, call_id, lane_key
+from vaka.core.session.state import OpenCall, call_id
+from vaka.core.session.window import END
 from vaka.core.types import progress
 from vaka.core.types.content import clean
 from vaka.core.types.control import QuestionAsked
-from vaka.core.types.errors import InvalidInput, NotFound, ReplayError
+from vaka.core.types.errors import NotFound, ReplayError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
-from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+from vaka.core.types.tool import Arguments
 
-START, END = "start", "end"
-"""What the first and the last thing are called that a script is told."""
+START = "start"
+"""What the first thing is called that a script is told."""
 
 
 class Request(NamedTuple):
@@ -131,27 +129,39 @@ class Nest:
         if begun is not None:
             self._same(begun, request)
             return begun.model
+        limit = reached(self.turn.recipe.limits, 0, self.turn.total)
+        if limit:
+            raise Stopped("limit", limit)
         agent = self.turn.lane.agent or self.turn.agent
         waiting = [body.model for _, body in self.turn.log.deferred if isinstance(body, ScriptCalled)]
         model = max([self.turn.state.models.get(agent, 0), *waiting]) + 1
-        self._begin(ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model))
+        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model)
+        self._begun[request.number] = begun
+        self.turn.log.later(self.turn.at, begun)
         return model
 
     async def invoke(self, request: Request, tool: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``."""
-        begun = self._begun.get(request.number)
-        open: OpenCall | None = None
+        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``.
+
+        The result of what does more than read is in the log when this returns.
+        """
+        begun, open, secrets = self._begun.get(request.number), None, self.turn.log.secrets
         if begun is not None and begun.call is not None:
             self._same(begun, request)
             known = self._results.get(begun.call)
             if known is not None:
                 return known
             open = self.turn.state.open.get(begun.call)
+            open = self._said_again(open, arguments) if open and secrets.forms else open
         async with self._slots:
-            end = await settle_one(self.turn, open or self._call(request, tool, arguments))
+            open = open or self._call(request, tool, arguments)
+            end = await settle_one(self.turn, open, lambda id: self._named(request, id))
         if isinstance(end, Left):
             raise Waits(end.decisions)
-        return end
+        found = self.turn.tools.get(tool)
+        if found is None or found.spec.effect != "read":
+            await self.commit()
+        return secrets.clean(end) if secrets.forms else end
 
     async def ask(self, request: Request, text: str, options: Sequence[str] = ()) -> JSON:
         """Ask a person and return the answer, ``None`` when there is nobody to ask. Raises ``Waits``."""
@@ -195,17 +205,29 @@ class Nest:
         self.turn.log.later(self.turn.at, end)
 
     def _call(self, request: Request, tool: str, arguments: dict[str, Any]) -> OpenCall:
-        turn, path = self.turn, self.turn.path
-        waiting = [body for place, body in turn.log.deferred if place.path == path]
-        number = turn.state.made(path) + sum(isinstance(body, progress.ToolCalled) for body in waiting) + 1
-        call = ToolCall(id=call_id(path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
-        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call.id)
-        self._begin(begun, progress.ToolCalled(call=call, message_id=MessageId("")))
-        return OpenCall(call=call, path=path, message=MessageId(""), step=turn.at.step, number=number)
+        turn, number = self.turn, self.turn.next_call
+        call = ToolCall(id=call_id(turn.path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
+        self.turn.log.later(turn.at, self._named(request, call.id))
+        self.turn.log.later(turn.at, progress.ToolCalled(call=call, message_id=MessageId("")))
+        return OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.at.step, number=number)
 
-    def _begin(self, begun: ScriptCalled, *bodies: Body) -> None:
-        self._begun[begun.number] = begun
-        self.turn.log.later(self.turn.at, begun, *bodies)
+    def _named(self, request: Request, call: CallId) -> ScriptCalled:
+        """Return what says which call a request has become."""
+        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call)
+        self._begun[request.number] = begun
+        return begun
+
+    def _said_again(self, open: OpenCall, arguments: dict[str, Any]) -> OpenCall:
+        """Return a call with the secrets the log does not have; the script says them again."""
+        if open.phase == "called":
+            raw = msgspec.json.encode(arguments).decode()
+            return msgspec.structs.replace(open, call=msgspec.structs.replace(open.call, raw=raw))
+        tool = self.turn.tools.get(open.call.name)
+        parsed = tool.parse(arguments) if tool else None
+        kept = msgspec.json.encode(open.call.arguments)
+        if isinstance(parsed, Arguments) and msgspec.json.encode(self.turn.log.secrets.cleaned(parsed.value)) == kept:
+            return msgspec.structs.replace(open, call=msgspec.structs.replace(open.call, arguments=parsed.value))
+        return open
 
     def _same(self, begun: ScriptCalled, request: Request) -> None:
         if (begun.name, begun.digest) != (request.name, request.digest):
@@ -215,53 +237,3 @@ class Nest:
 def mismatch(request: Request, told: str) -> ReplayError:
     """Return the error for a script that asks for something else than it did."""
     return ReplayError(f"request {request.number} is {request.name!r} now, and was {told!r} or had other arguments")
-
-
-@asynccontextmanager
-async def nested(
-    context: ToolContext, agent: str, code: Digest, tools: Mapping[str, Tool]
-) -> AsyncGenerator[tuple[Nest, SubagentCompleted | None]]:
-    """Give the place of a script that is a tool's call, and how it ended if it has; ``tools`` are more it may call."""
-    if not isinstance(context, Context):
-        raise InvalidInput("a script needs the context of the call that runs it")
-    parent, child = context.owner, context.child()
-    path = (*parent.path, child)
-    lane = parent.state.lanes.get(lane_key(path))
-    stop = Stop(context.stop)
-    turn = Turn(parent.log, parent.recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
-    turn.agent, turn.tools = agent, {**turn.tools, **tools}
-    if lane is None:
-        parent.log.later(parent.at, SubagentStarted(call=context.call, agent=agent, child=child))
-    try:
-        yield Nest(turn, list(parent.log.window.at(path)), code, context.call), lane.done if lane else None
-    except Waits as waits:
-        context.suspended.extend(waits.decisions)
-        raise asyncio.CancelledError from waits  # the call stays open; it runs again when someone has decided
-    finally:
-        stop.close()
-
-
-def ended(context: ToolContext, nest: Nest, agent: str, value: JSON, error: str = "") -> None:
-    """Put down how a script that is a tool's call has ended."""
-    body = SubagentCompleted(
-        call=context.call, agent=agent, child=nest.turn.path[-1], failed=bool(error), stop=error or "end", value=value
-    )
-    nest.turn.log.later(Place(nest.turn.id, 0, nest.turn.path[:-1]), body)
-
-
-def unfinished(events: Iterable[Event]) -> tuple[list[Event], JSON]:
-    """Return the events of the script that has not ended yet, and how the one before it ended, ``None`` for none.
-
-    ``events`` are those of a place where scripts run one after the other.
-    """
-    current: list[Event] = []
-    how: JSON = None
-    for event in events:
-        body = event.data
-        if isinstance(body, ScriptAnswered) and body.name == START:
-            current = [event]
-        elif isinstance(body, ScriptAnswered) and body.name == END:
-            current, how = [], body.answer
-        elif current:
-            current.append(event)
-    return current, how

@@ -25,16 +25,16 @@ def messages(events: Iterable[Event], path: Path = ()) -> tuple[Message, ...]:
     return tuple(thread.messages)
 
 
-def told(events: Iterable[Event], turn: TurnId) -> Content:
-    """Return what an agent was told when its turn began; ``events`` are those of its path."""
+def told(events: Iterable[Event], path: Path, turn: TurnId) -> Content:
+    """Return what the agent at ``path`` was told when its turn began; ``events`` are those of its path."""
     inputs: dict[str, Content] = {}
     for event in events:
         body = event.data
         if isinstance(body, control.InputAdded):
             inputs[body.key] = body.content
-        elif isinstance(body, progress.SubagentStarted):
+        elif isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path:
             return body.content
-        elif isinstance(body, progress.TurnStarted) and event.turn == turn:
+        elif isinstance(body, progress.TurnStarted) and event.turn == turn and not path:
             said = tuple(part for key in body.inputs for part in inputs.get(key, ()))
             return said if body.content is None else body.content
     return ()

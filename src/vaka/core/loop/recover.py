@@ -69,7 +69,7 @@ def outcome(decision: Decision) -> tuple[Literal["happened", "repeat", "leave"],
 
 def repeat(turn: Turn, open: OpenCall) -> tuple[list[Body], OpenCall]:
     """Return the events that end a lost call and begin it anew under its own id and key."""
-    number = turn.state.made(turn.path) + 1
+    number = turn.next_call
     call = msgspec.structs.replace(open.call, id=call_id(turn.path, number))
     ended = ToolResult(
         call=open.call.id, failed=True, reason="outcome_unknown",

@@ -23,7 +23,7 @@ from vaka.core.types.content import text_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.progress import MessageCompleted, ToolCalled
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.usage import Usage
 
@@ -148,6 +148,12 @@ class Turn:
                 return text_of(body.content)
         return self.log.window.text(self.at.turn, self.at.path)
 
+    @property
+    def next_call(self) -> int:
+        """The number of the next call, after those written already and those about to be."""
+        waiting = [body for place, body in self.log.deferred if place.path == self.path]
+        return self.state.made(self.path) + sum(isinstance(body, ToolCalled) for body in waiting) + 1
+
     def count(self, tool: str) -> int:
         """Return how many calls of a tool this turn has let through so far."""
         return self.admitted[tool]
@@ -163,31 +169,39 @@ class Timer:
     def __init__(self, seconds: float | None, ring: Callable[[], None], above: "Timer | None" = None) -> None:
         self._left, self._ring, self._above = seconds, ring, above
         self._handle: asyncio.TimerHandle | None = None
-        self._paused = 0
+        self._running, self._paused = False, 0
 
     def start(self) -> None:
         """Let the time run."""
-        if self._left is not None and self._handle is None and not self._paused:
-            self._handle = asyncio.get_running_loop().call_later(self._left, self._ring)
+        self._running = True
+        self._go()
 
     def cancel(self) -> None:
         """Let it stand."""
-        if self._handle is not None:
-            self._left = max(self._handle.when() - asyncio.get_running_loop().time(), 0.0)
-            self._handle.cancel()
-            self._handle = None
+        self._running = False
+        self._stand()
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """Let it stand while a person is waited for."""
         self._paused += 1
-        self.cancel()
+        self._stand()
         try:
             with self._above.paused() if self._above else nullcontext():
                 yield
         finally:
             self._paused -= 1
-            self.start()
+            self._go()
+
+    def _go(self) -> None:
+        if self._running and self._left is not None and self._handle is None and not self._paused:
+            self._handle = asyncio.get_running_loop().call_later(self._left, self._ring)
+
+    def _stand(self) -> None:
+        if self._handle is not None:
+            self._left = max(self._handle.when() - asyncio.get_running_loop().time(), 0.0)
+            self._handle.cancel()
+            self._handle = None
 
 
 def _by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:

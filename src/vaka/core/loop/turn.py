@@ -69,7 +69,7 @@ async def _open(turn: Turn, opening: Opening | None) -> Ending | None:
     if opening is None:
         turn.log.later(turn.at, *_resumed(turn))
         turn.step(turn.lane.step)
-        said = told(turn.log.window.at(turn.path), turn.id)
+        said = told(turn.log.window.at(turn.path), turn.path, turn.id)
         await turn.chain.before_agent(turn, await restored(turn.log.store.blobs, said))
         return None
     value: Content | Answer | Block = opening.content

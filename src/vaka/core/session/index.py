@@ -27,6 +27,7 @@ from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.progress import (
     MessageCompleted,
     StepStarted,
+    SubagentCompleted,
     SubagentStarted,
     ToolCompleted,
     ToolFailed,
@@ -45,7 +46,8 @@ _CONTENT = frozenset(
 )
 _TOLD = frozenset({StepStarted, MessageCompleted})
 _MARKED = _CONTENT | {
-    StepStarted, ScriptAnswered, InterruptRequested, ApprovalResolved, ApprovalExpired, QuestionAnswered,
+    StepStarted, ScriptAnswered, SubagentCompleted, InterruptRequested, ApprovalResolved, ApprovalExpired,
+    QuestionAnswered,
 }  # fmt: skip
 
 
@@ -168,7 +170,7 @@ def blobs_of(event: Event) -> list[Digest]:
         result: ToolResult | None = getattr(data, "result", None)
         content: Content = (result.content if result else getattr(data, "content", None)) or ()
         found += [digest for part in content if (digest := getattr(part, "blob", None))]
-    if kind is ScriptAnswered and data.blob:
+    if (kind is ScriptAnswered or kind is SubagentCompleted) and data.blob:
         found.append(data.blob)
     return found
 

@@ -247,7 +247,8 @@ class Log:
         """Read what is new in the log, whether others wrote it or we did and never heard of it."""
         async with aclosing(self.store.events.read(self.session, after=self._head)) as found:
             events = [event async for event in found]
-        ours = next((attempt for attempt in self._attempts if attempt.landed(events)), None)
+        landed = [attempt for attempt in self._attempts if attempt.landed(events)]
+        ours = max(landed, key=lambda attempt: len(attempt.events), default=None)  # one may begin as another does
         if ours is not None:
             self._landed(ours)
         rest = events[len(ours.events) if ours else 0 :]

@@ -8,6 +8,9 @@ from vaka.core.types.content import text_of
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Path, TurnId
 
+END = "end"
+"""What the last thing is called that a script is told."""
+
 _SEEN = frozenset(
     {
         control.InputAdded,
@@ -44,6 +47,8 @@ class Window:
                 continue
             if isinstance(body, progress.SubagentCompleted):
                 self._forget((*event.path, body.child))
+            elif isinstance(body, monitor.ScriptAnswered) and body.name == END:
+                self._forget_script(event)
             elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
                 self.events.append(event)
                 if kind is control.ContextCompacted:
@@ -52,7 +57,8 @@ class Window:
     def at(self, path: Path) -> Iterator[Event]:
         """Yield the events of one agent; an input, and the start of a child, stand at the path that gets them."""
         for event in self.events:
-            if event.path == path or (isinstance(event.data, progress.SubagentStarted) and path[:-1] == event.path):
+            body = event.data
+            if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
 
     def text(self, turn: TurnId, path: Path) -> str:
@@ -67,6 +73,23 @@ class Window:
     def _forget(self, child: Path) -> None:
         """What a finished child said is in the log, but no prompt will show it again."""
         self.events = [kept for kept in self.events if kept.path[: len(child)] != child]
+
+    def _forget_script(self, end: Event) -> None:
+        """Nobody will tell a script that has ended anything again; only how it ended is of use."""
+        mine = {monitor.ScriptCalled, monitor.ScriptAnswered}
+        bodies = [event.data for event in self.events if event.path == end.path]
+        calls = {body.call.id for body in bodies if isinstance(body, progress.ToolCalled) and not body.message_id}
+
+        def needless(event: Event) -> bool:
+            body = event.data
+            if event.path != end.path:
+                return False
+            if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+                return body.result.call in calls
+            return type(body) in mine or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
+
+        self.events = [event for event in self.events if not needless(event)]
+        self.events.append(end)
 
     def _trim(self, state: State) -> None:
         if self.events and self.events[0].seq < state.window:

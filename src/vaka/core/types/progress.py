@@ -216,3 +216,5 @@ class SubagentCompleted(Progress, tag="subagent.completed"):
     failed: bool = False
     stop: str = "end"
     value: JSON = None
+    blob: Digest | None = None
+    """Where the value is, when it is large."""

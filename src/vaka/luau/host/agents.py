@@ -17,4 +17,4 @@ def agent_functions(parts: Parts) -> Functions:
         so_far, words = items(history, "agent.send: the conversation"), text(said, "agent.send: what is sent")
         return await chat(request, text(name, "create_agent: name"), config, so_far, words)
 
-    return {"agent.send": HostFunction(send, asks=True, lasting=True)}
+    return {"agent.send": HostFunction(send, asks=True)}

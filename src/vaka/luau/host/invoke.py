@@ -21,4 +21,4 @@ def invoke_functions(parts: Parts) -> Functions:
         assert direct is not None  # noqa: S101  # one of them is there
         return await direct(request, name, given)
 
-    return {"invoke": HostFunction(invoke, asks=True, lasting=True)}
+    return {"invoke": HostFunction(invoke, asks=True)}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from vaka.core.loop.nest import Request
 from vaka.core.ports.store import KeyValue
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
@@ -49,10 +50,10 @@ class _History:
     async def recent(self, count: int) -> Sequence[Mapping[str, JSON]]:
         return (await self._all())[-count:] if count else []
 
-    async def append(self, message: Mapping[str, JSON]) -> None:
+    async def append(self, message: Mapping[str, JSON], request: Request | None = None) -> None:
         await self._values.put(self._key, [*await self._all(), dict(message)])
 
-    async def revert(self) -> None:
+    async def revert(self, request: Request) -> None:
         said = await self._all()
         spoken = [at for at, message in enumerate(said) if message.get("role") == "user"]
         await self._values.put(self._key, said[: spoken[-1]] if spoken else [])
@@ -98,16 +99,16 @@ def _history_functions(history: History | None) -> Functions:
     async def recent(count: JSON = 10) -> JSON:
         return [dict(message) for message in await history.recent(whole(count, "how many"))]
 
-    async def append(message: JSON) -> None:
-        await history.append(message_of(message))
+    async def append(request: Request, message: JSON) -> None:
+        await history.append(message_of(message), request)
 
-    async def revert() -> None:
-        await history.revert()
+    async def revert(request: Request) -> None:
+        await history.revert(request)
 
     return {
         "history.recent": HostFunction(recent),
-        "history.append": HostFunction(append, lasting=True),
-        "history.revert": HostFunction(revert, lasting=True),
+        "history.append": HostFunction(append, asks=True, lasting=True),
+        "history.revert": HostFunction(revert, asks=True, lasting=True),
     }
 
 

@@ -38,12 +38,12 @@ class History(Protocol):
         """Return the last messages."""
         ...
 
-    async def append(self, message: Mapping[str, JSON]) -> None:
-        """Add a message."""
+    async def append(self, message: Mapping[str, JSON], request: Request | None = None) -> None:
+        """Add a message; the same request twice adds it once."""
         ...
 
-    async def revert(self) -> None:
-        """Take back everything from the last message of a user on."""
+    async def revert(self, request: Request) -> None:
+        """Take back everything from the last message of a user on; the same request twice is once."""
         ...
 
 
@@ -106,6 +106,8 @@ class Parts:
     """Returns what an agent hears next, as ``chunks.heard`` makes it, or ``None`` when it is closed."""
     emit: Callable[[JSON], Awaitable[None]] | None = None
     """Takes what an agent says, for ``chunks.said`` to read; called again when the script is replayed."""
+    style: Callable[[str], None] | None = None
+    """Told what an agent's script has: ``run``, ``input`` for ``on_input``, or ``main`` for neither."""
     clock: Clock | None = None
     uuid: Callable[[], str] | None = None
     closing: AsyncExitStack | None = None

@@ -24,6 +24,12 @@ def talk_functions(parts: Parts) -> Functions:
 
         functions["emit"] = HostFunction(say, local=True)
 
+    async def be(style: JSON) -> None:
+        if parts.style is not None:
+            parts.style(str(style))
+
+    functions["agent.style"] = HostFunction(be, local=True)
+
     async def put(value: JSON = None, error: JSON = None) -> None:
         if output is not None:
             await output(value, error)
