@@ -67,6 +67,14 @@ _AGENT = (
         "--tools", multiple=True, type=click.Path(), metavar="FILE.py|FILE.luau",
         help="Every @vaka.tool of a Python file, or a Luau script that is a tool; may be repeated.",
     ),
+    click.option(
+        "--allow-host", multiple=True, metavar="HOST[:PORT]",
+        help="A host that scripts may reach though it is not public; may be repeated.",
+    ),
+    click.option(
+        "--env", "script_env", multiple=True, metavar="NAME",
+        help="A variable of the environment that scripts may see; may be repeated.",
+    ),
 )  # fmt: skip
 
 _POLICY = (

@@ -57,7 +57,8 @@ def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
             store=settings["store"], durability=settings["durability"], agent=agent, model=settings["model"] or None,
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"), permission_mode=settings["permission_mode"],
             allow=settings["allow"], confirm=settings["confirm"], deny=settings["deny"],
-            secrets=secrets(os.environ, settings["store"]),
+            secrets=secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
+            script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         )
     )  # fmt: skip
 

@@ -46,6 +46,8 @@ _ALL = (
     Key(name="allow", help="tools that may run", kind="list", default=()),
     Key(name="confirm", help="tools a person must approve", kind="list", default=()),
     Key(name="deny", help="tools that must not run", kind="list", default=()),
+    Key(name="allow_host", help="hosts that scripts may reach though they are not public", kind="list", default=()),
+    Key(name="script_env", help="variables of the environment that scripts may see", kind="list", default=()),
     Key(name="max_steps", help="model calls in one turn", kind="whole"),
     Key(name="timeout", help="how long one turn may take, such as 90 or 5m", kind="seconds"),
     Key(name="max_budget_usd", help="US dollars one turn may cost", kind="number"),

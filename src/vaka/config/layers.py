@@ -14,6 +14,8 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 
 Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
 
+_WIDENING = frozenset({"allow", "allow_host", "script_env"})
+"""Lists that let more happen."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
 
 
@@ -110,7 +112,7 @@ def _too_loose(name: str, value: Any, trust: bool) -> str:
     """Return why a folder may not say this of itself, ``""`` when it may: until it is trusted it can only tighten."""
     if name == "permission_mode" and value == "bypassPermissions":
         return "only the user may set it so; use --permission-mode or the user's config.toml"
-    if not trust and (name == "allow" or (name == "permission_mode" and value in _LOOSE)):
+    if not trust and (name in _WIDENING or (name == "permission_mode" and value in _LOOSE)):
         return "this folder is not trusted; --trust counts it"
     return ""
 

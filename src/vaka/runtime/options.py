@@ -56,7 +56,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
     """Values that must never be written down."""
     network: Network | None = None
-    """How scripts reach the network. Without it, public addresses only."""
+    """How scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
+    trusted_hosts: tuple[str, ...] = ()
+    """Hosts scripts may reach though they are not public, such as ``127.0.0.1:8080``."""
     script_env: Mapping[str, str] = {}
     """The variables of the environment that scripts may see."""
     clock: Clock | None = None

@@ -20,6 +20,7 @@ from vaka.luau.lent import Lent
 from vaka.luau.limits import ScriptLimits
 from vaka.luau.tool import Source
 from vaka.net.connector import Connector
+from vaka.net.rules import Rules
 from vaka.runtime.options import Options
 from vaka.tools.reader import Reader
 from vaka.tools.validate import Validator
@@ -53,7 +54,7 @@ class Scripts:
 
     def __init__(self, options: Options, store: Store) -> None:
         self._store, self._env = store, dict(options.script_env)
-        self._network = options.network
+        self._network, self._trusted = options.network, options.trusted_hosts
         self._own: Connector | None = None
         self._engine = Engine()
         self._cache = Cache()
@@ -62,7 +63,7 @@ class Scripts:
     def network(self) -> Network:
         """The network, to public addresses only unless the runtime was given another."""
         if self._network is None:
-            self._own = self._network = Connector()
+            self._own = self._network = Connector(Rules(trusted=self._trusted))
         return self._network
 
     def lend(self, models: Callable[[str], Model], agents: Callable[[str, JSON], Tool | None]) -> Lent:

@@ -12,4 +12,4 @@ def env_functions(parts: Parts) -> Functions:
     async def env(key: JSON) -> JSON:
         return parts.env.get(text(key, "key")) or None
 
-    return {"env": HostFunction(env)}
+    return {"env": HostFunction(env, local=True)}
