@@ -16,20 +16,12 @@ from vaka.core.types.errors import InvalidInput, ModelUnavailable
 from vaka.models.sse import Item, Limits, Parser, looks_like, read
 from vaka.testing.clock import FakeClock
 
+LONG = b"x" * 50
 CUT = "the stream was cut: it ended inside an event, before the blank line that completes one"
 
-PIECES = [b"data", b"event", b"id", b"retry", b":", b": ", b"  ", b"\n", b"\r", b"\r\n", b"\n\n", b"x", b"12", b"\0"]
-PIECES += [
-    b"\xef\xbb\xbf",
-    b"\xff",
-    b"\xef",
-    "é\u2028\x85\x0b".encode(),
-    b"data: {}\n\n",
-    b"event: e\n",
-    b"{",
-    b"<html>\n",
-]
-BODIES = st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join)
+WORDS = [b"data", b"event", b"id", b"retry", b":", b": ", b"  ", b"x", b"12", b"{", b"data: {}\n\n", b"event: e\n"]
+MARKS = [b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"\xff", b"\xef", b"\xef\xbb\xbf", "é\u2028\x85".encode(), b"<p>\n"]
+BODIES = st.lists(st.sampled_from(WORDS + MARKS), max_size=30).map(b"".join)
 
 
 def message(data: bytes, event: str = "message", id: str = "") -> Item:
@@ -52,12 +44,6 @@ def single(body: bytes) -> list[bytes]:
     return [body[at : at + 1] for at in range(len(body))]
 
 
-def items_of(body: bytes) -> list[Item]:
-    items, problem, _ = parse([body])
-    assert problem == ""
-    return items
-
-
 def by_the_standard(body: bytes) -> list[Item]:
     """Return the events of a stream as the standard tells it, one character after the other."""
     text = body.removeprefix(b"\xef\xbb\xbf").decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
@@ -78,13 +64,10 @@ def by_the_standard(body: bytes) -> list[Item]:
     return items
 
 
-# ------------------------------------------------------------------------------------------------------------- events
-
-
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
     body = end.join([b"event: add", b"data: 1", b"data: 2", b"", b"data: 3", b"", b""])
-    assert items_of(body) == [message(b"1\n2", "add"), message(b"3")]
+    assert parse([body]) == ([message(b"1\n2", "add"), message(b"3")], "", None)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +86,7 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
         (b"event: a\nevent: b\ndata\n\n", [message(b"", "b")]),
         (b"event\ndata: a\n\n", [message(b"a")]),
         ("event: été\ndata: a\n\n".encode(), [message(b"a", "été")]),
-        (
-            b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n",
-            [message(b"a", id="1"), message(b"b", id="1"), message(b"c")],
-        ),
+        (b"id: 1\ndata: a\n\ndata\n\nid\ndata\n\n", [message(b"a", id="1"), message(b"", id="1"), message(b"")]),
         (b"id: 1\n\nid: 2\0\ndata: a\n\n", [message(b"a", id="1")]),
         (b"Data: a\ndata : b\n data: c\nother: d\nother\ndata: e\n\n", [message(b"e")]),
         (b"data: a\0b\xff\n\n", [message(b"a\0b\xff")]),
@@ -119,8 +99,7 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
     ],
 )
 def test_fields_are_read_as_the_standard_says(body: bytes, expected: list[Item]) -> None:
-    assert items_of(body) == expected
-    assert parse(single(body))[0] == expected
+    assert parse([body]) == parse(single(body)) == (expected, "", None)
 
 
 @pytest.mark.parametrize(
@@ -169,26 +148,9 @@ def test_what_is_read_is_what_the_standard_reads(body: bytes) -> None:
         assert items == by_the_standard(body)
 
 
-def test_a_line_that_comes_byte_by_byte_is_whole() -> None:
-    data = bytes(range(32, 127)) * 500
-    assert parse(single(b"data: " + data + b"\n\n"))[0] == [message(data)]
-
-
-# ----------------------------------------------------------------------------------------------------- what is wrong
-
-
 @pytest.mark.parametrize(
     "body",
-    [
-        b"data: a",
-        b"data: a\n",
-        b"data: a\r",
-        b"da",
-        b"event: a\n",
-        b"data: a\n\nda",
-        b"data: a\n\nid: 7\n",
-        b"data: a\n\n\xff",
-    ],
+    [b"data: a", b"data: a\r", b"da", b"event: a\n", b"data: a\n\nda", b"data: a\n\nid: 7\n", b"data: a\n\n\xff"],
 )
 def test_an_event_without_its_blank_line_is_not_given_but_told(body: bytes) -> None:
     items, problem, _ = parse([body])
@@ -210,15 +172,7 @@ def test_a_name_or_id_that_is_not_utf8_is_an_error(field: bytes, what: str) -> N
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"data: " + b"x" * 50,
-        b"data:" + b"x" * 50 + b"\n\n",
-        b"data: xxxxxxxxxx\n" * 4,
-        b"data\n" * 20,
-        b"event: " + b"x" * 50 + b"\n",
-        b": " + b"x" * 50,
-        b"other: " + b"x" * 50,
-    ],
+    [b"data: " + LONG, b"data:" + LONG + b"\n", b"data: 123\n" * 5, b"data\n" * 20, b"event: " + LONG, b": " + LONG],
 )
 def test_an_event_that_is_too_large_is_an_error_before_it_ends(body: bytes) -> None:
     items, problem, _ = parse([b"data: a\n\n" + body], Limits(event_bytes=40))
@@ -257,9 +211,6 @@ def test_a_limit_is_more_than_nothing(name: str, value: float) -> None:
         Limits(**limit)
 
 
-# ------------------------------------------------------------------------------------------- what is no event stream
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -283,10 +234,6 @@ def test_a_body_that_is_no_event_stream_is_told_as_what_it_seems_to_be(body: byt
     assert parse(single(body)) == ([], f"expected an event stream, got {said}", None)
 
 
-def test_nothing_looks_like_an_empty_body() -> None:
-    assert looks_like(b" \n") == looks_like(b"") == "an empty body"
-
-
 def test_a_page_that_is_too_large_is_told_as_a_page() -> None:
     problem = parse([b"<html>" + b"x" * 100], Limits(event_bytes=50))[1]
     assert problem.startswith("expected an event stream, got an HTML page: '<html>xxx")
@@ -294,20 +241,11 @@ def test_a_page_that_is_too_large_is_told_as_a_page() -> None:
 
 
 def test_only_the_beginning_of_a_body_is_shown() -> None:
+    assert looks_like(b" \n") == looks_like(b"") == "an empty body"
     assert looks_like(b"so " * 500) == f"plain text: {('so ' * 67)[:200] + '…'!r}"
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "sk-proj-abcd****wxyz",
-        "AIzaSyExample",
-        "gsk_abcdef",
-        "q8Zk2LmN4pR6tV8xYz01",
-        "eyJhbGciOiJIUzI1NiJ9",
-        "sk-ant-x1y2",
-    ],
-)
+@pytest.mark.parametrize("secret", ["sk-proj-ab****yz", "AIzaExample", "gsk_abcdef", "q8Zk2LmN4pR6tV8xYz01"])
 @pytest.mark.parametrize("padding", [0, 150, 165, 175])
 def test_what_looks_like_a_secret_is_not_shown_nor_half_of_it(secret: str, padding: int) -> None:
     said = looks_like(f"{'so ' * (padding // 3)} bad credential: {secret} was given".encode())
@@ -317,13 +255,7 @@ def test_what_looks_like_a_secret_is_not_shown_nor_half_of_it(secret: str, paddi
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "Authorization: Bearer hunter2",
-        "got bearer hunter2",
-        "/v1?key=hunter2&alt=sse",
-        '{"api_key": "hunter2"}',
-        "password=hunter2",
-    ],
+    ["Authorization: Bearer hunter2", "got bearer hunter2", "/v1?key=hunter2&alt=sse", '{"api_key": "hunter2"}'],
 )
 def test_what_stands_where_a_secret_belongs_is_not_shown(text: str) -> None:
     assert "hunter2" not in looks_like(text.encode())
@@ -332,9 +264,6 @@ def test_what_stands_where_a_secret_belongs_is_not_shown(text: str) -> None:
 def test_ordinary_words_are_shown() -> None:
     body = b'{"error": {"type": "invalid_api_key", "message": "Use /v1/chat/completions; max_tokens: 5 is too few"}}'
     assert looks_like(body) == f"a JSON object: {body.decode()!r}"
-
-
-# ------------------------------------------------------------------------------------------------------ over the wire
 
 
 class Source:
@@ -410,7 +339,7 @@ async def test_silence_after_half_a_page_is_told_as_the_page() -> None:
 async def test_a_silence_that_lasts_to_the_end_of_all_time_is_an_error_too() -> None:
     source = Source(b"data: a\n\n", stall=True)
     items, problem = await drained(source(), Limits(total_seconds=0.01))
-    assert (items, problem) == ([message(b"a")], "the model's answer took longer than the 0.01 seconds it may take")
+    assert (items, problem) == ([message(b"a")], "the model's answer took longer than the 0.01 seconds it may")
     assert source.closed
 
 
@@ -425,7 +354,7 @@ async def test_pings_for_ever_come_to_an_end() -> None:
         finally:
             closed.append(True)
 
-    problem = "the model's answer took longer than the 60 seconds it may take"
+    problem = "the model's answer took longer than the 60 seconds it may"
     assert await drained(pings(), Limits(total_seconds=60), clock) == ([], problem)
     assert closed == [True]
     assert clock.monotonic() == 60
@@ -455,6 +384,74 @@ async def test_who_is_cancelled_closes_the_stream() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert source.closed
+
+
+async def test_who_is_cancelled_while_a_silence_ends_is_cancelled() -> None:
+    async def last_moment() -> AsyncGenerator[bytes]:
+        try:
+            yield b"data: a\n\n"
+            await asyncio.Event().wait()
+        finally:
+            task.cancel()
+
+    task = asyncio.create_task(drained(last_moment(), Limits(idle_seconds=0.01)))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose time stands still until told otherwise."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    async def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass, and what was due by then happen."""
+        self.now += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def test_who_reads_may_think_for_longer_than_a_silence_may_last() -> None:
+    loop = Loop()
+    source = Source(b"data: a\n\n", b"data: b\n\n", stall=True)
+
+    async def think() -> None:
+        async with aclosing(read(source(), limits=Limits(idle_seconds=10))) as events:
+            assert await anext(events) == message(b"a")
+            await loop.advance(100)
+            assert await anext(events) == message(b"b")
+            late = asyncio.ensure_future(anext(events))
+            await loop.advance(0)
+            await loop.advance(9)
+            assert not late.done()
+            await loop.advance(2)
+            with pytest.raises(ModelUnavailable, match="the model sent nothing for 10 seconds"):
+                await late
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(think())
+    assert source.closed
+
+
+def test_bytes_put_the_end_of_patience_off() -> None:
+    loop, told = Loop(), list[float]()
+
+    async def drips() -> AsyncGenerator[bytes]:
+        for _ in range(4):
+            await loop.advance(8)
+            yield b": drip\n"
+        try:
+            await loop.advance(9)
+            await loop.advance(2)
+        finally:
+            told.append(loop.now)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(drained(drips(), Limits(idle_seconds=10))) == ([], "the model sent nothing for 10 seconds")
+    assert told == [43]
 
 
 async def test_an_iterator_that_cannot_be_closed_is_fine() -> None:

@@ -5,10 +5,11 @@ Lines end at LF, CR or CRLF and nowhere else; U+2028 and its kind are ordinary c
 """
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -205,40 +206,95 @@ async def read(
     event was the one that ends an answer is for the caller to see.
     """
     parser = Parser(limits)
+    patience = _Patience(parser)
     deadline = clock() + limits.total_seconds
     try:
-        while (chunk := await _next(chunks, parser, deadline - clock())) is not None:
+        while True:
+            with patience.of(deadline - clock()):
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    break
             for item in parser.feed(chunk):
                 yield item
             if parser.failure is not None:
                 raise parser.failure
         parser.end()
     finally:
+        patience.close()
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
 
 
-async def _next(chunks: AsyncIterator[bytes], parser: Parser, left: float) -> bytes | None:
-    limits = parser.limits
-    if left <= 0:
-        raise _overdue(parser)
-    timer = asyncio.timeout(min(limits.idle_seconds, left))
-    try:
-        async with timer:
-            return await anext(chunks)
-    except StopAsyncIteration:
-        return None
-    except TimeoutError:
-        if not timer.expired():  # someone else's
-            raise
-        if left < limits.idle_seconds:
-            raise _overdue(parser) from None
-        raise parser.error(f"the model sent nothing for {limits.idle_seconds:g} seconds") from None
+class _Patience:
+    """Ends a wait for bytes that lasts too long, as ``asyncio.timeout`` does, with one timer for all waits of a stream.
 
+    A timer per wait costs more than reading the events that it brings. Outside a wait nobody is cancelled, so that an
+    event may be yielded while the timer runs.
+    """
 
-def _overdue(parser: Parser) -> ModelUnavailable:
-    return parser.error(f"the model's answer took longer than the {parser.limits.total_seconds:g} seconds it may take")
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the timer rings; not before the wait is over, unless it is set anew
+        self._until = math.inf
+        self._task: asyncio.Task[Any] | None = None  # who waits
+        self._cancelling = 0
+        self._late = False  # no time is left for silence of the whole length
+        self._rang = False
+
+    def of(self, left: float) -> "_Patience":
+        """Return this for a wait that ends with the longest silence, or with what is left of the whole time."""
+        idle = self._parser.limits.idle_seconds
+        self._late = left < idle
+        if left <= 0:
+            raise self._error()
+        self._until = self._loop.time() + (left if self._late else idle)
+        return self
+
+    def __enter__(self) -> None:
+        self._task = task = asyncio.current_task()
+        self._cancelling = task.cancelling() if task else 0
+        if self._until < self._due:
+            self._set()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        task, self._task = self._task, None
+        if self._rang and task:
+            self._rang = False
+            # Whoever else cancelled the task meanwhile is to be obeyed.
+            if task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
+                raise self._error() from None
+
+    def close(self) -> None:
+        """Let the timer go."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self) -> None:
+        self.close()
+        self._due = self._until
+        self._timer = self._loop.call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        self._due = math.inf
+        if self._task is None:
+            return
+        if self._loop.time() < self._until:  # bytes came since it was set
+            self._set()
+        else:
+            self._rang = True
+            self._task.cancel()
+
+    def _error(self) -> ModelUnavailable:
+        limits = self._parser.limits
+        if self._late:
+            return self._parser.error(
+                f"the model's answer took longer than the {limits.total_seconds:g} seconds it may"
+            )
+        return self._parser.error(f"the model sent nothing for {limits.idle_seconds:g} seconds")
 
 
 def looks_like(body: bytes) -> str:
