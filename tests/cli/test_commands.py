@@ -132,7 +132,7 @@ def test_files_are_named(shell: Shell) -> None:
 
 def test_files_are_checked(shell: Shell) -> None:
     shell.file("good.toml", 'model = "local"\n')
-    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 13 settings\n"
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 15 settings\n"
     shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (
