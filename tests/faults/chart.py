@@ -1,14 +1,12 @@
 """The script that is killed everywhere: an agent in Luau that makes three calls side by side, twice."""
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from tests.faults.voyage import KEY, SAYS, Ledger, Plan, agent, open_store, options
-from vaka.core.types.errors import NotFound
+from tests.faults.sailing import events
+from tests.faults.voyage import SAYS, Ledger, Plan, agent, open_store, options
 from vaka.core.types.event import Event
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.scripts import LuauAgent
-from vaka.runtime.session import Session
 
 SCRIPT = """
 local function try(ctx, tool, arguments)
@@ -46,23 +44,8 @@ async def draw(plan: Plan, source: str = SCRIPT) -> tuple[str, list[Event]]:
     try:
         async with Runtime(options(plan, store)) as runtime:
             session = await runtime.open(LuauAgent("navigator", source, tools=tools), id=plan.session)
-            async with aclosing(_events(session, plan)) as seen:
-                events = [event async for event in seen]
+            async with aclosing(events(session, plan)) as seen:
+                shown = [event async for event in seen]
     finally:
         await store.close()
-    return events[-1].type if events else "", events
-
-
-async def _events(session: Session, plan: Plan) -> AsyncGenerator[Event]:
-    if plan.how == "resume":
-        try:
-            async with aclosing(session.resume()) as resumed:
-                async for event in resumed:
-                    yield event
-        except NotFound:
-            pass
-        else:
-            return
-    async with aclosing(session.stream(SAYS, key=KEY)) as stream:
-        async for event in stream:
-            yield event
+    return shown[-1].type if shown else "", shown
