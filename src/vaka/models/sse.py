@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vaka.core.types.errors import InvalidInput, ModelUnavailable
+from vaka.core.types.errors import InvalidInput, StreamCut
 
 BOM = b"\xef\xbb\xbf"
 FIELDS = (b"", b"data", b"event", b"id", b"retry")
@@ -23,15 +23,14 @@ HEAD = 1024
 SHOWN = 200
 
 _KINDS = (("{", "a JSON object"), ("[", "a JSON array"), ("<?xml", "an XML document"), ("<", "an HTML page"))
-_SECRET = re.compile(
-    r"""(?ix)
+_MARKED = r"""(?ix)
     \b(?:bearer|basic)\s+[^\s"',}<]+
     | (?:key|token|secret|password|authorization)["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?[^\s"',}<&]+
     | \b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|xox[a-z])[-_][\w*.-]{4,}
     | \bAIza[\w*-]{4,}
-    | (?<![\w+=~-])(?=[a-z_+=~-]*[0-9])(?=[0-9_+=~-]*[a-z])[\w+=~-]{16,}
     """
-)
+_KEY = re.compile(_MARKED)
+_SECRET = re.compile(_MARKED + r"| (?<![\w+=~-])(?=[a-z_+=~-]*[0-9])(?=[0-9_+=~-]*[a-z])[\w+=~-]{16,}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +68,7 @@ class Parser:
         self.limits = limits
         self.retry: int | None = None
         """Milliseconds to wait before asking again, if the server named some."""
-        self.failure: ModelUnavailable | None = None
+        self.failure: StreamCut | None = None
         self._total = 0
         self._head = b""  # the beginning of the body until it has shown to be an event stream
         self._known = False
@@ -83,7 +82,7 @@ class Parser:
         self._open = False  # fields since the last blank line
 
     def feed(self, chunk: bytes) -> list[Item]:
-        """Return the events that end in ``chunk``. Raises ``ModelUnavailable`` for what is none or too large."""
+        """Return the events that end in ``chunk``. Raises ``StreamCut`` for what is none or too large."""
         if self.failure is not None:
             raise self.failure
         self._total += len(chunk)
@@ -99,24 +98,24 @@ class Parser:
                 raise self._too_large()
             if excess > 0:
                 raise self.error(f"the model's answer is larger than the {self.limits.total_bytes} bytes it may have")
-        except ModelUnavailable as failure:
+        except StreamCut as failure:
             self.failure = failure
             if not items:
                 raise
         return items
 
     def end(self) -> None:
-        """Say that no more comes. Raises ``ModelUnavailable`` when the stream was cut inside an event or was none."""
+        """Say that no more comes. Raises ``StreamCut`` when the stream was cut inside an event or was none."""
         if self.failure is not None:
             raise self.failure
         if self._open or self._strange or (self._rest and not self._rest.startswith(b":")):
             raise self.error("the stream was cut: it ended inside an event, before the blank line that completes one")
 
-    def error(self, words: str) -> ModelUnavailable:
+    def error(self, words: str) -> StreamCut:
         """Return what to raise for this stream; one that is not an event stream at all is told as that."""
         if not self._known and (self._strange or not _may_be_field(bytes(self._rest[:16]))):
             words = f"expected an event stream, got {looks_like(self._head)}"
-        return ModelUnavailable(words, retry_after=None if self.retry is None else self.retry / 1000)
+        return StreamCut(words, retry_after=None if self.retry is None else self.retry / 1000)
 
     def _lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that end in ``chunk`` and keep what follows the last of them."""
@@ -193,7 +192,7 @@ class Parser:
         except UnicodeDecodeError:
             raise self.error(f"the {what} of an event is not UTF-8: {value[:SHOWN]!r}") from None
 
-    def _too_large(self) -> ModelUnavailable:
+    def _too_large(self) -> StreamCut:
         return self.error(f"an event of the stream is larger than the {self.limits.event_bytes} bytes it may have")
 
 
@@ -202,7 +201,7 @@ async def read(
 ) -> AsyncGenerator[Item]:
     """Yield the events of a stream and close ``chunks`` however it ends; to be closed with ``aclosing``.
 
-    Raises ``ModelUnavailable`` when the stream is cut inside an event, is none, or goes over a limit. Whether the last
+    Raises ``StreamCut`` when the stream is cut inside an event, is none, or goes over a limit. Whether the last
     event was the one that ends an answer is for the caller to see.
     """
     parser = Parser(limits)
@@ -288,7 +287,7 @@ class _Patience:
             self._rang = True
             self._task.cancel()
 
-    def _error(self) -> ModelUnavailable:
+    def _error(self) -> StreamCut:
         limits = self._parser.limits
         if self._late:
             return self._parser.error(
@@ -309,6 +308,11 @@ def looks_like(body: bytes) -> str:
         return "binary data"
     kind = next((kind for start, kind in _KINDS if text.startswith(start)), "plain text")
     return f"{kind}: {_excerpt(text)!r}"
+
+
+def hide(text: str) -> str:
+    """Return ``text`` without what is marked as a secret; names of models, long as they are, stay."""
+    return _KEY.sub("[redacted]", text)
 
 
 def _excerpt(text: str) -> str:

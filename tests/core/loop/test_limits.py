@@ -115,10 +115,23 @@ async def test_time_is_a_limit_while_a_tool_works(monkeypatch: pytest.MonkeyPatc
     assert result.text == "stopped before it was done: time; its outcome is unknown, verify before repeating it"
 
 
-async def test_an_answer_cut_at_the_models_own_length_is_a_limit_and_runs_no_call() -> None:
-    response, log = await ended(ScriptedModel(looks(at="a") | {"stop": "length"}), look)
-    assert (response.stop, response.limit, response.text) == ("limit", "length", "Looking.")
-    assert "tool.called" not in types(log)
+async def test_an_answer_cut_at_the_models_own_length_is_a_limit() -> None:
+    response, _ = await ended(ScriptedModel(say("Once upon a", stop="length")), look)
+    assert (response.stop, response.limit, response.text) == ("limit", "length", "Once upon a")
+
+
+@pytest.mark.parametrize("stop", ["length", "refusal"])
+@pytest.mark.parametrize("written", [{"at": "a"}, '{"at": "a'])
+async def test_no_call_of_an_unfinished_answer_runs_and_the_model_is_told(
+    stop: str, written: dict[str, str] | str
+) -> None:
+    model = ScriptedModel({"tool_calls": [{"name": "look", "arguments": written}], "stop": stop}, say("Shorter."))
+    response, log = await ended(model, look)
+    assert (response.stop, response.text) == ("end", "Shorter.")
+    result = results(log)["call_1"]
+    assert (result.failed, result.reason) == (True, "invalid_arguments")
+    assert "This call was not run" in result.text
+    assert "tool.started" not in types(log)
 
 
 async def test_the_third_equal_call_in_a_row_is_an_error_and_the_fifth_ends_the_turn() -> None:

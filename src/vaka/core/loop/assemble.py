@@ -2,8 +2,8 @@
 
 import msgspec
 
-from vaka.core.ports.model import CallChunk, Chunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.content import Part, Reasoning, Text, clean
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.content import Citation, Part, Reasoning, Text, clean
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
@@ -28,6 +28,7 @@ class _Block:
         self.signature = ""
         self.opaque: JSON = None
         self.name = self.provider_id = ""
+        self.citations: list[Citation] = []
 
     def grow(self, text: str) -> int:
         """Take more text, return where it begins."""
@@ -40,7 +41,7 @@ class _Block:
         """Return what the block has become."""
         text = "".join(self.parts)
         if self.kind == "text":
-            return Text(text=text)
+            return Text(text=text, citations=tuple(self.citations))
         if self.kind == "reasoning":
             return Reasoning(text=text, signature=self.signature, opaque=self.opaque)
         return WrittenCall(self.name, text, self.provider_id)
@@ -74,6 +75,8 @@ class Assembly:
             self.usage, self.model = chunk.usage, chunk.model or self.model
         elif isinstance(chunk, StopChunk):
             self.stop = chunk.reason
+        elif isinstance(chunk, CitationChunk):
+            self._last("text").citations.append(chunk.citation)
         return None
 
     def parts(self) -> list[Part | WrittenCall]:
@@ -81,8 +84,10 @@ class Assembly:
         return [block.part() for block in self._blocks]
 
     def _last(self, kind: str) -> _Block:
-        if self._blocks and self._blocks[-1].kind == kind and not self._blocks[-1].signature:
-            return self._blocks[-1]
+        if self._blocks:
+            block = self._blocks[-1]
+            if block.kind == kind and not block.signature and block.opaque is None:
+                return block
         return self._open(kind)
 
     def _open(self, kind: str) -> _Block:

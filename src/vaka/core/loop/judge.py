@@ -18,6 +18,11 @@ from vaka.core.types.ids import CallId, DecisionId, Digest, digest_of
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import Ask, Deny, Problem
 
+TRUNCATED = (
+    "This call was not run: the answer ended before it was whole, so part of the call may be missing. "
+    "Make the call again, shorter or in several steps."
+)
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """A call that passed validation and middleware; ``asked`` is what a middleware wants a person to decide."""
@@ -44,6 +49,8 @@ async def consider(turn: Turn, open: OpenCall) -> Candidate | ToolResult:
         return failure(call.id, "unknown_tool", _unknown(turn, call.name))
     if not turn.env.policy.visible(tool.spec):
         return failure(call.id, "denied", f"{call.name} is not allowed here")
+    if call.truncated:
+        return failure(call.id, "invalid_arguments", TRUNCATED)
     unread = call.raw and not call.repaired
     if unread or call.id in turn.state.open:  # a call read in this very step is known to be valid
         parsed = tool.parse(call.raw if unread else call.arguments)

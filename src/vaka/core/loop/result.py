@@ -46,7 +46,9 @@ def _storable(result: ToolResult) -> ToolResult:
 
 
 def _clean(content: Content) -> Content:
-    return tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in content)
+    return tuple(
+        msgspec.structs.replace(part, text=clean(part.text)) if isinstance(part, Text) else part for part in content
+    )
 
 
 def _plain(value: JSON) -> JSON:

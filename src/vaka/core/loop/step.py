@@ -5,20 +5,24 @@ from contextlib import aclosing
 import msgspec
 
 from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.loop.budget import afford
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
 from vaka.core.loop.scope import Kept, Menu, Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import keep, offload, restore
-from vaka.core.ports.model import Prompt, RetryChunk
+from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, streaks
 from vaka.core.types import monitor, progress
 from vaka.core.types.content import CallRef, Content, Part, Reasoning
-from vaka.core.types.errors import ModelUnavailable
+from vaka.core.types.errors import StreamCut
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall
 from vaka.core.types.tool import Arguments
 from vaka.core.types.usage import Usage
+
+UNFINISHED = ("length", "refusal")
+"""Ends of an answer that is not whole."""
 
 
 def steered(turn: Turn) -> tuple[str, ...]:
@@ -50,6 +54,7 @@ async def ask(turn: Turn) -> list[OpenCall]:
     if isinstance(value, AssistantMessage):
         said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new("msg")))
         return await _finish(turn, prompt, prompt, _reread(turn, said, ()), Usage())
+    value = afford(turn, turn.recipe.model, value)
     assembly = await _stream(turn, value)
     try:
         whole = _message(turn, assembly)
@@ -61,7 +66,7 @@ async def ask(turn: Turn) -> list[OpenCall]:
         _discard(turn, assembly, str(error))
         raise
     calls = await _finish(turn, prompt, value, said, assembly.usage)
-    if assembly.stop == "length":
+    if assembly.stop == "length" and not calls:
         raise Stopped("limit", "length")
     return calls
 
@@ -72,7 +77,7 @@ async def _prompt(turn: Turn) -> Prompt:
     return Prompt(
         messages=said, system=recipe.instructions, tools=recipe.menu(turn.env.policy).specs,
         tool_choice=settings.tool_choice, options=dict(settings.options), agent=turn.agent, path=turn.path,
-        number=turn.lane.number,
+        number=turn.lane.number, session=turn.session,
     )  # fmt: skip
 
 
@@ -85,11 +90,14 @@ async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
                     if isinstance(chunk, RetryChunk):
                         assembly = await _again(turn, assembly, chunk)
                         continue
+                    if isinstance(chunk, NoticeChunk):
+                        turn.log.later(turn.at, chunk.event)
+                        continue
                     shown = assembly.feed(chunk)
                     if shown is not None:
                         turn.log.live(turn.at, shown)
         if assembly.stop is None:
-            raise ModelUnavailable(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
+            raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
     except Stopped:
         _cut(turn, assembly)
         raise
@@ -160,9 +168,9 @@ def _message(turn: Turn, assembly: Assembly) -> AssistantMessage:
     made = turn.state.made(turn.path)
     for part in assembly.parts():
         if isinstance(part, WrittenCall):
-            if assembly.stop == "length":
-                continue  # no call runs from an unfinished message
             call = _read(turn, part, made + len(calls) + 1)
+            if assembly.stop in UNFINISHED:  # no call runs from an unfinished message
+                call = msgspec.structs.replace(call, raw=part.arguments, arguments={}, truncated=True)
             calls.append(call)
             content.append(CallRef(id=call.id))
         else:

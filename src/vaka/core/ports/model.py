@@ -5,8 +5,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from vaka.core.types.content import Citation
 from vaka.core.types.ids import JSON, Path
 from vaka.core.types.message import Message
+from vaka.core.types.monitor import Notice
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.usage import Usage
 
@@ -24,6 +26,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     path: Path = ()
     number: int = 1
     """Which model call of this agent this is, on the live branch of the session."""
+    session: str = ""
+    """The session that asks: a name under which providers may keep a cache."""
 
 
 class TextChunk(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +42,12 @@ class ReasoningChunk(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
     signature: str = ""
     opaque: JSON = None
+
+
+class CitationChunk(msgspec.Struct, frozen=True, gc=False):
+    """Where the words just said come from."""
+
+    citation: Citation
 
 
 class CallChunk(msgspec.Struct, frozen=True, gc=False):
@@ -64,13 +74,21 @@ class RetryChunk(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
 
 
+class NoticeChunk(msgspec.Struct, frozen=True, gc=False):
+    """Something an operator should know; it becomes that event in the log and is no part of the answer."""
+
+    event: Notice
+
+
 class StopChunk(msgspec.Struct, frozen=True, gc=False):
     """The answer is whole. ``reason``: ``end``, ``calls``, ``length``, ``refusal`` or the provider's own word."""
 
     reason: str = "end"
 
 
-Chunk: TypeAlias = TextChunk | ReasoningChunk | CallChunk | UsageChunk | RetryChunk | StopChunk
+Chunk: TypeAlias = (
+    TextChunk | ReasoningChunk | CitationChunk | CallChunk | UsageChunk | RetryChunk | NoticeChunk | StopChunk
+)
 
 
 @runtime_checkable
@@ -88,6 +106,35 @@ class Model(Protocol):
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``."""
+        ...
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call will cost at least: its prompt, and each token of its answer."""
+
+    usage: Usage
+    output_price: float = 0.0
+    """US dollars for one token of the answer."""
+
+
+@runtime_checkable
+class Estimates(Protocol):
+    """A model that can tell beforehand what a prompt will cost, so that a budget is kept and not only noticed."""
+
+    def estimate(self, prompt: Prompt) -> Estimate:
+        """Say what ``prompt`` would cost, without asking anyone.
+
+        Raises ``ConfigError`` when the price is not known.
+        """
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A model that holds connections or processes; whoever made it closes it."""
+
+    async def close(self) -> None:
+        """Let go of everything; safe to call twice."""
         ...
 
 

@@ -11,10 +11,22 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """A piece of a message."""
 
 
+class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where words come from."""
+
+    url: str = ""
+    title: str = ""
+    text: str = ""
+    """The words of the source."""
+    opaque: JSON = None
+    """The provider's own record under the name of its wire, kept word for word to be sent back."""
+
+
 class Text(_Part, frozen=True, kw_only=True, gc=False, tag="text"):
     """Words."""
 
     text: str
+    citations: tuple[Citation, ...] = ()
 
 
 class _Media(_Part, frozen=True, kw_only=True, gc=False):
@@ -50,7 +62,11 @@ class Stored(_Part, frozen=True, kw_only=True, gc=False, tag="stored"):
 
 
 class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
-    """What a model thought aloud; ``opaque`` is the provider's own block, kept word for word to be sent back."""
+    """What a model thought aloud.
+
+    ``opaque`` has the provider's own block under the name of its wire, such as ``{"anthropic": {…}}``, kept word for
+    word to be sent back to it; other providers never see it.
+    """
 
     text: str = ""
     signature: str = ""
@@ -88,4 +104,6 @@ def as_content(value: "str | Part | Content | list[Part]") -> Content:
     if isinstance(value, str):
         return (Text(text=clean(value)),)
     parts = (value,) if isinstance(value, msgspec.Struct) else tuple(value)
-    return tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in parts)
+    return tuple(
+        msgspec.structs.replace(part, text=clean(part.text)) if isinstance(part, Text) else part for part in parts
+    )

@@ -25,6 +25,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
     repaired: str = ""
     """What was mended in ``raw``, when something was."""
     provider_id: str = ""
+    truncated: bool = False
+    """The answer broke off at its length limit, so the call may be half of one and must not run."""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -1,13 +1,13 @@
 """What an operator watches."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from vaka.core.types.event import Custom, Monitor
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId
 from vaka.core.types.usage import Usage
 
 __all__ = ["BudgetWarning", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged", "ModelFailed",
-           "ModelSelected", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
+           "ModelSelected", "Notice", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
 
 
 class UsageRecorded(Monitor, tag="usage"):
@@ -60,6 +60,10 @@ class CacheBusted(Monitor, tag="cache.busted"):
 
     part: str
     tokens: int = 0
+
+
+Notice: TypeAlias = ModelSelected | CacheBusted
+"""What a model may have to say to operators about a call."""
 
 
 class McpChanged(Monitor, tag="mcp.changed"):

@@ -7,8 +7,9 @@ from itertools import count
 
 import msgspec
 
+from vaka.core.loop.budget import afford
 from vaka.core.loop.nest import Request
-from vaka.core.ports.model import Model, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import Chunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
@@ -38,16 +39,21 @@ class Asker:
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
-    def prompt(self, request: Request, question: Question) -> Prompt:
-        """Return a question as a model takes it, with its number among those of this agent."""
+    def prompt(self, request: Request, model: Model, question: Question) -> Prompt:
+        """Return a question as a model takes it, with its number among those of this agent and within its budget."""
         nest = self._parts.nest
         made = Prompt(messages=question.messages, system=question.system, options=question.options)
         if nest is None:
             return msgspec.structs.replace(made, number=next(self._asked))
         turn = nest.turn
-        return msgspec.structs.replace(
-            made, agent=turn.lane.agent or turn.agent, path=turn.path, number=nest.asks(request)
+        made = msgspec.structs.replace(
+            made,
+            agent=turn.lane.agent or turn.agent,
+            path=turn.path,
+            number=nest.asks(request),
+            session=turn.session,
         )
+        return afford(turn, model, made)
 
     async def read(self, model: Model, prompt: Prompt) -> AsyncGenerator[str | None]:
         """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch."""
@@ -64,16 +70,21 @@ class Asker:
                         stop = chunk
                     elif isinstance(chunk, UsageChunk):
                         cost = chunk  # the last one counts
+                    else:
+                        self._notice(chunk)
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
         finally:
             if cost is not None and self._parts.usage is not None:
                 told = UsageRecorded(model=cost.model or model.name, usage=cost.usage, agent=prompt.agent)
                 self._parts.usage(told)
-        if stop is None:
-            raise ScriptError(f"{model.name}: the answer was cut off")
-        if stop.reason == "refusal":
-            raise ScriptError(f"{model.name}: the model refused to answer")
+        if stop is None or stop.reason == "refusal":
+            raise ScriptError(f"{model.name}: {'the model refused to answer' if stop else 'the answer was cut off'}")
+
+    def _notice(self, chunk: Chunk) -> None:
+        nest = self._parts.nest
+        if isinstance(chunk, NoticeChunk) and nest is not None:
+            nest.turn.log.later(nest.turn.at, chunk.event)
 
     async def whole(self, model: Model, prompt: Prompt) -> str:
         """Return an answer."""
@@ -97,10 +108,11 @@ def generate_functions(parts: Parts) -> Functions:
 
     async def generate(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen, question = asker.model(model), question_of(prompt, options)
-        return await asker.whole(chosen, asker.prompt(request, question))
+        return await asker.whole(chosen, asker.prompt(request, chosen, question))
 
     async def open(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen, asked = asker.model(model), asker.prompt(request, question_of(prompt, options))
+        chosen = asker.model(model)
+        asked = asker.prompt(request, chosen, question_of(prompt, options))
         stream = streams[request.number] = Stream(lambda: asker.read(chosen, asked), whole=parts.closing is None)
         if parts.closing is not None:
             parts.closing.push_async_callback(stream.close)
@@ -141,7 +153,8 @@ def _json_function(parts: Parts, asker: Asker) -> HostFunction:
         question = question_of(prompt, options).with_schema(wanted)
         if isinstance(said, str) and isinstance(problem, str):
             question = question.again(said, problem)
-        answer = await asker.whole(asker.model(model), asker.prompt(request, question))
+        chosen = asker.model(model)
+        answer = await asker.whole(chosen, asker.prompt(request, chosen, question))
         value, fault = _data(answer)
         fault = fault or fits(wanted, value)
         return Several((None, fault, answer)) if fault else Several((value,))

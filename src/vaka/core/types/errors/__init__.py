@@ -16,7 +16,13 @@
     ├── LogError               an append that would break a rule of the log
     ├── ModelError             the model gave no usable answer                          exit 6
     │   ├── ModelUnavailable   try again later                                          exit 75
-    │   └── ModelRefused       trying again will not help
+    │   │   ├── RateLimited    too many requests; ``retry_after`` says how long to wait
+    │   │   └── StreamCut      the answer broke off, or what came was not one
+    │   ├── ModelRefused       trying again will not help
+    │   │   ├── BadRequest     the provider says what is wrong with the request
+    │   │   ├── AuthenticationFailed  the key is missing, wrong, or may not do this      exit 4
+    │   │   └── ContextTooLong the conversation is longer than the model can read
+    │   └── Truncated          the answer reached its length limit before it was whole
     ├── NetworkError           a request got no usable answer; ``reason`` is one word for why
     │   ├── NetworkRefused     the rules of the network forbid it
     │   ├── NetworkTimeout     it took longer than it may                               exit 75
@@ -36,12 +42,74 @@
 from collections.abc import Sequence
 from typing import Any
 
+from vaka.core.types.errors.base import VakaError
+from vaka.core.types.errors.model import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    RateLimited,
+    StreamCut,
+    Truncated,
+)
+from vaka.core.types.errors.network import (
+    NetworkError,
+    NetworkRefused,
+    NetworkTimeout,
+    NetworkTooLarge,
+    NetworkUnreachable,
+)
+from vaka.core.types.errors.store import (
+    Busy,
+    ConflictError,
+    Corrupt,
+    HeadMoved,
+    LogError,
+    StoreError,
+    TooNew,
+    Unavailable,
+)
 
-class VakaError(Exception):
-    """Anything vaka raises on purpose. ``code`` is stable and meant for programs."""
-
-    code: str = "error"
-    exit_code: int = 1
+__all__ = [
+    "EXIT_CODES",
+    "AuthenticationFailed",
+    "BadRequest",
+    "Busy",
+    "Cancelled",
+    "Closed",
+    "ConfigError",
+    "ConflictError",
+    "ContextTooLong",
+    "Corrupt",
+    "HeadMoved",
+    "Interrupted",
+    "InvalidInput",
+    "LogError",
+    "MiddlewareError",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
+    "NetworkError",
+    "NetworkRefused",
+    "NetworkTimeout",
+    "NetworkTooLarge",
+    "NetworkUnreachable",
+    "NotFound",
+    "RateLimited",
+    "ReplayError",
+    "ScriptError",
+    "ScriptLimit",
+    "StoreError",
+    "StreamCut",
+    "Suspended",
+    "TooNew",
+    "Truncated",
+    "TurnError",
+    "Unavailable",
+    "VakaError",
+]
 
 
 class InvalidInput(VakaError):
@@ -62,120 +130,6 @@ class ConfigError(VakaError):
 
     code = "config"
     exit_code = 3
-
-
-class StoreError(VakaError):
-    """The store could not do what was asked."""
-
-    code = "store"
-
-
-class ConflictError(StoreError):
-    """Another writer has taken the session over; this one must stop."""
-
-    code = "conflict"
-    exit_code = 75
-
-
-class HeadMoved(StoreError):
-    """Someone offered an event first: read it, fold it, append again."""
-
-    code = "head_moved"
-    exit_code = 75
-
-
-class Busy(StoreError):
-    """The session has a live writer, or the store is locked; try again."""
-
-    code = "busy"
-    exit_code = 75
-
-
-class Unavailable(StoreError):
-    """The store cannot be reached now; whether the last write happened is unknown."""
-
-    code = "unavailable"
-    exit_code = 75
-
-
-class Corrupt(StoreError):
-    """Stored bytes are not what was written."""
-
-    code = "corrupt"
-
-
-class TooNew(StoreError):
-    """The log holds events that only a newer vaka may act on."""
-
-    code = "too_new"
-    exit_code = 3
-
-
-class LogError(VakaError):
-    """An append that would break a rule of the log; nothing was written."""
-
-    code = "log"
-
-
-class ModelError(VakaError):
-    """The model gave no usable answer."""
-
-    code = "model"
-    exit_code = 6
-
-
-class ModelUnavailable(ModelError):
-    """The model cannot answer now; the same request may succeed later."""
-
-    code = "model_unavailable"
-    exit_code = 75
-
-    def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        self.status = status
-
-
-class ModelRefused(ModelError):
-    """The model will not answer this request, however often it is sent."""
-
-    code = "model_refused"
-
-
-class NetworkError(VakaError):
-    """A request over the network got no usable answer; ``reason`` says why in one stable word."""
-
-    code = "network"
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class NetworkRefused(NetworkError):
-    """The rules of the network forbid the request, or where it was sent on to; nothing was sent there."""
-
-    code = "network_refused"
-
-
-class NetworkTimeout(NetworkError):
-    """Connecting, waiting for more or the whole request took longer than it may."""
-
-    code = "network_timeout"
-    exit_code = 75
-
-
-class NetworkTooLarge(NetworkError):
-    """The answer's head, its bytes or what they unpack to are more than was asked for."""
-
-    code = "network_too_large"
-
-
-class NetworkUnreachable(NetworkError):
-    """There is no such name, nobody listens, the certificate is not trusted, or the connection broke."""
-
-    code = "network_unreachable"
-    exit_code = 75
 
 
 class TurnError(VakaError):

@@ -1,0 +1,195 @@
+"""The I/O half of every adapter: a request goes out, events come back, and whatever goes wrong is one of our errors."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, cast
+
+import httpx2
+import msgspec
+
+from vaka.core.types.errors import BadRequest, ModelError, ModelUnavailable, StreamCut
+from vaka.models import faults, sse
+
+BODY = 1024 * 1024
+"""Bytes that are read of an answer that is no stream."""
+WHOLE = 64 * 1024 * 1024
+"""Bytes that an answer may have that comes in one piece."""
+CONNECT = 15.0
+AGENT = "vaka"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider is and who asks. Its key is never shown."""
+
+    base_url: str
+    key: str = ""
+    headers: Mapping[str, str] = {}
+    """Sent with every request, such as those of a gateway."""
+    query: Mapping[str, str] = {}
+    limits: sse.Limits = sse.Limits()
+
+    def __repr__(self) -> str:
+        return f"Account(base_url={self.base_url!r}, key={'…' if self.key else ''!r})"
+
+
+class Http:
+    """Connections, shared by models; made when the first of them asks, anew for another event loop."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._transport = transport
+        self._client: httpx2.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def client(self) -> httpx2.AsyncClient:
+        """The client of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client = httpx2.AsyncClient(
+                transport=self._transport, follow_redirects=False,
+                timeout=httpx2.Timeout(None, connect=CONNECT),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30.0),
+            )  # fmt: skip
+            self._loop = loop
+        return self._client
+
+    async def close(self) -> None:
+        """Close the connections; the next request makes new ones."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.aclose()
+
+
+class Wire:
+    """One account at one provider."""
+
+    def __init__(self, account: Account, headers: Mapping[str, str], http: Http | None = None) -> None:
+        self._account, self._own = account, http is None
+        self.http = http or Http()
+        self._base = account.base_url.rstrip("/") + "/"
+        self._headers = {"content-type": "application/json", "user-agent": AGENT, **headers, **account.headers}
+
+    async def close(self) -> None:
+        """Close the connections, unless they are somebody else's."""
+        if self._own:
+            await self.http.close()
+
+    async def events(
+        self, path: str, body: Any, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[sse.Item]:
+        """Send ``body`` and yield the events of the answer. Raises ``ModelError`` and nothing else.
+
+        Whether the last event was the one that ends an answer is for the caller to see.
+        """
+        response = await self._send(path, body, {"accept": "text/event-stream", **(headers or {})})
+        try:
+            if response.status_code != 200:
+                raise await self._fault(response)
+            if response.headers.get("content-type", "").startswith("application/json"):
+                raise await self._not_a_stream(response)
+            async with aclosing(sse.read(_chunks(response), limits=self._account.limits)) as items:
+                async for item in items:
+                    yield item
+        except httpx2.DecodingError as error:
+            raise StreamCut(f"the answer of {self._host} could not be unpacked: {self._hide(str(error))}") from error
+        except httpx2.TransportError as error:
+            raise StreamCut(f"the connection to {self._host} broke: {self._hide(_words(error))}") from error
+        finally:
+            with suppress(httpx2.TransportError):
+                await response.aclose()
+
+    async def whole(self, path: str, body: Any, *, headers: Mapping[str, str] | None = None) -> bytes:
+        """Send ``body`` and return the answer in one piece. Raises ``ModelError`` and nothing else."""
+        response = await self._send(path, body, {"accept": "application/json", **(headers or {})})
+        try:
+            if response.status_code != 200:
+                raise await self._fault(response)
+            return await self._body(response, WHOLE, strict=True)
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise StreamCut(f"the connection to {self._host} broke: {self._hide(_words(error))}") from error
+        finally:
+            with suppress(httpx2.TransportError):
+                await response.aclose()
+
+    async def _send(self, path: str, body: Any, headers: Mapping[str, str]) -> httpx2.Response:
+        try:
+            request = self.http.client.build_request(
+                "POST", self._base + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
+                params=dict(self._account.query) or None, # an empty query would take away that of the path
+            )  # fmt: skip
+        except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError) as error:
+            raise BadRequest(f"the request to {self._host} cannot be written: {self._hide(str(error))}") from error
+        try:
+            async with asyncio.timeout(self._account.limits.idle_seconds):
+                return await self.http.client.send(request, stream=True)
+        except TimeoutError:
+            silence = f"{self._account.limits.idle_seconds:g} seconds"
+            raise ModelUnavailable(f"{self._host} sent nothing for {silence}") from None
+        except httpx2.UnsupportedProtocol as error:
+            raise BadRequest(f"{self._base!r} is no address of a provider: {_words(error)}") from error
+        except httpx2.TransportError as error:
+            raise ModelUnavailable(f"cannot reach {self._host}: {self._hide(_words(error))}") from error
+
+    async def _fault(self, response: httpx2.Response) -> ModelError:
+        body = await self._body(response, BODY)
+        error = faults.of_response(response.status_code, response.headers, body)
+        return self._without_key(error)
+
+    async def _not_a_stream(self, response: httpx2.Response) -> ModelError:
+        body = await self._body(response, BODY)
+        said = faults.read(body)
+        if said.message and (said.kinds or b'"error"' in body[:200]):
+            return self._without_key(faults.error(said))
+        return StreamCut(f"expected an event stream, got {sse.looks_like(body)}")
+
+    async def _body(self, response: httpx2.Response, most: int, *, strict: bool = False) -> bytes:
+        """Return the body up to ``most`` bytes; of one that stalls or breaks, what came."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._account.limits.idle_seconds):
+                async with aclosing(response.aiter_bytes()) as chunks:
+                    async for chunk in chunks:
+                        body += chunk
+                        if len(body) > most:
+                            break
+        except TimeoutError:
+            if strict:
+                raise ModelUnavailable(f"{self._host} did not finish its answer in time") from None
+        except (httpx2.TransportError, httpx2.DecodingError):
+            if strict:
+                raise
+        if strict and len(body) > most:
+            raise StreamCut(f"the answer of {self._host} is larger than the {most} bytes it may have")
+        return bytes(body[:most])
+
+    @property
+    def _host(self) -> str:
+        try:
+            return httpx2.URL(self._base).host or self._base
+        except httpx2.InvalidURL:
+            return repr(self._base)
+
+    def _hide(self, text: str) -> str:
+        key = self._account.key
+        return sse.hide(text.replace(key, "[redacted]") if key else text)
+
+    def _without_key(self, error: ModelError) -> ModelError:
+        """A provider may repeat the key it was given."""
+        error.args = tuple(self._hide(str(word)) for word in error.args)
+        return error
+
+
+async def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """Yield the body as it arrives; nothing is unpacked that was not packed."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        async with aclosing(response.aiter_bytes()) as unpacked:
+            async for chunk in unpacked:
+                yield chunk
+        return
+    async for chunk in cast("AsyncIterator[bytes]", response.stream):
+        yield chunk
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

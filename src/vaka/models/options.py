@@ -1,0 +1,88 @@
+"""What can be asked of a model besides its prompt, in words that are the same for every provider."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from vaka.core.types.errors import BadRequest
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "max"]
+_Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer is to be JSON of this shape."""
+
+    schema: dict[str, Any]
+    name: str = "answer"
+    description: str = ""
+    strict: bool = True
+
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``Prompt.options``, read. What is ``None`` is left to the provider."""
+
+    max_tokens: _Positive | None = None
+    """Tokens of the answer, reasoning included."""
+    temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    top_k: _Positive | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    stop: tuple[str, ...] | str = ()
+    """Texts at which the answer ends; they are not part of it."""
+    seed: int | None = None
+    parallel_calls: bool | None = None
+    """Whether one answer may hold several tool calls."""
+    reasoning: Effort | _Positive | None = None
+    """How much to think: an effort, or a budget in tokens."""
+    output: Output | dict[str, Any] | None = None
+    """The shape of the answer: ``{"schema": {…}, "name"?, "strict"?}``, or a JSON Schema itself."""
+    cache: bool | None = None
+    """Whether to mark the prompt for the provider's cache; by default as the model was made."""
+    metadata: dict[str, str] = {}
+    user: str = ""
+    """Who asks, as a name the provider may use against abuse."""
+    service_tier: str = ""
+    headers: dict[str, str] = {}
+    extra: dict[str, Any] = {}
+    """Fields of the provider's own, put into the request as they are."""
+
+    @property
+    def stops(self) -> list[str]:
+        """The stop texts as a list."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+
+    @property
+    def shape(self) -> Output | None:
+        """The output as a value."""
+        if isinstance(self.output, dict):
+            if isinstance(self.output.get("schema"), dict):
+                return _convert(self.output, Output, "output")
+            return Output(schema=self.output)
+        return self.output
+
+
+_T = TypeVar("_T")
+_DEFAULT = ModelOptions()
+
+
+def read(options: Mapping[str, Any]) -> ModelOptions:
+    """Return ``options`` checked. Raises ``BadRequest`` that says which is wrong and what was expected."""
+    if not options:
+        return _DEFAULT
+    for name in options:
+        if name not in ModelOptions.__struct_fields__:
+            near = get_close_matches(name, ModelOptions.__struct_fields__, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ModelOptions.__struct_fields__)}"
+            raise BadRequest(f"there is no model option {name!r}; {hint} What only one provider knows goes in 'extra'.")
+    return _convert(options, ModelOptions, "options")
+
+
+def _convert(value: Any, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.convert(value, kind, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"model {what}: {error}") from error
