@@ -149,8 +149,8 @@ def _delay(found: dict[str, Any]) -> float | None:
 
 
 def _items(value: Any) -> list[Any]:
-    items: list[Any] = value if isinstance(value, list) else []
-    return items
+    items = cast("list[Any]", value)
+    return items if isinstance(value, list) else []
 
 
 def _words(said: Said) -> str:
