@@ -38,7 +38,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether one answer may hold several tool calls."""
     reasoning: Effort | _Positive | None = None
     """How much to think: an effort, or a budget in tokens."""
-    output: Output | dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
     """The shape of the answer: ``{"schema": {…}, "name"?, "strict"?}``, or a JSON Schema itself."""
     cache: bool | None = None
     """Whether to mark the prompt for the provider's cache; by default as the model was made."""
@@ -58,11 +58,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def shape(self) -> Output | None:
         """The output as a value."""
-        if isinstance(self.output, dict):
-            if isinstance(self.output.get("schema"), dict):
-                return _convert(self.output, Output, "output")
-            return Output(schema=self.output)
-        return self.output
+        if self.output is None or not isinstance(self.output.get("schema"), dict):
+            return None if self.output is None else Output(schema=self.output)
+        return _convert(self.output, Output, "output")
 
 
 _T = TypeVar("_T")
@@ -78,11 +76,14 @@ def read(options: Mapping[str, Any]) -> ModelOptions:
             near = get_close_matches(name, ModelOptions.__struct_fields__, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ModelOptions.__struct_fields__)}"
             raise BadRequest(f"there is no model option {name!r}; {hint} What only one provider knows goes in 'extra'.")
+    output = options.get("output")
+    if isinstance(output, Output):
+        options = {**options, "output": msgspec.structs.asdict(output)}
     return _convert(options, ModelOptions, "options")
 
 
 def _convert(value: Any, kind: type[_T], what: str) -> _T:
     try:
-        return msgspec.convert(value, kind, from_attributes=True)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise BadRequest(f"model {what}: {error}") from error

@@ -1,0 +1,60 @@
+"""The words of the models guide are checked before a request is made."""
+
+from typing import Any
+
+import pytest
+
+from vaka.core.types.errors import BadRequest
+from vaka.models.options import ModelOptions, Output, read
+
+
+def test_no_options_leave_everything_to_the_provider() -> None:
+    assert read({}) == ModelOptions()
+
+
+def test_every_word_is_read() -> None:
+    options = read(
+        {"max_tokens": 5, "temperature": 0, "stop": "END", "reasoning": "high", "output": {"type": "object"}}
+    )
+    assert (options.max_tokens, options.temperature, options.stops, options.reasoning) == (5, 0, ["END"], "high")
+    assert options.shape == Output(schema={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    "given", [Output(schema={"type": "object"}, name="city"), {"schema": {"type": "object"}, "name": "city"}]
+)
+def test_an_output_is_a_value_or_data(given: Any) -> None:
+    assert read({"output": given}).shape == Output(schema={"type": "object"}, name="city")
+
+
+def test_a_schema_that_has_a_property_named_schema_is_still_a_schema() -> None:
+    schema = {"type": "object", "properties": {"schema": {"type": "string"}}}
+    assert read({"output": schema}).shape == Output(schema=schema)
+
+
+def test_several_stops_and_a_budget_for_thinking() -> None:
+    options = read({"stop": ["a", "b"], "reasoning": 2048})
+    assert (options.stops, options.reasoning) == (["a", "b"], 2048)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"temprature": 1}, "did you mean 'temperature'?"),
+        ({"zzz": 1}, "there are max_tokens"),
+        ({"max_tokens": 0}, "$.max_tokens"),
+        ({"temperature": "hot"}, "$.temperature"),
+        ({"reasoning": "a lot"}, "$.reasoning"),
+        ({"stop": 5}, "$.stop"),
+        ({"top_p": 2}, "$.top_p"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_what_was_expected(given: dict[str, Any], hint: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(given)
+    assert hint in str(caught.value)
+
+
+def test_an_output_that_is_half_right_is_told() -> None:
+    with pytest.raises(BadRequest, match="output"):
+        _ = read({"output": {"schema": {"type": "object"}, "nmae": "x"}}).shape
