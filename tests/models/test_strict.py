@@ -1,0 +1,181 @@
+"""The strict dialect: the same values fit before and after, or there is no strict form."""
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from inline_snapshot import snapshot
+
+from vaka.models.strict import strict
+
+
+def members(required: "list[str] | None" = None, /, **parts: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": parts, "required": [*parts] if required is None else required}
+
+
+def test_a_plain_object_is_closed_and_keeps_its_words() -> None:
+    schema = members(city={"type": "string", "title": "City", "description": "Where."}, days={"type": "integer"})
+    assert strict(schema) == snapshot(
+        {
+            "type": "object",
+            "required": ["city", "days"],
+            "properties": {"city": {"type": "string", "description": "Where."}, "days": {"type": "integer"}},
+            "additionalProperties": False,
+        }
+    )
+
+
+def test_the_given_schema_stays_as_it_was() -> None:
+    schema = members(a=members(b={"type": "array", "items": members(c={"type": "null"})}))
+    before = repr(schema)
+    assert strict(schema) is not None
+    assert repr(schema) == before
+
+
+def test_lists_unions_references_and_recursion_are_followed_all_the_way_down() -> None:
+    tree = members(children={"type": "array", "items": {"$ref": "#/$defs/Tree"}}, kind={"const": "tree"})
+    root = {"$ref": "#/$defs/Tree", "description": "The root."}
+    schema = members(tree=root, size={"anyOf": [{"type": "null"}, members(x={"enum": [1, 2]})]})
+    assert strict({**schema, "$defs": {"Tree": tree}}) == snapshot(
+        {
+            "type": "object",
+            "required": ["tree", "size"],
+            "properties": {
+                "tree": {"anyOf": [{"$ref": "#/$defs/Tree"}], "description": "The root."},
+                "size": {
+                    "anyOf": [
+                        {"type": "null"},
+                        {
+                            "type": "object",
+                            "required": ["x"],
+                            "properties": {"x": {"enum": [1, 2], "type": "integer"}},
+                            "additionalProperties": False,
+                        },
+                    ]
+                },
+            },
+            "additionalProperties": False,
+            "$defs": {
+                "Tree": {
+                    "type": "object",
+                    "required": ["children", "kind"],
+                    "properties": {
+                        "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+                        "kind": {"const": "tree", "type": "string"},
+                    },
+                    "additionalProperties": False,
+                }
+            },
+        }
+    )
+
+
+def test_a_tagged_choice_and_a_single_allof_become_anyof() -> None:
+    one = {
+        "oneOf": [members(kind={"const": "a"}), members(kind={"const": "b"})],
+        "discriminator": {"propertyName": "kind"},
+    }
+    made = strict(members(pet=one, same={"allOf": [{"type": "string"}]}, mixed={"enum": ["a", None]}))
+    assert made is not None
+    assert [*made["properties"]["pet"]] == ["anyOf"]
+    assert made["properties"]["same"] == {"anyOf": [{"type": "string"}]}
+    assert made["properties"]["mixed"] == {"enum": ["a", None], "type": ["string", "null"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "string"},
+        {"anyOf": [members(a={"type": "string"})]},
+        {"type": "object", "anyOf": []},
+        members([], a={"type": "string"}),
+        {**members(a={"type": "string"}), "additionalProperties": True},
+        {**members(a={"type": "string"}), "additionalProperties": {"type": "integer"}},
+        {**members(a={"type": "string"}), "minProperties": 1},
+        members(["b"], a={"type": "string"}),
+        members(a={}),
+        members(a=True),
+        members(a={"type": "object"}),
+        members(a={"type": "array"}),
+        members(a={"type": ["array", "null"]}),
+        members(a={"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}}),
+        members(a={"type": "string", "items": {"type": "string"}}),
+        members(a={"type": "string", "minLength": 1}),
+        members(a={"type": "string", "format": "color"}),
+        members(a={"type": "string", "properties": {}}),
+        members(a={"oneOf": [{"type": "string"}, {"type": "integer"}]}),
+        members(a={"allOf": [{"type": "string"}, {"type": "string"}]}),
+        members(a={"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]}),
+        members(a={"anyOf": "x"}),
+        members(a={"not": {"type": "string"}}),
+        members(a={"enum": []}),
+        members(a={"$ref": "https://example.com/schema"}),
+        members(a={"$ref": "#/$defs/Missing"}),
+        members(a={"$ref": "#", "type": "object"}),
+        members(a={"type": "string", "$defs": {}}),
+        {**members(a={"type": "string"}), "$defs": []},
+        {**members(), "properties": []},
+        {**members(), "required": "a"},
+    ],
+    ids=repr,
+)
+def test_what_the_dialect_cannot_say_has_no_strict_form(schema: dict[str, Any]) -> None:
+    assert strict(schema) is None
+
+
+def test_too_deep_and_too_many_have_no_strict_form() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(11):
+        deep = members(a=deep)
+    assert strict(deep) is None
+    assert strict(deep["properties"]["a"]) is not None
+    wide = {f"p{number}": {"type": "string"} for number in range(5001)}
+    assert strict(members(**wide)) is None
+    endless: dict[str, Any] = {"type": "string"}
+    for _ in range(100_000):
+        endless = {"anyOf": [endless]}
+    assert strict(members(a=endless)) is None
+
+
+def test_null_may_stand_for_what_is_left_out_when_the_reader_takes_it_so() -> None:
+    schema = members(
+        ["a"],
+        a={"type": "string"},
+        b={"type": "integer", "default": 3, "description": "How many."},
+        c={"anyOf": [{"type": "string"}, {"type": "null"}]},
+        d={"enum": ["x"], "default": "x"},
+    )
+    assert strict(schema) is None
+    assert strict(schema, nullable=True) == snapshot(
+        {
+            "type": "object",
+            "required": ["a", "b", "c", "d"],
+            "properties": {
+                "a": {"type": "string"},
+                "b": {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "How many. Default: 3."},
+                "c": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "d": {"anyOf": [{"enum": ["x"], "type": "string"}, {"type": "null"}], "description": 'Default: "x".'},
+            },
+            "additionalProperties": False,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ({"name": "x", "sizes": [1]}, True),
+        ({"name": "x", "sizes": []}, True),
+        ({"name": 1, "sizes": [1]}, False),
+        ({"name": "x"}, False),
+        ({"name": "x", "sizes": [0]}, False),
+    ],
+)
+def test_a_value_fits_the_strict_form_just_when_it_fits_the_schema(value: Any, fits: bool) -> None:
+    schema = members(
+        name={"type": "string", "examples": ["y"]}, sizes={"type": "array", "items": {"type": "integer", "minimum": 1}}
+    )
+    made = strict(schema)
+    assert made is not None
+    assert [jsonschema_rs.is_valid(one, value) for one in (schema, made)] == [fits, fits]
