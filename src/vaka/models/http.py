@@ -118,6 +118,8 @@ class Wire:
                 "POST", self._base + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
                 params=dict(self._account.query) or None, # an empty query would take away that of the path
             )  # fmt: skip
+            if (request.url.port or 1) > 65535:
+                raise ValueError(f"there is no port {request.url.port}")  # told as the others are
         except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError) as error:
             raise BadRequest(f"the request to {self._host} cannot be written: {self._hide(str(error))}") from error
         try:
@@ -126,8 +128,8 @@ class Wire:
         except TimeoutError:
             silence = f"{self._account.limits.idle_seconds:g} seconds"
             raise ModelUnavailable(f"{self._host} sent nothing for {silence}") from None
-        except httpx2.UnsupportedProtocol as error:
-            raise BadRequest(f"{self._base!r} is no address of a provider: {_words(error)}") from error
+        except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
+            raise BadRequest(f"{self._host} cannot be asked like this: {self._hide(_words(error))}") from error
         except httpx2.TransportError as error:
             raise ModelUnavailable(f"cannot reach {self._host}: {self._hide(_words(error))}") from error
 

@@ -1,0 +1,299 @@
+"""The way to a provider: whatever goes wrong on it is one of our errors, and no key is ever in one."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import pytest
+
+from vaka.core.types.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ModelRefused,
+    ModelUnavailable,
+    RateLimited,
+    StreamCut,
+    VakaError,
+)
+from vaka.models.http import Account, Http, Wire
+from vaka.models.sse import Item, Limits
+
+KEY = "very-private-0123456789"
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """A socket that answers every request with the same bytes, and remembers what it was asked."""
+
+    def __init__(self, answer: bytes | Answer) -> None:
+        self.answer, self.requests, self.connections = answer, list[bytes](), 0
+        self.busy: set[asyncio.Task[None] | None] = set()
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.busy.add(asyncio.current_task())
+        try:
+            await self.answer_one(reader, writer)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+        self.requests.append(head + await reader.readexactly(length))
+        if isinstance(self.answer, bytes):
+            writer.write(self.answer)
+            await writer.drain()
+        else:
+            await self.answer(reader, writer)
+
+
+@asynccontextmanager
+async def serving(answer: bytes | Answer) -> AsyncGenerator[Server]:
+    server = Server(answer)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    try:
+        yield server
+    finally:
+        listening.close()
+        await listening.wait_closed()
+        await asyncio.gather(*(task for task in server.busy if task), return_exceptions=True)
+
+
+async def ask(url: str, *, limits: Limits = Limits(), query: dict[str, str] | None = None) -> list[Item]:
+    account = Account(base_url=url, key=KEY, headers={"x-gateway": "g"}, query=query or {}, limits=limits)
+    wire = Wire(account, {"authorization": f"Bearer {KEY}"})
+    try:
+        async with aclosing(wire.events("chat/completions", {"model": "m"})) as items:
+            return [item async for item in items]
+    finally:
+        await wire.close()
+
+
+async def fault(answer: bytes | Answer, *, limits: Limits = Limits()) -> VakaError:
+    async with serving(answer) as server:
+        with pytest.raises(VakaError) as caught:
+            await ask(server.url, limits=limits)
+    assert KEY not in str(caught.value)
+    assert KEY not in repr(caught.value)
+    return caught.value
+
+
+def page(status: str, body: bytes, *headers: bytes) -> bytes:
+    lines = [b"HTTP/1.1 " + status.encode(), b"content-length: %d" % len(body), b"connection: close", *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+async def test_a_request_carries_its_headers_query_and_body_and_the_events_come_back() -> None:
+    async with serving(OK + b"data: one\n\nevent: x\ndata: two\n\n") as server:
+        items = await ask(server.url, query={"api-version": "7"})
+    assert [(item.data, item.event) for item in items] == [(b"one", "message"), (b"two", "x")]
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/chat/completions?api-version=7 HTTP/1.1")
+    for line in (b"authorization: Bearer " + KEY.encode(), b"x-gateway: g", b"accept: text/event-stream"):
+        assert line.lower() in head.lower()
+    assert body == b'{"model":"m"}'
+
+
+async def test_a_packed_stream_is_unpacked() -> None:
+    packed = gzip.compress(b"data: one\n\n")
+    async with serving(OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + packed) as server:
+        assert [item.data for item in await ask(server.url)] == [b"one"]
+
+
+async def test_one_that_cannot_be_unpacked_is_cut() -> None:
+    error = await fault(OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + b"data: no gzip\n\n")
+    assert isinstance(error, StreamCut)
+
+
+async def test_a_bomb_of_zeros_ends_at_the_limit() -> None:
+    bomb = gzip.compress(b"data: " + b"\0" * 5_000_000)
+    answer = OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + bomb
+    error = await fault(answer, limits=Limits(event_bytes=100_000, total_bytes=1_000_000))
+    assert isinstance(error, StreamCut)
+    assert "larger than" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("401 No", AuthenticationFailed),
+        ("429 Slow", RateLimited),
+        ("500 Oh", ModelUnavailable),
+        ("400 Bad", BadRequest),
+    ],
+)
+async def test_an_error_has_the_providers_words_but_not_the_key_it_repeats(status: str, kind: type[VakaError]) -> None:
+    body = b'{"error": {"message": "wrong: %s", "type": "t"}}' % KEY.encode()
+    error = await fault(page(status, body, b"retry-after: 3"))
+    assert type(error) is kind
+    assert "wrong" in str(error)
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with serving(OK + b"data: stolen\n\n") as thief:
+        error = await fault(page("307 Away", b"", b"location: " + thief.url.encode()))
+        assert thief.requests == []
+    assert isinstance(error, ModelRefused)
+
+
+async def test_an_error_object_with_status_200_is_an_error() -> None:
+    body = b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
+    error = await fault(page("200 OK", body, b"content-type: application/json"))
+    assert type(error) is BadRequest
+    assert "no such model" in str(error)
+
+
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_cut() -> None:
+    error = await fault(page("200 OK", b'{"choices": []}', b"content-type: application/json"))
+    assert type(error) is StreamCut
+    assert "expected an event stream" in str(error)
+
+
+async def test_a_page_where_a_stream_was_asked_for_is_cut() -> None:
+    error = await fault(page("200 OK", b"<html>Sign in</html>", b"content-type: text/html"))
+    assert type(error) is StreamCut
+    assert "HTML" in str(error)
+
+
+async def test_nobody_listening_is_unavailable() -> None:
+    async with serving(b"") as server:
+        url = server.url
+    with pytest.raises(ModelUnavailable, match=r"cannot reach 127\.0\.0\.1"):
+        await ask(url)
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com", "not an address", "http://[::bad", "http://127.0.0.1:99999"])
+async def test_an_address_that_is_none_is_a_bad_request(url: str) -> None:
+    with pytest.raises(BadRequest):
+        await ask(url)
+
+
+async def test_a_server_that_says_nothing_is_given_up() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the other side has gone
+
+    error = await fault(silent, limits=Limits(idle_seconds=0.05))
+    assert isinstance(error, ModelUnavailable)
+    assert "nothing for 0.05 seconds" in str(error)
+
+
+async def test_so_is_one_that_stops_in_the_middle() -> None:
+    async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"data: one\n\n")
+        await reader.read()
+
+    error = await fault(stops, limits=Limits(idle_seconds=0.05))
+    assert isinstance(error, StreamCut)
+
+
+async def test_a_body_shorter_than_was_said_is_cut() -> None:
+    error = await fault(page("200 OK", b"data: one\n\n", b"content-type: text/event-stream").replace(b": 11", b": 99"))
+    assert isinstance(error, StreamCut)
+
+
+async def test_an_error_body_that_never_ends_is_told_by_its_beginning() -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 500 Oh\r\ncontent-type: text/plain\r\n\r\nsomething broke")
+        await reader.read()
+
+    error = await fault(endless, limits=Limits(idle_seconds=0.05))
+    assert isinstance(error, ModelUnavailable)
+    assert "something broke" in str(error)
+
+
+async def test_closing_early_hangs_up() -> None:
+    gone = asyncio.Event()
+
+    async def watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"data: one\n\n")
+        await reader.read()
+        gone.set()
+
+    async with serving(watch) as server:
+        wire = Wire(Account(base_url=server.url), {})
+        items = wire.events("x", {})
+        await anext(items)
+        await items.aclose()
+        async with asyncio.timeout(5):
+            await gone.wait()
+        await wire.close()
+
+
+async def test_connections_are_kept_for_the_next_request_and_shared() -> None:
+    async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = b"data: one\n\n"
+        answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        writer.write(answer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"POST")
+        await reader.readexactly(2)
+        writer.write(answer)
+        await writer.drain()
+
+    http = Http()
+    async with serving(again) as server:
+        for _ in range(2):
+            wire = Wire(Account(base_url=server.url), {}, http)
+            async with aclosing(wire.events("x", {})) as items:
+                assert [item.data async for item in items] == [b"one"]
+            await wire.close()  # they are somebody else's
+        assert server.connections == 1
+        await http.close()
+
+
+def test_a_key_is_not_shown() -> None:
+    account = Account(base_url="https://example.com", key=KEY)
+    assert KEY not in repr(account)
+    assert KEY not in f"{account}"
+
+
+async def test_a_whole_answer_is_read_whole() -> None:
+    async with serving(page("200 OK", b'{"data": []}', b"content-type: application/json")) as server:
+        wire = Wire(Account(base_url=server.url), {})
+        assert await wire.whole("embeddings", {}) == b'{"data": []}'
+        await wire.close()
+
+
+async def test_a_whole_answer_that_breaks_off_is_cut() -> None:
+    async with serving(page("200 OK", b"{}").replace(b": 2\r", b": 9\r")) as server:
+        wire = Wire(Account(base_url=server.url), {})
+        with pytest.raises(StreamCut):
+            await wire.whole("embeddings", {})
+        await wire.close()
+
+
+async def test_what_cannot_be_written_as_json_is_a_bad_request() -> None:
+    wire = Wire(Account(base_url="http://127.0.0.1:1"), {})
+    with pytest.raises(BadRequest):
+        await wire.whole("x", {"a": "\ud800"})
+    await wire.close()
+
+
+async def test_a_header_that_is_none_is_a_bad_request() -> None:
+    async with serving(b"") as server:
+        wire = Wire(Account(base_url=server.url, headers={"x-a": "a\nb: c"}), {})
+        with pytest.raises(BadRequest):
+            await wire.whole("x", {})
+        await wire.close()
+        assert server.requests == []
+
+
+def test_connections_are_made_anew_for_another_loop() -> None:
+    http = Http()
+
+    async def once() -> bytes:
+        async with serving(OK + b"data: one\n\n") as server:
+            wire = Wire(Account(base_url=server.url), {}, http)
+            async with aclosing(wire.events("x", {})) as items:
+                data = [item.data async for item in items]
+            await http.close()
+            return data[0]
+
+    assert [asyncio.run(once()), asyncio.run(once())] == [b"one", b"one"]
