@@ -1,0 +1,129 @@
+"""Tokens and money are looked at before they are spent, and what a model tells operators gets into the log."""
+
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, logged, runtime, sound, types
+from vaka.core.ports.model import Chunk, CitationChunk, Estimate, NoticeChunk, Prompt, ReasoningChunk
+from vaka.core.ports.model import StopChunk as Stop
+from vaka.core.ports.model import TextChunk as Words
+from vaka.core.types.content import Citation, Reasoning, Text
+from vaka.core.types.monitor import BudgetWarning, CacheBusted, ModelSelected
+from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.usage import Usage
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import FunctionModel, ScriptedModel, call, say
+
+
+@vaka.tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+class Priced(ScriptedModel):
+    """Says beforehand that a prompt has 100 tokens and costs 10 cents, and each token of an answer a tenth of one."""
+
+    price = 0.001
+
+    def estimate(self, prompt: Prompt) -> Estimate:
+        return Estimate(usage=Usage(input=100, cost=100 * self.price), output_price=self.price)
+
+
+class Free(Priced):
+    price = 0.0
+
+
+async def ended(model: Any, *tools: Any, options: dict[str, Any] | None = None, **limits: Any) -> tuple[Any, list[Any]]:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        made = agent(model, *tools, limits=vaka.Limits(**limits), options=options or {})
+        session = await rt.open(made, id="s")
+        response = await session.run("Go.")
+    log = await logged(store, "s")
+    sound(log)
+    return response, log
+
+
+@pytest.mark.parametrize(("limit", "name"), [({"max_cost": 0.1}, "cost"), ({"max_tokens": 100}, "tokens")])
+async def test_a_call_whose_prompt_alone_is_too_dear_is_not_made(limit: dict[str, Any], name: str) -> None:
+    model = Priced(say("never"))
+    response, log = await ended(model, **limit)
+    assert (response.stop, response.limit, response.text) == ("limit", name, "")
+    assert model.prompts == []
+    assert "message.completed" not in types(log)
+
+
+async def test_the_answer_is_bounded_by_what_is_left() -> None:
+    model = Priced(say("Yes."))
+    await ended(model, max_cost=0.3505)
+    assert model.prompts[0].options == {"max_tokens": 250}
+    await ended(model, max_tokens=130)
+    assert model.prompts[1].options == {"max_tokens": 30}
+
+
+async def test_a_bound_that_is_lower_already_stays_and_a_large_budget_sets_none() -> None:
+    model = Priced(say("Yes.", repeat=True))
+    await ended(model, options={"max_tokens": 7}, max_cost=0.3505)
+    await ended(model, max_cost=100.0)
+    assert [prompt.options for prompt in model.prompts] == [{"max_tokens": 7}, {}]
+
+
+async def test_what_was_spent_counts_and_operators_are_warned_once() -> None:
+    spent = {"usage": {"input": 100, "output": 20, "cost": 0.12}}
+    model = Priced(*[call("look") | spent] * 5)
+    response, log = await ended(model, look, max_cost=0.45)
+    assert (response.limit, len(model.prompts)) == ("cost", 3)
+    warned = [event.data for event in log if isinstance(event.data, BudgetWarning)]
+    assert [(body.budget, body.limit) for body in warned] == [("cost", 0.45)]
+    assert warned[0].used >= 0.8 * 0.45
+
+
+async def test_what_costs_nothing_is_not_bounded_by_money() -> None:
+    model = Free(say("Yes."))
+    response, _ = await ended(model, max_cost=0.0001)
+    assert (response.text, model.prompts[0].options) == ("Yes.", {})
+
+
+async def test_a_model_that_cannot_tell_is_bounded_by_what_it_has_cost() -> None:
+    model = ScriptedModel(call("look") | {"usage": {"input": 9, "cost": 1.0}}, say("never"))
+    response, _ = await ended(model, look, max_cost=0.5)
+    assert (response.limit, len(model.prompts)) == ("cost", 1)
+
+
+async def test_notices_become_events_and_are_no_part_of_the_answer() -> None:
+    async def answer(prompt: Prompt) -> list[Chunk]:
+        selected = NoticeChunk(ModelSelected(model="m", tier="low", reason="asked for"))
+        return [selected, Words("Hi."), NoticeChunk(CacheBusted(part="tools", tokens=9)), Stop()]
+
+    response, log = await ended(FunctionModel(answer))
+    assert response.text == "Hi."
+    notices = [event.data for event in log if event.data.type in ("model.selected", "cache.busted")]
+    assert notices == [
+        ModelSelected(model="m", tier="low", reason="asked for"), CacheBusted(part="tools", tokens=9),
+    ]  # fmt: skip
+
+
+async def test_citations_stand_with_the_words_they_are_for_and_every_block_of_reasoning_is_kept() -> None:
+    source = Citation(url="https://example.com", title="T", text="rain", opaque={"w": 1})
+
+    async def answer(prompt: Prompt) -> list[Chunk]:
+        thoughts = [ReasoningChunk("a"), ReasoningChunk(opaque={"w": 1}), ReasoningChunk(opaque={"w": 2})]
+        return [*thoughts, ReasoningChunk("b"), Words("It "), Words("rains."), CitationChunk(source), Stop()]
+
+    _, log = await ended(FunctionModel(answer))
+    said = next(event.data for event in log if isinstance(event.data, MessageCompleted))
+    assert said.content == (
+        Reasoning(text="a", opaque={"w": 1}),
+        Reasoning(opaque={"w": 2}),
+        Reasoning(text="b"),
+        Text(text="It rains.", citations=(source,)),
+    )
+
+
+async def test_a_prompt_names_its_session() -> None:
+    model = ScriptedModel(say("Yes."))
+    await ended(model)
+    assert [prompt.session for prompt in model.prompts] == ["s"]
