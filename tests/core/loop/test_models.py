@@ -169,3 +169,18 @@ async def test_whatever_the_line_does_the_log_stays_sound(seed: int) -> None:
         for _ in range(3):
             await said(session)
     sound(await logged(store, "s"))
+
+
+@pytest.mark.parametrize(("choice", "seen"), [("required", "auto"), ("look", "auto"), ("none", "none")])
+async def test_a_call_that_was_wanted_and_came_is_not_wanted_for_ever(choice: str, seen: str) -> None:
+    @vaka.tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel(call("look"), say("Done."), say("Again."))
+    async with runtime() as rt:
+        session = await rt.open(agent(model, look, tool_choice=choice))
+        assert (await session.run("Look.")).text == "Done."
+        await session.run("And now?")
+    assert [prompt.tool_choice for prompt in model.prompts] == [choice, seen, choice]

@@ -18,7 +18,7 @@ from vaka.core.types.content import CallRef, Content, Part, Reasoning
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall
-from vaka.core.types.tool import Arguments
+from vaka.core.types.tool import Arguments, ToolChoice
 from vaka.core.types.usage import Usage
 
 UNFINISHED = ("length", "refusal")
@@ -76,9 +76,15 @@ async def _prompt(turn: Turn) -> Prompt:
     said = await restore(turn.log.store.blobs, messages(turn.log.window.at(turn.path), turn.path))
     return Prompt(
         messages=said, system=recipe.instructions, tools=recipe.menu(turn.env.policy).specs,
-        tool_choice=settings.tool_choice, options=dict(settings.options), agent=turn.agent, path=turn.path,
+        tool_choice=_choice(turn), options=dict(settings.options), agent=turn.agent, path=turn.path,
         number=turn.lane.number, session=turn.session,
     )  # fmt: skip
+
+
+def _choice(turn: Turn) -> ToolChoice:
+    """Return what the agent wants of its tools: a call that was wanted and came is not wanted for ever."""
+    choice = turn.recipe.settings.tool_choice
+    return choice if choice == "none" or not turn.lane.tools else "auto"
 
 
 async def _stream(turn: Turn, prompt: Prompt) -> Assembly:

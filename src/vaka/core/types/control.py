@@ -18,6 +18,10 @@ class InputAdded(Control, tag="input.added"):
     content: Content
     policy: Conflict = "queue"
     source: str = ""
+    model: str = ""
+    """Who shall answer: a model's name, or a tier. Without it, the agent's own model."""
+    options: dict[str, Any] = {}
+    """What is asked of the model in this turn, over what its agent asks of it."""
 
 
 class InterruptRequested(Control, tag="interrupt.requested"):
