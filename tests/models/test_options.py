@@ -38,6 +38,14 @@ def test_several_stops_and_a_budget_for_thinking() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "effort"), [("none", "none"), ("max", "max"), (1, "low"), (4096, "medium"), (50_000, "high")]
+)
+def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effort: str) -> None:
+    assert read({"reasoning": given}).effort == effort
+    assert read({}).effort is None
+
+
+@pytest.mark.parametrize(
     ("given", "hint"),
     [
         ({"temprature": 1}, "did you mean 'temperature'?"),

@@ -56,6 +56,13 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return [self.stop] if isinstance(self.stop, str) else list(self.stop)
 
     @property
+    def effort(self) -> Effort | None:
+        """How much to think as a word, for wires that know no budget in tokens: the word nearest to the budget."""
+        if not isinstance(self.reasoning, int):
+            return self.reasoning
+        return "low" if self.reasoning < 4096 else "medium" if self.reasoning < 16384 else "high"
+
+    @property
     def shape(self) -> Output | None:
         """The output as a value."""
         if self.output is None or not isinstance(self.output.get("schema"), dict):
