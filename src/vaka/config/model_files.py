@@ -1,0 +1,417 @@
+"""Model files in the GenX format: who answers under which name, with whose key. Read only; nothing is dialed.
+
+::
+
+    schema: openai/chat/v1
+    type: generator
+    api_key: $OPENAI_API_KEY
+    base_url: https://api.example.com/v1
+    models:
+      - {name: small-chat, model: some-model, generate_params: {temperature: 0.5}}
+
+A file may hold a key. No value of one is told in an error, a note or a ``repr``.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from vaka.core.types.errors import ConfigError
+
+Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
+
+SUFFIXES = (".json", ".yaml", ".yml")
+LARGEST = 256 * 1024
+"""Bytes a model file may have."""
+MOST = 20_000
+"""Values a file may hold, each alias written out."""
+
+_FACTS = ("support_json_output", "support_tool_calls", "support_text_only", "use_system_role")
+_FILE = frozenset({
+    "schema", "type", "kind", "api_key", "base_url", "models",
+    "app_id", "token", "cluster", "model", "voices", "default_params", "desc", "resource_id",
+})  # fmt: skip
+_ENTRY = frozenset({
+    "name", "model", *_FACTS, "extra_fields", "generate_params", "invoke_params", "voice", "resource_id", "desc",
+})  # fmt: skip
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_KINDS: dict[type, str] = {
+    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
+    type(None): "nothing",
+}  # fmt: skip
+_WHOLE = ("max_tokens", "top_k")
+_NUMBERS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+
+
+class ModelDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A name and what answers under it. Its key is never shown."""
+
+    name: str
+    wire: Wire
+    model: str
+    key: str = ""
+    base_url: str = ""
+    """Where the provider is; empty for its usual address."""
+    facts: dict[str, Any] = {}
+    """What the file says the model can do: ``support_json_output``, ``support_tool_calls``, ``support_text_only`` and
+    ``use_system_role``, each only when the file has it, and ``invoke_params``: the options for answers of a fixed
+    shape."""
+    options: dict[str, Any] = {}
+    """Model options that hold unless a request says otherwise."""
+    origin: str = ""
+    """The file, and the place in it."""
+
+    def __repr__(self) -> str:
+        return (
+            f"ModelDefinition(name={self.name!r}, wire={self.wire!r}, model={self.model!r}, "
+            f"key={'…' if self.key else ''!r}, origin={self.origin!r})"
+        )
+
+
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file says."""
+
+    path: Path
+    models: tuple[ModelDefinition, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+
+
+def read_model_files(
+    paths: Iterable[str | Path], environ: Mapping[str, str]
+) -> tuple[tuple[ModelDefinition, ...], tuple[str, ...]]:
+    """Return what files and folders define, and notes on what they say in vain. The first of a name counts.
+
+    A file without its key, or for something other than a text model, is left out with a note. Raises ``ConfigError``
+    with file and place for one that cannot be read or makes no sense.
+    """
+    found: dict[str, ModelDefinition] = {}
+    notes: list[str] = []
+    for path in _files(paths):
+        file = read_model_file(path, environ)
+        notes += file.notes
+        for definition in file.models:
+            first = found.setdefault(definition.name, definition)
+            if first is not definition:
+                notes.append(f"{definition.origin}: {definition.name!r} does not count: {first.origin} has it already")
+    return tuple(found.values()), tuple(notes)
+
+
+def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
+    """Return what one file defines. Raises ``ConfigError`` with file and place."""
+    table = _table(_parsed(path), f"{path}")
+    wire, why = _wire(table, path)
+    if wire is None:
+        return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
+    base_url = _base_url(table, path, environ)
+    key, why = _key(table, path, environ)
+    if not key and not _on_loopback(base_url):
+        return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
+    entries = _list(table.get("models", []), f"{path}: models")
+    notes = _unknown(table, _FILE, f"{path}")
+    models: list[ModelDefinition] = []
+    for number, value in enumerate(entries):
+        place = f"{path}: models[{number}]"
+        entry = _table(value, place)
+        notes += _unknown(entry, _ENTRY, place)
+        models.append(
+            ModelDefinition(
+                name=_name(entry, "name", place), wire=wire, model=_name(entry, "model", place), key=key,
+                base_url=base_url, facts=_facts(entry, place), options=_options(entry, place), origin=place,
+            )
+        )  # fmt: skip
+    if not models:
+        notes.append(f"{path}: defines no models")
+    return ModelFile(path=path, models=tuple(models), notes=tuple(notes))
+
+
+def _files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the files that are meant, those of a folder in the order of their names."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+            found += sorted(file for file in inside if file.suffix.lower() in SUFFIXES)
+        elif not path.exists():
+            raise ConfigError(f"{path}: there is no such file or folder")
+        elif path.suffix.lower() not in SUFFIXES:
+            raise ConfigError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def _wire(table: dict[str, Any], path: Path) -> tuple[Wire | None, str]:
+    """Return the wire a file is for, or why there is none here for it."""
+    schema = _text(table, "schema", f"{path}")
+    kind = _text(table, "kind", f"{path}")
+    if not schema and not kind:
+        return None, "it has neither a schema nor a kind"
+    if schema:
+        type = _text(table, "type", f"{path}") or "generator"
+        if type != "generator":
+            return None, f"its type {type!r} is no text model; expected 'generator'"
+        provider, _, subject = schema.lower().partition("/")
+        wire = _of_schema(provider, subject.partition("/")[0])
+        return wire, f"schema {schema!r} is not known; expected one such as 'openai/chat/v1'"
+    wires: dict[str, Wire] = {"openai": "chat", "gemini": "gemini"}
+    return wires.get(kind.lower()), f"kind {kind!r} is not known; expected 'openai' or 'gemini'"
+
+
+def _of_schema(provider: str, subject: str) -> Wire | None:
+    if provider == "openai" and subject in ("chat", "responses"):
+        return "chat" if subject == "chat" else "responses"
+    if provider == "anthropic" and subject:
+        return "anthropic"
+    return "gemini" if provider in ("gemini", "google") and subject else None
+
+
+def _key(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the key, or why there is none."""
+    said = _text(table, "api_key", f"{path}").strip()
+    if not said.startswith("$"):
+        return said, "it has no api_key"
+    name = _variable(said, f"{path}: api_key")
+    return environ.get(name, "").strip(), f"the variable {name} of its api_key is not set"
+
+
+def _base_url(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> str:
+    said = _text(table, "base_url", f"{path}").strip()
+    if said.startswith("$"):
+        said = environ.get(_variable(said, f"{path}: base_url"), "").strip()
+    if not said:
+        return ""
+    try:
+        parts = urlsplit(said)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        right = False
+    if not right:
+        raise ConfigError(f"{path}: base_url: expected an address such as https://api.example.com/v1")
+    return said
+
+
+def _variable(said: str, place: str) -> str:
+    match = _REFERENCE.fullmatch(said)
+    if match is None:
+        raise ConfigError(f"{place}: expected the name of one variable, as $NAME or ${{NAME}}, or the value itself")
+    return match[1] or match[2]
+
+
+def _on_loopback(base_url: str) -> bool:
+    """Whether the provider is this machine: it asks for no key."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _facts(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for name in _FACTS:
+        value = entry.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise _wrong(value, "true or false", f"{place}.{name}")
+        facts[name] = value
+    invoke = _params(entry, "invoke_params", place)
+    return facts | ({"invoke_params": invoke} if invoke else {})
+
+
+def _options(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    options = _params(entry, "generate_params", place)
+    fields = _table(entry.get("extra_fields") or {}, f"{place}.extra_fields")
+    if fields:
+        options["extra"] = {**options.get("extra", {}), **_plain(fields, f"{place}.extra_fields")}
+    return options
+
+
+def _params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]:
+    """Return parameters in the words of our options; a zero that cannot be meant counts as not given."""
+    place = f"{place}.{name}"
+    options: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for word, value in _table(entry.get(name) or {}, place).items():
+        if value is None or (word == "n" and value == 1) or (word in _WHOLE and value == 0):
+            continue
+        if word in _WHOLE:
+            options[word] = _number(value, f"{place}.{word}", whole=True)
+        elif word in _NUMBERS:
+            options[word] = _number(value, f"{place}.{word}", whole=False)
+        else:
+            extra[word] = value
+    return options | ({"extra": _plain(extra, place)} if extra else {})
+
+
+def _number(value: object, place: str, *, whole: bool) -> int | float:
+    right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not right or not math.isfinite(cast("float", value)) or (whole and cast("int", value) < 1):
+        raise _wrong(value, "a whole number above zero" if whole else "a number", place)
+    return cast("int | float", value)
+
+
+def _plain(value: Any, place: str) -> Any:
+    """Return ``value`` if it can be written as JSON: YAML knows dates, bytes and keys that are no texts."""
+    items: list[Any] = value
+    if isinstance(value, dict):
+        for name, inner in _table(value, place).items():
+            _plain(inner, f"{place}.{name}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(items):
+            _plain(inner, f"{place}[{number}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{place}: expected a number, got one that is not finite")
+    elif not isinstance(value, str | bool | int | float | None):
+        raise _wrong(value, "what JSON can hold", place)
+    return items
+
+
+def _name(entry: dict[str, Any], name: str, place: str) -> str:
+    text = _text(entry, name, place).strip()
+    if not text:
+        raise ConfigError(f"{place}: {name} is missing")
+    return text
+
+
+def _text(table: dict[str, Any], name: str, place: str) -> str:
+    value = table.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _wrong(value, "a text", f"{place}: {name}")
+    return value or ""
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    items: list[Any] = value or []
+    if value is not None and not isinstance(value, list):
+        raise _wrong(value, "a list", place)
+    return items
+
+
+def _table(value: Any, place: str) -> dict[str, Any]:
+    table: dict[str, Any] = value
+    if not isinstance(value, dict):
+        raise _wrong(value, "a table", place)
+    for name in table:
+        if not isinstance(cast("object", name), str):
+            raise _wrong(name, "a text as name", place)
+    return table
+
+
+def _wrong(value: object, expected: str, place: str) -> ConfigError:
+    """The value itself may be a secret in the wrong place: only its kind is told."""
+    kind = next((word for known, word in _KINDS.items() if type(value) is known), f"a {type(value).__name__}")
+    return ConfigError(f"{place}: expected {expected}, got {kind}")
+
+
+def _unknown(table: dict[str, Any], known: frozenset[str], place: str) -> list[str]:
+    notes: list[str] = []
+    for name in table:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            notes.append(f"{place}: {name!r} means nothing{f'; did you mean {near[0]!r}?' if near else ''}")
+    return notes
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise ConfigError(f"{path}: larger than the {LARGEST} bytes a model file may have")
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        return _json(path, text) if path.suffix.lower() == ".json" else _yaml(path, text)
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deep") from None
+
+
+def _json(path: Path, text: str) -> Any:
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None:
+            raise ConfigError(f"{path}: {twice!r} stands there twice")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=table)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
+    except ValueError:  # a number of thousands of digits
+        raise ConfigError(f"{path}: not JSON: a number has too many digits") from None
+
+
+def _yaml(path: Path, text: str) -> Any:
+    import yaml  # noqa: PLC0415  # 30 ms that most commands need not pay
+
+    # The loader in C is faster, and deep nesting kills the process with it.
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check(node, path)
+            construct: Callable[[Any], Any] = cast("Any", loader).construct_document
+            return construct(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        # What it quotes may be a piece of a key.
+        words = re.sub(r"'[^']{2,}'", "…", error.problem or "it cannot be read")
+        raise ConfigError(f"{path}:{line}: not YAML: {words}") from None
+    except yaml.YAMLError:
+        raise ConfigError(f"{path}: not YAML: it holds a character that YAML does not allow") from None
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{path}: not YAML: a number or a date in it is none") from None
+
+
+def _check(root: Any, path: Path) -> None:
+    """Refuse names that stand twice, and aliases that lead in a circle or make a small file a huge value."""
+    sizes: dict[int, int | None] = {}
+
+    def size(node: Any) -> int:
+        if id(node) in sizes:
+            known = sizes[id(node)]
+            if known is None:
+                raise ConfigError(f"{path}:{node.start_mark.line + 1}: an alias stands for what it is in")
+            return known
+        sizes[id(node)] = None
+        items: list[Any] = node.value
+        total, names = 1, set[str]()
+        for item in items if isinstance(node.value, list) else ():
+            whole: tuple[Any, ...] = item
+            pair = whole if isinstance(item, tuple) else (item,)
+            if len(pair) == 2:
+                _once(pair[0], names, path)
+            total += sum([size(inner) for inner in pair])
+        if total > MOST:
+            raise ConfigError(f"{path}: holds more than the {MOST} values a model file may have")
+        sizes[id(node)] = total
+        return total
+
+    size(root)
+
+
+def _once(node: Any, names: set[str], path: Path) -> None:
+    name = node.value
+    if isinstance(name, str) and name != "<<":
+        if name in names:
+            raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name!r} stands there twice")
+        names.add(name)
