@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, cast
+from urllib.request import getproxies
 
 import httpx2
 import msgspec
 
 from vaka.core.types.errors import BadRequest, ModelError, ModelUnavailable, StreamCut
 from vaka.models import faults, sse
+from vaka.models.transport import Transport
 
 BODY = 1024 * 1024
 """Bytes that are read of an answer that is no stream."""
@@ -47,7 +49,7 @@ class Http:
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._client = httpx2.AsyncClient(
-                transport=self._transport, follow_redirects=False,
+                transport=self._transport or (None if getproxies() else Transport()), follow_redirects=False,
                 timeout=httpx2.Timeout(None, connect=CONNECT),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30.0),
             )  # fmt: skip
