@@ -1,0 +1,349 @@
+"""A provider of models for tests: a real HTTP server on 127.0.0.1 that speaks four wires and fails as it is told to.
+
+::
+
+    async with Provider(call("weather", city="Hilo"), say("Yes.")) as provider:
+        model = OpenAIChat("any", Account(base_url=provider.url + "/v1"))
+
+It answers Chat Completions, Responses, Anthropic Messages and Gemini's streamGenerateContent, whichever is asked, with
+answers as those of ``vaka.testing.models``. ``Fault`` says what is wrong with the line or the server.
+"""
+
+import asyncio
+import itertools
+import math
+import socket
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput
+from vaka.testing.models import Answer
+from vaka.testing.wires import anthropic, chat, gemini, responses
+from vaka.testing.wires.line import Failure, read
+
+FOR_EVER = math.inf
+"""``Fault(pings=FOR_EVER)``: signs of life, and never an answer."""
+STREAM = "text/event-stream; charset=utf-8"
+HEAD = 1024 * 1024
+"""Bytes that the head of a request may have."""
+PAGE = b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>\n"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked: ``body`` as data, header names in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: Any
+    raw: bytes
+    """The body as it was sent."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with an answer. Bytes are counted in its body, before anything is packed or pinged."""
+
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    """Sent with the answer; one that is there already is replaced."""
+    body: bytes | None = None
+    """Sent instead of the answer."""
+    cut: int | None = None
+    """The body ends after so many bytes, in good order as far as HTTP can tell."""
+    drip: int = 0
+    """So many bytes come at a time."""
+    stall_after: int | None = None
+    """Nothing more comes after so many bytes, and nothing ends."""
+    reset_after: int | None = None
+    """The connection breaks after so many bytes."""
+    garble: tuple[int, bytes] | None = None
+    """From this place on, these bytes come instead of as many others."""
+    pings: float = 0
+    """So many signs of life come before each event."""
+    html: bool = False
+    """A page of a gateway comes, with status 502 unless another is given."""
+    redirect_to: str = ""
+    """The request is sent elsewhere, with status 307 unless another is given."""
+    content_length: int | None = None
+    """The length that is claimed; the connection is closed after the body."""
+    gzip: bool = False
+    """The body is packed."""
+
+
+class Wire(NamedTuple):
+    """What a file of ``vaka.testing.wires`` offers."""
+
+    render: Callable[[Answer, dict[str, Any]], list[bytes]]
+    error: Callable[[Failure], dict[str, Any]]
+    ping: bytes
+
+
+Answers: TypeAlias = Answer | Callable[[Request], Answer]
+
+WIRES = {
+    "/chat/completions": Wire(chat.render, chat.error, chat.PING),
+    "/responses": Wire(responses.render, responses.error, responses.PING),
+    "/messages": Wire(anthropic.render, anthropic.error, anthropic.PING),
+    ":streamGenerateContent": Wire(gemini.render, gemini.error, gemini.PING),
+}
+"""How the path of each wire ends, whatever comes before."""
+
+
+class Provider:
+    """The n-th request gets the n-th answer and, with ``repeat``, the last one again from then on.
+
+    An answer may be a function of the ``Request``. ``fault`` is for every request, or one for each in order (``None``
+    for none). ``requests`` are those that came, ``left`` is how many answers the client did not wait for.
+    """
+
+    def __init__(
+        self, *answers: Answers, repeat: bool = True, fault: Fault | Sequence[Fault | None] | None = None
+    ) -> None:
+        if not answers:
+            raise InvalidInput("a provider needs an answer, such as say('Hi.')")
+        for answer in answers:
+            if not callable(answer):
+                read(answer)
+        self._answers, self._repeat, self._fault = answers, repeat, fault
+        self.url = ""
+        """Where it is, without a path."""
+        self.requests: list[Request] = []
+        self.left = 0
+        self._changed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Provider":
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            for talk in self._talks:
+                talk.cancel()
+            await asyncio.gather(*self._talks, return_exceptions=True)
+            await self._server.wait_closed()
+
+    async def until(self, holds: Callable[["Provider"], bool]) -> None:
+        """Wait until something holds, such as ``lambda provider: provider.left == 1``."""
+        while not holds(self):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.get_running_loop().create_task(self._talk(reader, writer))
+        self._talks.add(talk)
+        talk.add_done_callback(self._talks.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = _Line(reader, writer)
+        try:
+            while line.open and (request := await _receive(reader)) is not None:
+                self.requests.append(request)
+                self._changed.set()
+                try:
+                    await self._reply(len(self.requests) - 1, request, line)
+                except ConnectionError:
+                    self.left += 1
+                    break
+                finally:
+                    self._changed.set()
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _reply(self, number: int, request: Request, line: "_Line") -> None:
+        fault = self._fault_of(number)
+        if fault.html or fault.redirect_to or fault.body is not None:
+            await line.send(_instead(fault), [fault.body or (PAGE if fault.html else b"")], fault)
+            return
+        wire, failure = _wire(request)
+        answer = self._answer_of(number, request)
+        script = read(answer)
+        if failure is None and not script.says:
+            failure = script.error
+        if failure is not None:
+            after = {} if failure.retry_after is None else {"retry-after": f"{failure.retry_after:g}"}
+            head = _Head(failure.status, {"content-type": "application/json", **after})
+            await line.send(head, [msgspec.json.encode(wire.error(failure))], fault)
+            return
+        events = wire.render(answer, _asked(request))
+        await line.send(_Head(200, {"content-type": STREAM}), events, fault, ping=wire.ping, wait=script.stall or 0.0)
+
+    def _fault_of(self, number: int) -> Fault:
+        if isinstance(self._fault, Fault):
+            return self._fault
+        faults = self._fault or ()
+        return (faults[number] if number < len(faults) else None) or Fault()
+
+    def _answer_of(self, number: int, request: Request) -> Answer:
+        if number >= len(self._answers) and not self._repeat:
+            count = len(self._answers)
+            words = f"the provider has {count} answer{'s' if count > 1 else ''}, this is request {number + 1}"
+            return {"error": {"status": 400, "message": words}}
+        answer = self._answers[min(number, len(self._answers) - 1)]
+        return answer(request) if callable(answer) else answer
+
+
+class _Head(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+
+
+class _Line:
+    """A connection to one client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.open = True
+        """Whether another request may come."""
+
+    async def send(
+        self, head: _Head, segments: Sequence[bytes], fault: Fault, *, ping: bytes = b"", wait: float = 0.0
+    ) -> None:
+        """Send an answer as the fault lets it. Raises ``ConnectionError`` when the client did not wait for it."""
+        self._head(head, fault)
+        if wait:
+            await self._linger(wait)
+        pack = zlib.compressobj(wbits=31) if fault.gzip else None
+        for piece in _pieces(segments, fault, ping):
+            packed = pack.compress(piece) + pack.flush(zlib.Z_SYNC_FLUSH) if pack else piece
+            await self._write(packed, fault)
+        if fault.stall_after is not None:
+            await self._linger(math.inf)
+        if fault.reset_after is not None:
+            self._reset()
+            return
+        if pack:
+            await self._write(pack.flush(), fault)
+        self._writer.write(b"0\r\n\r\n" if fault.content_length is None else b"")
+        await self._writer.drain()
+
+    def _head(self, head: _Head, fault: Fault) -> None:
+        headers = {**head.headers, "x-request-id": "req_0123456789"}
+        if fault.gzip:
+            headers["content-encoding"] = "gzip"
+        if fault.content_length is None:
+            headers["transfer-encoding"] = "chunked"
+        else:
+            headers |= {"content-length": str(fault.content_length), "connection": "close"}
+            self.open = False
+        headers |= {name.lower(): value for name, value in fault.headers.items()}
+        status = fault.status if fault.status != 200 else head.status
+        lines = [f"HTTP/1.1 {status} Answer", *(f"{name}: {value}" for name, value in headers.items())]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+
+    async def _write(self, data: bytes, fault: Fault) -> None:
+        if self._reader.at_eof():
+            raise ConnectionResetError("the client has left")
+        if data:
+            self._writer.write(data if fault.content_length is not None else b"%x\r\n%b\r\n" % (len(data), data))
+        await self._writer.drain()
+        await asyncio.sleep(0)  # the client, if it is in this process, reads what came so far
+
+    async def _linger(self, seconds: float) -> None:
+        """Say nothing for a time, or until the client leaves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+                await self._reader.read(1)
+                raise ConnectionResetError("the client has left")
+
+    def _reset(self) -> None:
+        """Break the connection: the client gets an error, not an end."""
+        self.open = False
+        sock: socket.socket = self._writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+
+def _pieces(segments: Sequence[bytes], fault: Fault, ping: bytes) -> Iterator[bytes]:
+    """Yield what goes out, in the pieces it goes out in."""
+    left = min(at for at in (fault.cut, fault.stall_after, fault.reset_after, math.inf) if at is not None)
+    for segment in _garbled(segments, fault.garble):
+        if left <= 0:
+            return
+        if ping:
+            yield from itertools.repeat(ping) if math.isinf(fault.pings) else itertools.repeat(ping, int(fault.pings))
+        part = segment[: int(min(left, len(segment)))]
+        left -= len(part)
+        size = fault.drip or len(part) or 1
+        yield from (part[at : at + size] for at in range(0, len(part), size))
+
+
+def _garbled(segments: Sequence[bytes], garble: tuple[int, bytes] | None) -> Iterator[bytes]:
+    start = 0
+    for segment in segments:
+        end = start + len(segment)
+        if garble is not None and garble[0] < end and garble[0] + len(garble[1]) > start:
+            place, noise = garble
+            first, last = max(place, start), min(place + len(noise), end)
+            segment = segment[: first - start] + noise[first - place : last - place] + segment[last - start :]
+        yield segment
+        start = end
+
+
+def _instead(fault: Fault) -> _Head:
+    if fault.redirect_to:
+        return _Head(307, {"location": fault.redirect_to})
+    if fault.html:
+        return _Head(502, {"content-type": "text/html"})
+    return _Head(200, {"content-type": STREAM})
+
+
+async def _receive(reader: asyncio.StreamReader) -> Request | None:
+    """Return the next request, ``None`` when the client has gone."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        raw = await reader.readexactly(int(headers.get("content-length", "0")))
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+        return None
+    method, target, _ = first.split(" ", 2)
+    url = urlsplit(target)
+    return Request(method=method, path=unquote(url.path), query=url.query, headers=headers, body=_decoded(raw), raw=raw)
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw) if raw else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _wire(request: Request) -> tuple[Wire, Failure | None]:
+    """Return the wire that a request speaks, and what is wrong with the request."""
+    other = ("", WIRES["/chat/completions"])
+    end, wire = next((item for item in WIRES.items() if request.path.endswith(item[0])), other)
+    if not end or request.method != "POST":
+        known = ", ".join(f"…{end}" for end in WIRES)
+        words = f"there is no {request.method} {request.path}; the provider answers POST {known}"
+        return wire, Failure(status=404, message=words)
+    body: Any = request.body
+    if not isinstance(body, dict):
+        return wire, Failure(status=400, message="the body must be a JSON object with a content-length")
+    if end.startswith(":") and "alt=sse" not in request.query:
+        return wire, Failure(status=400, message="the provider only streams events: ask with alt=sse")
+    if not end.startswith(":") and cast("dict[str, Any]", body).get("stream") is not True:
+        return wire, Failure(status=400, message="the provider only streams: set 'stream' to true")
+    return wire, None
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """Return the body, with the name of the model where the path has it."""
+    body = cast("dict[str, Any]", request.body)
+    name, colon, _ = request.path.rpartition("/")[2].partition(":")
+    return {**body, "model": name} if colon else body
