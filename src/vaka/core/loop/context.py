@@ -4,15 +4,23 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from vaka.core.loop.scope import Timer, Turn
 from vaka.core.loop.stop import Stop
+from vaka.core.ports.files import Files
+from vaka.core.ports.world import World
 from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.log import stamp
 from vaka.core.session.state import OpenCall, child_name
 from vaka.core.types.content import clean
-from vaka.core.types.control import QuestionAsked
+from vaka.core.types.control import QuestionAsked, StateChanged
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import JSON, DecisionId, MessageId
 from vaka.core.types.progress import ToolOutputDelta
+
+LARGE = 256 * 1024
+"""Bytes of one value that a session keeps."""
 
 
 def key_of(turn: Turn, open: OpenCall) -> str:
@@ -39,6 +47,33 @@ class Context:
         self._started = 0
         self._sent = 0
         self.closed = False
+
+    @property
+    def world(self) -> World:
+        """What this runtime lends to tools."""
+        return self.owner.env.world
+
+    @property
+    def files(self) -> Files:
+        """The files tools may touch."""
+        files = self.world.files
+        if files is None:
+            raise ConfigError("this runtime lends no files to tools; give it some with Options(files=…) or cwd=…")
+        return files
+
+    def kept(self, key: str) -> JSON:
+        """Return a value the session keeps, written already or about to be."""
+        for _, body in reversed(self.owner.log.deferred):
+            if isinstance(body, StateChanged) and body.key == key:
+                return body.value
+        return self.owner.state.values.get(key)
+
+    def keep(self, key: str, value: JSON) -> None:
+        """Keep a value with the next write, which is the one that has the result of this call."""
+        size = len(msgspec.json.encode(value))
+        if size > LARGE:
+            raise InvalidInput(f"a value the session keeps has at most {LARGE} bytes, {key!r} has {size}")
+        self.owner.log.later(self.owner.at, StateChanged(key=key, value=value))
 
     @property
     def stopping(self) -> bool:

@@ -16,6 +16,7 @@ from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
+from vaka.core.ports.world import World
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
 from vaka.core.session.state import Lane, State, lane_key
@@ -88,6 +89,8 @@ class Env:
         self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
         self.known: set[Digest] = set()
         """Texts already kept as blobs."""
+        self.world = World()
+        """What tools can touch."""
         self.strays: set[asyncio.Task[Any]] = set()
         """Tools that would not stop when told to."""
 

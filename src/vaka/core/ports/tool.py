@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from vaka.core.ports.files import Files
+from vaka.core.ports.world import World
 from vaka.core.types.content import Part
 from vaka.core.types.ids import JSON, CallId, Path, SessionId, TurnId
 from vaka.core.types.message import ToolResult
@@ -22,6 +24,24 @@ class ToolContext(Protocol):
     """1, and one more each time the call runs again after a crash."""
     values: dict[str, Any]
     """What middleware and tools of this run share; gone after it."""
+
+    @property
+    def world(self) -> World:
+        """The files, commands and network this runtime lends to tools."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """The files tools may touch. Raises ``ConfigError`` when the runtime lends none."""
+        ...
+
+    def kept(self, key: str) -> JSON:
+        """Return a value the session keeps, ``None`` when there is none."""
+        ...
+
+    def keep(self, key: str, value: JSON) -> None:
+        """Keep a value in the session's log, together with the result of this call; ``None`` removes it."""
+        ...
 
     @property
     def stopping(self) -> bool:

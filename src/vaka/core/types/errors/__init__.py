@@ -28,6 +28,11 @@
     │   ├── NetworkTimeout     it took longer than it may                               exit 75
     │   ├── NetworkTooLarge    the answer is larger than it may be
     │   └── NetworkUnreachable no such name, nobody listens, no trust, or cut off       exit 75
+    ├── FileError              a file could not be read or written                       exit 8
+    │   ├── FileMissing        there is no such file or folder
+    │   ├── FileRefused        the path leaves the tree, or names no regular file
+    │   └── FileChanged        it is not what the caller knew: read it again
+    ├── SandboxError           a command cannot be confined as asked; it was not started  exit 8
     ├── TurnError              a turn ended without an answer; ``result`` has the part that exists
     │   ├── Interrupted        a person stopped it                                      exit 130
     │   ├── Cancelled          the caller withdrew
@@ -71,6 +76,7 @@ from vaka.core.types.errors.store import (
     TooNew,
     Unavailable,
 )
+from vaka.core.types.errors.world import FileChanged, FileError, FileMissing, FileRefused, SandboxError
 
 __all__ = [
     "EXIT_CODES",
@@ -83,6 +89,10 @@ __all__ = [
     "ConflictError",
     "ContextTooLong",
     "Corrupt",
+    "FileChanged",
+    "FileError",
+    "FileMissing",
+    "FileRefused",
     "HeadMoved",
     "Interrupted",
     "InvalidInput",
@@ -99,6 +109,7 @@ __all__ = [
     "NotFound",
     "RateLimited",
     "ReplayError",
+    "SandboxError",
     "ScriptError",
     "ScriptLimit",
     "StoreError",

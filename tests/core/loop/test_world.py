@@ -1,0 +1,90 @@
+"""What a tool reaches through its context: the session's values, and what the runtime lends."""
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.control import StateChanged
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+
+@vaka.tool(effect="idempotent")
+async def count(context: ToolContext, by: int = 1) -> int:
+    """Count."""
+    so_far = context.kept("count")
+    total = (so_far if isinstance(so_far, int) else 0) + by
+    context.keep("count", total)
+    return total
+
+
+async def kept(store: MemoryStore) -> list[object]:
+    return [event.data.value for event in await logged(store, "s") if isinstance(event.data, StateChanged)]
+
+
+async def test_values_live_in_the_log_and_outlive_the_runtime() -> None:
+    store, lines = MemoryStore(), [call("count"), say("done"), call("count"), say("done")]
+    for expected in ("1", "2"):
+        async with runtime(store) as rt:
+            await (await rt.open(agent(ScriptedModel(*lines), count), id="s")).run("Count.")
+        assert list(results(await logged(store, "s")).values())[-1].text == expected
+    assert await kept(store) == [1, 2]
+
+
+async def test_calls_side_by_side_see_what_the_others_kept() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        model = ScriptedModel(calls(*[call("count", by=n) for n in range(1, 6)]), say("done"))
+        await (await rt.open(agent(model, count), id="s")).run("Count.")
+    assert (await kept(store))[-1] == 15
+
+
+async def test_a_rewind_gives_values_back() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        model = ScriptedModel(call("count"), say("one"), call("count", by=10), say("two"))
+        session = await rt.open(agent(model, count), id="s")
+        await session.run("Count.")
+        before = (await logged(store, "s"))[-1].id
+        await session.run("Count.")
+        await rt.rewind("s", str(before))
+        await session.run("Count.")
+    assert await kept(store) == [1, 11, 11]
+
+
+async def test_a_value_that_is_too_large_is_an_error_and_files_that_were_not_lent_are_missed() -> None:
+    @vaka.tool(effect="idempotent")
+    async def hoard(context: ToolContext) -> str:
+        """Keep too much."""
+        context.keep("x", "y" * 1_000_000)
+        return "kept"
+
+    @vaka.tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Look at a file."""
+        return (await context.files.stat("a")).path
+
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        model = ScriptedModel(calls(call("hoard"), call("look")), say("done"))
+        await (await rt.open(agent(model, hoard, look), id="s")).run("Go.")
+    ended = results(await logged(store, "s"))
+    assert "at most 262144 bytes" in ended["call_1"].text
+    assert "lends no files" in ended["call_2"].text
+
+
+@pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1]}])
+async def test_any_plain_value_can_be_kept(value: object) -> None:
+    seen: list[object] = []
+
+    @vaka.tool(effect="idempotent")
+    async def keep(context: ToolContext) -> str:
+        """Keep a value."""
+        context.keep("k", value)
+        seen.append(context.kept("k"))
+        return "ok"
+
+    async with runtime(MemoryStore()) as rt:
+        await (await rt.open(agent(ScriptedModel(call("keep"), say("done")), keep), id="s")).run("Go.")
+    assert seen == [value]
