@@ -132,7 +132,7 @@ def test_files_are_named(shell: Shell) -> None:
 
 def test_files_are_checked(shell: Shell) -> None:
     shell.file("good.toml", 'model = "local"\n')
-    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 15 settings\n"
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 21 settings\n"
     shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (
@@ -234,3 +234,24 @@ def test_a_fault_of_ours_is_one_line(shell: Shell) -> None:
     assert (done.code, done.json["error"]["code"]) == (1, "internal")
     assert done.err == "error: ZeroDivisionError: division by zero (run again with -v to see where)\n"
     assert "Traceback" in shell.run("Hi.", "-v", agent="odd.py").err
+
+
+def test_a_part_of_a_table_is_read_and_written_by_its_dotted_name(shell: Shell) -> None:
+    assert shell.vaka("config", "set", "tiers.low", "openai/small").err.endswith("tiers.low = openai/small\n")
+    assert shell.vaka("config", "set", "models.fast.model", "openai/small").code == 0
+    assert shell.vaka("config", "set", "models.fast.retries", "3").code == 0
+    assert shell.vaka("config", "set", "models.fast.key", "sk-12345678").err.endswith("models.fast.key = ***\n")
+    assert shell.vaka("config", "get", "models.fast").out == 'model = "openai/small"\nkey = "***"\nretries = 3\n'
+    assert shell.vaka("config", "get", "models.fast.retries").out == "3\n"
+    assert shell.vaka("config", "get", "models.slow.retries").out == ""
+    shown = shell.vaka("config", "show", "--origin")
+    assert re.search(r"^models\.fast +model = .*config\.toml:4$", shown.out, re.MULTILINE)
+    assert "sk-12345678" not in shown.out + shell.vaka("config", "show", "--json").out
+    wrong = shell.vaka("config", "set", "models.fast.retries", "many")
+    assert (wrong.code, "models.fast.retries: expected `int | null`" in wrong.err) == (3, True)
+    assert shell.vaka("config", "set", "--project", "models.fast.key", "sk-12345678").code == 3
+    whole = shell.vaka("config", "set", "--project", "models.own", '{"model": "openai/x", "fallback": ["fast"]}')
+    assert whole.code == 0
+    assert (shell.folder / "vaka.toml").read_text() == '[models.own]\nmodel = "openai/x"\nfallback = ["fast"]\n'
+    assert shell.vaka("config", "set", "tiers", '{"mid": "fast"}').code == 0
+    assert shell.vaka("config", "get", "tiers").out == 'mid = "fast"\n'

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vaka.config.edit import changed_text, write_setting
-from vaka.config.files import line_of, project_file, read_file
+from vaka.config.files import line_at, project_file, read_file
 from vaka.config.keys import KEYS, check, find, read, seconds
 from vaka.config.layers import Place, load, redacted, unknown_variables
 from vaka.config.paths import config_file, data_folder, default_store
@@ -90,7 +90,8 @@ def test_a_pyproject_of_somebody_else_is_not_ours(place: Place) -> None:
         ("max_steps = true\n", ":1: max_steps: expected a whole number above zero, not True"),
         ("max_budget_usd = inf\n", ":1: max_budget_usd: expected a number above zero, not inf"),
         ("timeout = 'soon'\n", ":1: timeout: expected a time span such as 90, 5m, 12h or 30d, not 'soon'"),
-        ("[models]\nx = 1\n", ":1: unknown key 'models'; did you mean 'model'?"),
+        ("[modles]\nx = 1\n", ":1: unknown key 'modles'; did you mean 'models'?"),
+        ("retries = -1\n", ":1: retries: expected a whole number of zero or more, not -1"),
         ("zzz = 1\n", ":1: unknown key 'zzz'; there are store, "),
         ("a = \n", ":1: not TOML"),
         ("a = [\n", "not TOML"),
@@ -114,7 +115,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_found_is_on_the_first_line() -> None:
-    assert line_of("x = 1\n", "y") == 1
+    assert line_at("x = 1\n", ("y",)) == 1
 
 
 def test_variables_are_read_like_flags(place: Place) -> None:
@@ -194,7 +195,7 @@ def test_settings_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_setting(file, find("model"), 'a "quoted" \\ name')
     file.chmod(0o640)
     write_setting(file, find("max_steps"), 3)
-    assert {name: value for name, (value, _) in read_file(file).items()} == {
+    assert {name: found.value for name, found in read_file(file).items()} == {
         "model": 'a "quoted" \\ name', "max_steps": 3,
     }  # fmt: skip
     assert file.stat().st_mode & 0o777 == 0o640

@@ -1,20 +1,22 @@
 """``vaka config``: settings, and where each comes from."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
+import msgspec
 
 from vaka.cli import options
 from vaka.cli.errors import UsageError
-from vaka.cli.render import printable
+from vaka.cli.render import compact, printable
 from vaka.cli.report import print_json
 from vaka.cli.start import here, settings_of
 from vaka.cli.table import print_table
 from vaka.config.edit import write_setting
 from vaka.config.files import PROJECT, read_file
-from vaka.config.keys import KEYS, find, read
-from vaka.config.layers import redacted
+from vaka.config.keys import KEYS, Key, locate, read
+from vaka.config.layers import Value, redacted
+from vaka.core.types.errors import ConfigError
 
 
 @click.group()
@@ -30,46 +32,80 @@ def config() -> None:
 @options.policy_options
 @options.store_options
 def show(origin: bool, as_json: bool, **given: Any) -> None:
-    """Show every setting in force. A store's password is not shown."""
+    """Show every setting in force. Keys and the password of a store are not shown."""
     settings = settings_of(given)
     values = {name: redacted(name, value.value) for name, value in settings.values.items()}
     if as_json:
         origins = {name: {"value": values[name], "origin": value.origin} for name, value in settings.values.items()}
         print_json(origins if origin else values)
         return
-    rows = [[name, _text(value)] for name, value in values.items()]
-    if origin:
-        rows = [[name, shown, settings.values[name].origin] for name, shown in rows]
-    print_table(("SETTING", "VALUE", "FROM") if origin else ("SETTING", "VALUE"), rows)
+    rows = [row for name, value in values.items() for row in _rows(name, value, settings.values[name])]
+    print_table(
+        ("SETTING", "VALUE", "FROM") if origin else ("SETTING", "VALUE"), [row if origin else row[:2] for row in rows]
+    )
 
 
-@config.command(epilog=options.examples("vaka config get store"))
+@config.command(epilog=options.examples("vaka config get store", "vaka config get models.fast.model"))
 @click.argument("key")
 @options.store_options
 def get(key: str, **given: Any) -> None:
-    """Print one setting. A list has one item per line; nothing is printed for what is not set."""
-    name = find(key).name
-    for item in _items(redacted(name, settings_of(given)[name])):
+    """Print one setting, or a part of a table. A list has one item per line; nothing is printed for what is not set."""
+    setting, path = locate(key)
+    value = redacted(setting.name, settings_of(given)[setting.name])
+    for item in _items(_part(value, path[1:])):
         click.echo(printable(item))
 
 
 @config.command(
     "set",
-    epilog=options.examples("vaka config set model scripted:hello.jsonl", "vaka config set --project max_steps 20"),
+    epilog=options.examples(
+        "vaka config set model scripted:hello.jsonl",
+        "vaka config set --project max_steps 20",
+        "vaka config set tiers.low openai/gpt-5-nano",
+        "vaka config set models.fast.model openai/gpt-5-mini",
+    ),
 )
 @click.argument("key")
 @click.argument("value")
 @click.option("--project", is_flag=True, help="In the project's vaka.toml instead of your own file.")
 def set_(key: str, value: str, project: bool) -> None:
-    """Change one setting in your file and leave the rest of it as it is."""
-    setting = find(key)
+    """Change one setting, or a part of a table, in your file and leave the rest of it as it is."""
+    setting, at = locate(key)
+    path = (here().project_file or Path.cwd() / PROJECT) if project else here().user_file
+    written = _write_part(path, setting, at, value) if len(at) > 1 else _write(path, setting, value)
+    click.echo(f"{path}: {key} = {_text(written)}", err=True)
+
+
+def _write(path: Path, setting: Key, value: str) -> Any:
     try:
         checked = read(setting, value)
     except ValueError as error:
-        raise UsageError(f"{key}: {error}") from error
-    path = (here().project_file or Path.cwd() / PROJECT) if project else here().user_file
-    write_setting(path, setting, checked)
-    click.echo(f"{path}: {setting.name} = {_text(redacted(setting.name, checked))}", err=True)
+        raise UsageError(f"{setting.name}: {error}") from error
+    plain: Any = msgspec.to_builtins(checked)
+    write_setting(path, setting, [*plain] if isinstance(plain, tuple) else plain)
+    return redacted(setting.name, checked)
+
+
+def _write_part(path: Path, setting: Key, at: tuple[str, ...], value: str) -> Any:
+    """Write what the text stands for: JSON if that makes sense there, else the text itself."""
+    try:
+        given: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        given = value
+    try:
+        write_setting(path, setting, given, at)
+    except ConfigError:
+        if isinstance(given, str | dict | list):
+            raise
+        write_setting(path, setting, value, at)
+    return _part(redacted(setting.name, read_file(path)[setting.name].value), at[1:])
+
+
+def _part(value: Any, path: tuple[str, ...]) -> Any:
+    """Return what ``path`` leads to, ``None`` when that is nothing."""
+    for part in path:
+        value = cast("dict[str, Any]", value).get(part) if isinstance(value, dict) else None
+    return value
 
 
 @config.command(epilog=options.examples("vaka config path", "vaka config path --json"))
@@ -96,10 +132,19 @@ def validate(files: tuple[str, ...]) -> None:
         click.echo(f"{name}: ok, {len(found)} of {len(KEYS)} settings", err=True)
 
 
+def _rows(name: str, value: Any, setting: Value) -> list[list[str]]:
+    """Return the lines of a setting: of a table one for each part."""
+    if not setting.parts:
+        return [[name, _text(value), setting.origin]]
+    return [[f"{name}.{part}", _text(value[part]), origin] for part, origin in setting.parts.items()]
+
+
 def _text(value: Any) -> str:
     return ", ".join(_items(value))
 
 
 def _items(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{name} = {compact(item)}" for name, item in cast("dict[str, Any]", value).items()]
     many: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
     return [str(item) for item in many if item not in (None, "")]

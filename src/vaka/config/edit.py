@@ -1,37 +1,76 @@
 """Changing one setting in a file and leaving every other byte of it alone."""
 
 import contextlib
+import copy
 import os
+import re
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from vaka.config.files import PYPROJECT, line_of, read_file
+from vaka.config.files import PYPROJECT, line_at, read_file, read_text, statements
 from vaka.config.keys import Key
 from vaka.core.types.errors import ConfigError
 
 
-def write_setting(path: Path, key: Key, value: Any) -> None:
-    """Set a key in a file, made when it is not there. Raises ``ConfigError`` and changes nothing when that fails."""
+def write_setting(path: Path, key: Key, value: Any, at: tuple[str, ...] = ()) -> None:
+    """Set a key in a file, made when it is not there; ``at`` leads to a part of a table.
+
+    Raises ``ConfigError`` and changes nothing when that fails or would leave something that makes no sense.
+    """
     if path.name == PYPROJECT:
         raise ConfigError(f"{path}: settings in pyproject.toml are yours to edit; use vaka.toml to let vaka write them")
     text = ""
     if path.exists():
         read_file(path)
         text = path.read_bytes().decode("utf-8-sig")
-    changed = changed_text(text, key.name, value)
-    tomllib.loads(changed)
+    try:
+        changed = changed_text(text, at or key.name, value)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    read_text(path, changed)
     try:
         _replace(path, changed.encode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def changed_text(text: str, name: str, value: Any) -> str:
-    """Return a TOML document with one key set: in its place, or after the last line."""
+def changed_text(text: str, name: "str | tuple[str, ...]", value: Any) -> str:
+    """Return a TOML document with one key set: in its place, or after the last line. Raises ``ValueError``."""
+    path = (name,) if isinstance(name, str) else name
+    wanted = _wanted(tomllib.loads(text), path, value)
+    ways: tuple[Callable[[str, tuple[str, ...], Any], str], ...]
+    if isinstance(value, dict) and len(path) < 3:
+        ways = (_as_a_table, _in_its_table)
+    else:
+        ways = (_in_its_table,) if len(path) > 1 else (_at_the_top,)
+    for way in ways:
+        changed = way(text, path, value)
+        try:
+            if tomllib.loads(changed) == wanted:
+                return changed
+        except tomllib.TOMLDecodeError:
+            continue
+    raise ValueError(f"{'.'.join(path)} stands there in a way that only you can change; edit the file yourself")
+
+
+def _wanted(document: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return what the document is to mean."""
+    changed: dict[str, Any] = copy.deepcopy(document)
+    inner = changed
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {})
+    inner[path[-1]] = value
+    return changed
+
+
+def _at_the_top(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Set a key before any table."""
+    name = path[0]
     written = f"{name} = {_toml(value)}\n"
     lines = text.splitlines(keepends=True)
     document = tomllib.loads(text)
@@ -40,11 +79,51 @@ def changed_text(text: str, name: str, value: Any) -> str:
             return written + text  # after a table's header it would be that table's
         gap = "" if not lines or lines[-1].endswith("\n") else "\n"
         return f"{text}{gap}{written}"
-    start = line_of(text, name) - 1
+    start = line_at(text, path) - 1
+    return "".join([*lines[:start], written, *lines[_end(lines, start) :]])
+
+
+def _in_its_table(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Set a key where the table that holds it has a header, or open that table at the end."""
+    written = f"{_name(path[-1])} = {_toml(value)}\n"
+    lines = text.splitlines(keepends=True)
+    places = {found: number - 1 for number, found in statements(text)}
+    if path in places and not lines[places[path]].lstrip().startswith("["):
+        start = places[path]
+        return "".join([*lines[:start], written, *lines[_end(lines, start) :]])
+    header = places.get(path[:-1])
+    if header is None:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{gap}{chr(10) if text else ''}[{'.'.join(map(_name, path[:-1]))}]\n{written}"
+    after = header + 1
+    while after < len(lines) and lines[after].strip() and not lines[after].lstrip().startswith("["):
+        after += 1
+    before = [*lines[: after - 1], lines[after - 1].rstrip("\n") + "\n"]
+    return "".join([*before, written, *lines[after:]])
+
+
+def _as_a_table(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Write a whole table in the place of the one that is there, or at the end."""
+    fields = cast("dict[str, Any]", value)
+    body = [f"[{'.'.join(map(_name, path))}]\n", *(f"{_name(key)} = {_toml(item)}\n" for key, item in fields.items())]
+    lines = text.splitlines(keepends=True)
+    places = {found: number - 1 for number, found in statements(text)}
+    start = places.get(path)
+    if start is None:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{gap}{chr(10) if text else ''}{''.join(body)}"
+    end = start + 1
+    while end < len(lines) and not lines[end].lstrip().startswith("["):
+        end += 1
+    return "".join([*lines[:start], *body, *lines[end:]])
+
+
+def _end(lines: list[str], start: int) -> int:
+    """Return the line after a statement that begins at ``start``."""
     end = start + 1
     while end < len(lines) and not _whole("".join(lines[start:end])):
         end += 1
-    return "".join([*lines[:start], written, *lines[end:]])
+    return end
 
 
 def _whole(text: str) -> bool:
@@ -55,8 +134,17 @@ def _whole(text: str) -> bool:
 
 
 def _toml(value: Any) -> str:
-    """Write a text, a number or a list of texts: their JSON is TOML too."""
+    """Write a value: the JSON of texts and numbers is TOML too."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return f"{{ {', '.join(f'{_name(key)} = {_toml(item)}' for key, item in fields.items())} }}" if fields else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_toml, cast('list[Any]', value)))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def _name(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _toml(text)
 
 
 def _replace(path: Path, data: bytes) -> None:

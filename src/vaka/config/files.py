@@ -2,35 +2,67 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from vaka.config.keys import KEYS, check, suggest
+from vaka.config.keys import KEYS, Key, check, suggest
 from vaka.core.types.errors import ConfigError
 
 PYPROJECT = "pyproject.toml"
 PROJECT = "vaka.toml"
 
 
-def read_file(path: Path) -> dict[str, tuple[Any, str]]:
-    """Return the settings of a file, each with ``file:line``. Raises ``ConfigError``."""
-    text = _text(path)
+class Found(NamedTuple):
+    """A setting of a file, with ``file:line``; of a table also where each of its parts stands."""
+
+    value: Any
+    place: str
+    parts: Mapping[str, str] = {}
+
+
+def read_file(path: Path) -> dict[str, Found]:
+    """Return the settings of a file. Raises ``ConfigError``."""
+    return read_text(path, _text(path))
+
+
+def read_text(path: Path, text: str) -> dict[str, Found]:
+    """Return the settings that ``text`` would be as a file at ``path``. Raises ``ConfigError``."""
     table: Mapping[str, Any] = _parsed(path, text)
-    header = ""
+    above: tuple[str, ...] = ()
     if path.name == PYPROJECT:
-        table, header = _ours(table), "[tool.vaka]"
-    found: dict[str, tuple[Any, str]] = {}
+        table, above = _ours(table), ("tool", "vaka")
+    found: dict[str, Found] = {}
     for name, value in table.items():
-        place = f"{path}:{line_of(text, name, header)}"
+        place = f"{path}:{line_at(text, (*above, name))}"
         key = KEYS.get(name)
         if key is None:
             raise ConfigError(f"{place}: unknown key {name!r}; {suggest(name, KEYS)}")
         try:
-            found[name] = (check(key, value), place)
+            checked = check(key, value)
         except ValueError as error:
-            raise ConfigError(f"{place}: {name}: {error}") from error
+            place = f"{path}:{line_at(text, (*above, name, *getattr(error, 'at', ())))}"
+            raise ConfigError(f"{place}: {name}{'.' if getattr(error, 'at', ()) else ': '}{error}") from error
+        parts = {part: f"{path}:{line_at(text, (*above, name, part))}" for part in checked} if _is_table(key) else {}
+        found[name] = Found(checked, place, parts)
+    if path.name in (PROJECT, PYPROJECT):
+        _no_keys(found)
     return found
+
+
+def _is_table(key: Key) -> bool:
+    return key.kind == "table"
+
+
+def _no_keys(found: Mapping[str, Found]) -> None:
+    """A project's file is shared: a key in it is one that is lost."""
+    models = found.get("models")
+    for name, entry in models.value.items() if models else ():
+        if entry.key:
+            raise ConfigError(
+                f"{models.parts[name] if models else ''}: models.{name}.key: a key must not stand in a project's file; "
+                f"name the variable that holds it with key_env, or put the model into your own config.toml"
+            )
 
 
 def project_file(start: Path) -> Path | None:
@@ -46,13 +78,45 @@ def project_file(start: Path) -> Path | None:
     return None
 
 
-def line_of(text: str, key: str, header: str = "") -> int:
-    """Return the line a key stands on, 1 when it cannot be found."""
-    start = text.find(header) if header else 0
-    found = re.compile(rf"^[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*[=.\]]|^\[{re.escape(key)}\]", re.MULTILINE).search(
-        text, max(start, 0)
-    )
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+def line_at(text: str, path: tuple[str, ...]) -> int:
+    """Return the line where what ``path`` leads to stands, or what it is part of; 1 when neither can be found."""
+    best, found = 0, 1
+    for number, statement in statements(text):
+        shared = 0
+        while shared < min(len(path), len(statement)) and path[shared] == statement[shared]:
+            shared += 1
+        if shared > best and (shared == len(statement) or shared == len(path)):
+            best, found = shared, number
+    return found
+
+
+def statements(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield each line that opens a table or sets a key, with the whole name of that."""
+    header: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        opened = _HEADER.match(line)
+        name = opened[1] if opened else line.partition("=")[0] if "=" in line else ""
+        path = _dotted(name)
+        if not path:
+            continue
+        header = path if opened else header
+        yield number, path if opened else (*header, *path)
+
+
+_HEADER = re.compile(r"[ \t]*\[\[?([^\[\]]+)\]")
+
+
+def _dotted(name: str) -> tuple[str, ...]:
+    """Return a dotted TOML name in its parts, nothing when it is none."""
+    try:
+        inner: Any = tomllib.loads(f"{name.strip()} = 0") if name.strip() else {}
+    except tomllib.TOMLDecodeError:
+        return ()
+    path: list[str] = []
+    while isinstance(inner, dict) and inner:
+        part, inner = next(iter(cast("dict[str, Any]", inner).items()))
+        path.append(part)
+    return tuple(path)
 
 
 def _text(path: Path) -> str:
@@ -85,4 +149,4 @@ def _names_us(path: Path) -> bool:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return False
-    return "[tool.vaka]" in text
+    return "[tool.vaka]" in text or "[tool.vaka." in text

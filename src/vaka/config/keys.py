@@ -3,15 +3,17 @@
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from vaka.config.model_tables import CHECKS
 from vaka.core.types.errors import InvalidInput
 
-Kind: TypeAlias = Literal["text", "list", "whole", "number", "seconds"]
+Kind: TypeAlias = Literal["text", "list", "whole", "count", "number", "seconds", "table"]
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -53,6 +55,12 @@ _ALL = (
     Key(name="max_budget_usd", help="US dollars one turn may cost", kind="number"),
     Key(name="max_tokens", help="tokens one turn may use", kind="whole"),
     Key(name="output", help="what `vaka run` prints", default="text", choices=("text", "json", "stream-json")),
+    Key(name="retries", help="how often a model that cannot answer is asked again", kind="count"),
+    Key(name="model_files", help="files and folders that define models in the GenX format", kind="list", default=()),
+    Key(name="models", help="models under names of your own", kind="table", default={}),
+    Key(name="tiers", help="which model is low, mid and high", kind="table", default={}),
+    Key(name="subagents", help="the tier of agents that others start, by name", kind="table", default={}),
+    Key(name="prices", help="US dollars for a million tokens, by model", kind="table", default={}),
 )  # fmt: skip
 
 KEYS: dict[str, Key] = {key.name: key for key in _ALL}
@@ -64,6 +72,24 @@ def find(name: str) -> Key:
     if known is None:
         raise InvalidInput(f"there is no setting {name!r}; {suggest(name, KEYS)}")
     return known
+
+
+def locate(text: str) -> tuple[Key, tuple[str, ...]]:
+    """Return the setting a text leads to and how, such as ``max_steps`` or ``prices."gpt-4.1".input``."""
+    if text in KEYS:
+        return KEYS[text], (text,)
+    try:
+        inner: Any = tomllib.loads(f"{text} = 0")
+    except tomllib.TOMLDecodeError:
+        raise InvalidInput(f"there is no setting {text!r}; {suggest(text, KEYS)}") from None
+    path: list[str] = []
+    while isinstance(inner, dict):
+        name, inner = next(iter(cast("dict[str, Any]", inner).items()), ("", None))
+        path.append(name)
+    key = find(path[0])
+    if len(path) > 1 and key.kind != "table":
+        raise InvalidInput(f"{key.name} is no table, so there is nothing called {text!r}")
+    return key, tuple(path)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -79,6 +105,10 @@ def check(key: Key, value: object) -> Any:
         return _words(value)
     if key.kind == "seconds":
         return seconds(value)
+    if key.kind == "table":
+        return CHECKS[key.name](value)
+    if key.kind == "count":
+        return _count(value)
     if key.kind in ("whole", "number"):
         return _number(value, whole=key.kind == "whole")
     if not isinstance(value, str) or (key.choices and value not in key.choices):
@@ -90,11 +120,14 @@ def read(key: Key, text: str) -> Any:
     """Return the value that a text stands for, as it comes from a variable or a command line."""
     if key.kind == "list":
         return check(key, _listed(text))
-    if key.kind in ("whole", "number"):
+    if key.kind == "table":
+        return check(key, _json(text, "a table as JSON"))
+    if key.kind in ("whole", "count", "number"):
         try:
-            return check(key, int(text) if key.kind == "whole" else float(text))
+            return check(key, float(text) if key.kind == "number" else int(text))
         except ValueError as error:
-            raise ValueError(f"expected a number above zero, not {text!r}") from error
+            least = "of zero or more" if key.kind == "count" else "above zero"
+            raise ValueError(f"expected a number {least}, not {text!r}") from error
     return check(key, text)
 
 
@@ -118,6 +151,12 @@ def _number(value: object, *, whole: bool) -> int | float:
     return number
 
 
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"expected a whole number of zero or more, not {value!r}")
+    return value
+
+
 def _words(value: object) -> tuple[str, ...]:
     words = cast("list[object]", value)
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word for word in words):
@@ -128,11 +167,15 @@ def _words(value: object) -> tuple[str, ...]:
 def _listed(text: str) -> object:
     """Read a JSON list, or words with commas between them."""
     if text.lstrip().startswith("["):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"expected a list of texts, not {text!r}") from error
+        return _json(text, "a list of texts")
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _json(text: str, expected: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"expected {expected}, not {text!r}") from error
 
 
 def _one_of(choices: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """Settings from every layer: defaults, the user's file, the project's, the environment, flags. The later wins."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -10,11 +11,12 @@ import msgspec
 from vaka.config import paths
 from vaka.config.files import project_file, read_file
 from vaka.config.keys import KEYS, Key, check, find, read
+from vaka.config.model_tables import CHECKS, shown_entry, untrusted
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
 
-_WIDENING = frozenset({"allow", "allow_host", "script_env"})
+_WIDENING = frozenset({"allow", "allow_host", "script_env", "model_files"})
 """Lists that let more happen."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
 
@@ -25,6 +27,8 @@ class Value(msgspec.Struct, frozen=True):
     value: Any
     origin: str = "default"
     layer: Layer = "default"
+    parts: Mapping[str, str] = {}
+    """Of a table: who says each of its parts."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +61,14 @@ class Settings:
         return self.values[name].value
 
     def add(self, key: Key, value: Value) -> None:
-        """Let a later layer speak: lists grow, everything else is replaced."""
+        """Let a later layer speak: lists grow, tables part by part, everything else is replaced."""
         old = self.values[key.name]
         if key.kind == "list" and old.layer != "default":
             value = Value((*old.value, *value.value), f"{old.origin}, {value.origin}", value.layer)
+        elif key.kind == "table":
+            parts = {**old.parts, **(value.parts or dict.fromkeys(value.value, value.origin))}
+            origin = ", ".join(dict.fromkeys(parts.values())) or "default"
+            value = Value({**old.value, **value.value}, origin, value.layer, parts)
         self.values[key.name] = value
 
 
@@ -81,7 +89,9 @@ def load(place: Place, flags: Mapping[str, Any] | None = None, *, trust: bool = 
 
 
 def redacted(name: str, value: Any) -> Any:
-    """Return a setting as it may be shown: a store's password is not."""
+    """Return a setting as it may be shown: keys and the password of a store are not."""
+    if name in CHECKS:
+        return {part: shown_entry(entry) for part, entry in value.items()}
     if name != "store":
         return [*value] if isinstance(value, tuple) else value
     return without_password(str(value))
@@ -100,12 +110,35 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
 
 
 def _file(settings: Settings, path: Path, layer: Layer, *, trust: bool = True) -> None:
-    for name, (value, origin) in read_file(path).items():
+    for name, (value, origin, parts) in read_file(path).items():
         if layer == "project" and (why := _too_loose(name, value, trust)):
             settings.notes.append(f"{origin}: {name} does not count: {why}")
             continue
-        value = _beside(path, value) if name == "store" else value
-        settings.add(KEYS[name], Value(value, origin, layer))
+        if layer == "project" and not trust and parts:
+            value = _harmless(settings, name, value, parts)
+        settings.add(
+            KEYS[name],
+            Value(_meant(path, name, value), origin, layer, {part: parts[part] for part in parts if part in value}),
+        )
+    if layer == "user":
+        _private(settings, path)
+
+
+def _harmless(settings: Settings, name: str, table: Mapping[str, Any], parts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parts of a table that an untrusted folder may say; the others are noted."""
+    kept: dict[str, Any] = {}
+    for part, entry in table.items():
+        if why := untrusted(part, entry, settings[name]):
+            settings.notes.append(f"{parts[part]}: {name}.{part} does not count: {why}; --trust counts it")
+        else:
+            kept[part] = entry
+    return kept
+
+
+def _private(settings: Settings, path: Path) -> None:
+    """Note a key that others on this machine can read."""
+    if os.name == "posix" and any(entry.key for entry in settings["models"].values()) and path.stat().st_mode & 0o077:
+        settings.notes.append(f"{path}: holds a key and can be read by others; chmod 600 it")
 
 
 def _too_loose(name: str, value: Any, trust: bool) -> str:
@@ -117,11 +150,15 @@ def _too_loose(name: str, value: Any, trust: bool) -> str:
     return ""
 
 
-def _beside(path: Path, store: str) -> str:
-    """A relative SQLite path in a file is meant from that file's folder."""
-    parts = urlsplit(store)
+def _meant(path: Path, name: str, value: Any) -> Any:
+    """A relative path in a file is meant from that file's folder."""
+    if name == "model_files":
+        return tuple(str(path.parent / Path(file).expanduser()) for file in value)
+    if name != "store":
+        return value
+    parts = urlsplit(str(value))
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2:
-        return store
+        return value
     return paths.sqlite_url(path.parent / unquote(parts.path[1:]))
 
 

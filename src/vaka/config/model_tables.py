@@ -1,0 +1,228 @@
+"""The tables of the settings that speak of models: names of one's own, tiers, who gets which, prices."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
+
+TIERS = ("low", "mid", "high")
+RESERVED = frozenset({*TIERS, "haiku", "sonnet", "opus", "local", "scripted", "default"})
+"""Names that mean something already."""
+HIDDEN = "***"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_HEADERS = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_TRUSTED = ("base_url", "wire", "key_env", "headers", "price")
+"""Fields that decide where a key goes, which one it is, or what a budget is worth."""
+_TRUSTED_OPTIONS = ("headers", "extra")
+
+_Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_Money: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Wrong(ValueError):
+    """What a table must not say; ``at`` leads to the place in it."""
+
+    def __init__(self, message: str, *at: str) -> None:
+        super().__init__(f"{'.'.join(at)}: {message}" if at else message)
+        self.at = at
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What people write."""
+
+
+class PriceEntry(_Table, frozen=True, kw_only=True):
+    """US dollars for a million tokens."""
+
+    input: _Money
+    output: _Money
+    cache_read: _Money | None = None
+    """Of input that the provider had cached; as ``input`` when it is not given."""
+    cache_write: _Money | None = None
+    """Of input that the provider put into its cache; as ``input`` when it is not given."""
+
+
+class ModelEntry(_Table, frozen=True, kw_only=True):
+    """A model under a name of one's own. Its key is never shown."""
+
+    model: str
+    """The provider's own name for it; without ``provider`` and ``base_url`` a whole ``provider/model``."""
+    provider: str = ""
+    base_url: str = ""
+    wire: Wire | None = None
+    """How the server at ``base_url`` is spoken to; a known ``provider`` says it by itself."""
+    key_env: str = ""
+    """The variable that holds the key."""
+    key: str = ""
+    """The key itself; only in the user's own file."""
+    headers: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    fallback: tuple[str, ...] = ()
+    """Names of models to ask when this one cannot answer, in order."""
+    retries: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    requests_per_minute: _Positive | None = None
+    tokens_per_minute: _Positive | None = None
+    concurrent: _Positive | None = None
+    """Requests at the same time."""
+    text_calls: bool = False
+    """The model has no function calling: its tools are told and called in plain text."""
+    price: PriceEntry | None = None
+
+    def __repr__(self) -> str:
+        return f"ModelEntry({', '.join(f'{name}={value!r}' for name, value in shown_entry(self).items())})"
+
+
+def models(value: object) -> dict[str, ModelEntry]:
+    """Return ``[models.NAME]`` checked. Raises ``Wrong``."""
+    found: dict[str, ModelEntry] = {}
+    for name, entry in _table(value).items():
+        if not _NAME.fullmatch(name):
+            raise Wrong("a name is letters, digits, '.', '_' and '-', at most 64 of them", name)
+        if name.lower() in RESERVED:
+            raise Wrong("that name means something already; choose another", name)
+        found[name] = _entry(name, entry)
+    _circles(found)
+    return found
+
+
+def tiers(value: object) -> dict[str, str]:
+    """Return ``[tiers]`` checked: which model is ``low``, ``mid`` and ``high``. Raises ``Wrong``."""
+    return {_among(tier, TIERS): _text(name, tier) for tier, name in _table(value).items()}
+
+
+def subagents(value: object) -> dict[str, str]:
+    """Return ``[subagents]`` checked: the tier of agents that others start, by name in lower case. Raises ``Wrong``."""
+    return {kind.lower(): _among(_text(tier, kind), TIERS, kind) for kind, tier in _table(value).items()}
+
+
+def prices(value: object) -> dict[str, PriceEntry]:
+    """Return ``[prices."MODEL"]`` checked. Raises ``Wrong``."""
+    return {name: _convert(entry, PriceEntry, name) for name, entry in _table(value).items()}
+
+
+CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
+    "models": models, "tiers": tiers, "subagents": subagents, "prices": prices,
+}  # fmt: skip
+"""Each table, and what reads it."""
+
+
+def untrusted(name: str, entry: object, known: Iterable[str]) -> str:
+    """Return why a folder nobody trusts may not say this, ``""`` when it may; ``known`` are the user's own names."""
+    if not isinstance(entry, ModelEntry):
+        return "prices decide what a budget is worth" if isinstance(entry, PriceEntry) else ""
+    if name in known:
+        return "the user's own file has a model of that name"
+    said = [field for field in _TRUSTED if getattr(entry, field)]
+    said += [f"options.{option}" for option in _TRUSTED_OPTIONS if option in entry.options]
+    return f"{', '.join(said)} could send keys or conversations elsewhere" if said else ""
+
+
+def shown_entry(entry: object) -> Any:
+    """Return a part of a table as it may be shown: without keys."""
+    plain: Any = msgspec.to_builtins(entry)
+    if not isinstance(entry, ModelEntry):
+        return plain
+    if entry.key:
+        plain["key"] = HIDDEN
+    if entry.headers:
+        plain["headers"] = {
+            name: HIDDEN if _SECRET_HEADERS.search(name) else value for name, value in entry.headers.items()
+        }
+    if entry.base_url:
+        plain["base_url"] = _without_password(entry.base_url)
+    return plain
+
+
+def _entry(name: str, value: object) -> ModelEntry:
+    entry = _convert(value, ModelEntry, name)
+    if not entry.model:
+        raise Wrong("expected the provider's name of the model, not ''", name, "model")
+    if entry.wire and entry.provider:
+        raise Wrong("a provider says its wire by itself; leave one of them out", name, "wire")
+    if entry.base_url:
+        _address(entry.base_url, name)
+        if not entry.wire and not entry.provider:
+            raise Wrong("base_url needs wire (chat, responses, anthropic or gemini) or provider", name)
+    elif entry.wire:
+        raise Wrong("wire is for a server of your own; it needs base_url", name, "wire")
+    elif not entry.provider and "/" not in entry.model:
+        raise Wrong(f"expected provider, or a model such as 'openai/{entry.model}'", name, "model")
+    if entry.key and entry.key_env:
+        raise Wrong("key and key_env are two keys; keep one", name, "key")
+    if entry.key_env and not _VARIABLE.fullmatch(entry.key_env):
+        raise Wrong("expected the name of a variable", name, "key_env")  # it may be the key itself: it is not shown
+    return entry
+
+
+def _address(url: str, name: str) -> None:
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        right = False
+    if not right:
+        raise Wrong("expected an address such as https://api.example.com/v1", name, "base_url")
+
+
+def _circles(found: Mapping[str, ModelEntry]) -> None:
+    """Refuse models that fall back on each other without end."""
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise Wrong(f"falls back in a circle: {' → '.join((*above, name))}", above[0], "fallback")
+        for other in found[name].fallback if name in found else ():
+            walk(other, (*above, name))
+
+    for name in found:
+        walk(name, ())
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def _convert(value: object, kind: type[_T], name: str) -> _T:
+    for field in _table(value, name):
+        if field not in kind.__struct_fields__:
+            near = get_close_matches(field, kind.__struct_fields__, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(kind.__struct_fields__)}"
+            raise Wrong(f"unknown key {field!r}; {hint}", name)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `$")
+        at = [part for part in re.split(r"[.\[\]`]+", place) if part]
+        missing = re.search(r"required field `(\w+)`", words)
+        words = f"{missing[1]} is missing" if missing else words[:1].lower() + words[1:]
+        raise Wrong(words, name, *at) from None  # what it was made of may hold a key
+
+
+def _table(value: object, *at: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Wrong(f"expected a table, not {type(value).__name__}", *at)
+    return cast("dict[str, Any]", value)
+
+
+def _text(value: object, *at: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise Wrong(f"expected a name, not {value!r}", *at)
+    return value
+
+
+def _among(word: str, known: tuple[str, ...], *at: str) -> str:
+    if word not in known:
+        near = get_close_matches(word, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise Wrong(f"unknown tier {word!r}; {hint}", *at)
+    return word
+
+
+def _without_password(url: str) -> str:
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", f":{HIDDEN}@", 1) if password else url
