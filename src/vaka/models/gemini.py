@@ -1,0 +1,51 @@
+"""Gemini's generateContent: the Gemini API, and Vertex AI under its own address."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from urllib.parse import quote
+
+import msgspec
+
+from vaka.core.ports.model import Chunk, Prompt
+from vaka.models.gemini_events import Events
+from vaka.models.gemini_request import forced_tool, to_request
+from vaka.models.http import Account, Http, Wire
+from vaka.models.options import read
+
+BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+
+class Gemini:
+    """A model of Google's, asked with a key (``x-goog-api-key``) or, without one, as the account's headers say.
+
+    For Vertex AI the address ends where ``models/…`` follows: ``…/publishers/google``. A model's name may also be a
+    whole path, such as ``tunedModels/x``.
+    """
+
+    def __init__(self, model: str, account: Account, *, http: Http | None = None, name: str = "") -> None:
+        self._model, self._name = model, name or f"gemini/{model}"
+        path = model if "/" in model else f"models/{model}"
+        self._path = f"{quote(path, safe='/@')}:streamGenerateContent"
+        asked = msgspec.structs.replace(account, query={**account.query, "alt": "sse"})
+        self._wire = Wire(asked, {"x-goog-api-key": account.key} if account.key else {}, http)
+
+    @property
+    def name(self) -> str:
+        """What this model is called in logs."""
+        return self._name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer ``prompt``. Raises ``ModelError`` and nothing else."""
+        options = read(prompt.options)
+        body = to_request(self._model, prompt, options)
+        events = Events(self._model, forced_tool(self._model, prompt, options))
+        async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
+            async for item in items:
+                for chunk in events.feed(item.data):
+                    yield chunk
+        for chunk in events.end():
+            yield chunk
+
+    async def close(self) -> None:
+        """Close the connections, unless they are somebody else's."""
+        await self._wire.close()

@@ -1,0 +1,326 @@
+"""A prompt as Gemini's generateContent takes it. Pure."""
+
+import re
+from typing import Any, TypeGuard
+
+from vaka.core.ports.model import Prompt
+from vaka.core.types.content import Audio, CallRef, Content, Document, Image, Part, Reasoning, Stored, Text
+from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
+from vaka.models import history
+from vaka.models.gemini_schema import resolved
+from vaka.models.options import ModelOptions, Output, read
+
+WIRE = "gemini"
+MADE = "call_gemini_"
+"""How ids begin that were made here, since the provider gave none; they are not sent back."""
+UNSIGNED = "skip_thought_signature_validator"
+"""What Google documents for calls that no Gemini model has signed, such as those of other providers."""
+EMPTY = {"text": "."}
+"""What stands where a provider insists on words and there are none."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d])")
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576, "max": 24576}
+_LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
+_PLAIN = frozenset({
+    "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+    "application/javascript", "application/x-javascript", "application/typescript", "application/x-python",
+    "application/x-sh", "application/sql", "application/rtf",
+})  # fmt: skip
+"""Types of documents that are text, whatever they are called."""
+
+
+def generation(model: str) -> tuple[int, int] | None:
+    """Return which Gemini a model is, such as ``(2, 5)``; ``None`` for one whose name does not say."""
+    found = _VERSION.search(model)
+    if found:
+        return int(found[1]), int(found[2] or 0)
+    return (3, 0) if "gemini-" in model and model.endswith("-latest") else None
+
+
+def forced_tool(model: str, prompt: Prompt, options: ModelOptions) -> str:
+    """Return the name of the tool whose call is the answer: before Gemini 3 a shape and tools exclude each other."""
+    version = generation(model)
+    if options.shape is None or not _offered(prompt) or version is None or version >= (3, 0):
+        return ""
+    name, taken = options.shape.name, {tool.name for tool in prompt.tools}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) -> dict[str, Any]:
+    """Return the body of a request. Raises ``BadRequest`` for what the wire has no place for.
+
+    Left out, since nothing is lost that the answer depends on: ``parallel_calls``, ``cache`` (Gemini caches by
+    itself) and ``user``.
+    """
+    options = read(prompt.options) if options is None else options
+    forced = forced_tool(model, prompt, options)
+    body: dict[str, Any] = {}
+    if prompt.system:
+        body["systemInstruction"] = {"parts": [{"text": prompt.system}]}
+    body |= _tools(prompt, options.shape if forced else None, forced)
+    body["contents"] = _History(model, prompt.messages).contents()
+    config = _config(model, options, native=not forced)
+    if config:
+        body["generationConfig"] = config
+    if options.metadata:
+        body["labels"] = dict(options.metadata)
+    if options.service_tier:
+        body["serviceTier"] = options.service_tier
+    return _merged(body, options.extra)
+
+
+def _offered(prompt: Prompt) -> bool:
+    return bool(prompt.tools) and prompt.tool_choice != "none"
+
+
+def _tools(prompt: Prompt, shape: Output | None, forced: str) -> dict[str, Any]:
+    declared = [_declaration(tool.name, tool.description, tool.parameters) for tool in prompt.tools]
+    if shape is not None:
+        description = shape.description or "Give the final answer."
+        declared.append(_declaration(forced, description, shape.schema))
+    config = _choice(prompt, forced=bool(forced))
+    made: dict[str, Any] = {"tools": [{"functionDeclarations": declared}]} if declared else {}
+    if config:
+        made["toolConfig"] = {"functionCallingConfig": config}
+    return made
+
+
+def _declaration(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(
+            f"tool {name!r} cannot be offered to Gemini: a name is at most 64 letters, digits, '_' and '-', "
+            "and does not begin with a digit or '-'"
+        )
+    schema = resolved(parameters)
+    return {
+        "name": name,
+        "description": description or name,
+        "parametersJsonSchema": schema if "type" in schema else {"type": "object", **schema},
+    }
+
+
+def _choice(prompt: Prompt, *, forced: bool) -> dict[str, Any]:
+    choice, names = prompt.tool_choice, [tool.name for tool in prompt.tools]
+    if choice == "none":
+        return {"mode": "NONE"} if names else {}
+    if choice in ("auto", "required"):
+        if choice == "required" and not names:
+            raise BadRequest("tool_choice is 'required', but there is no tool to call")
+        return {"mode": "ANY"} if forced or choice == "required" else {}
+    if choice not in names:
+        raise BadRequest(f"tool_choice names {choice!r}, which is not among the tools: {', '.join(names) or 'none'}")
+    return {"mode": "ANY", "allowedFunctionNames": [choice]}
+
+
+def _config(model: str, options: ModelOptions, *, native: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "maxOutputTokens": options.max_tokens, "temperature": options.temperature, "topP": options.top_p,
+        "topK": options.top_k, "seed": options.seed, "stopSequences": options.stops or None,
+        "presencePenalty": options.presence_penalty, "frequencyPenalty": options.frequency_penalty,
+        "thinkingConfig": _thinking(model, options),
+    }  # fmt: skip
+    shape = options.shape
+    if shape is not None and native:
+        described = {"description": shape.description} if shape.description else {}
+        said |= {"responseMimeType": "application/json", "responseJsonSchema": {**described, **resolved(shape.schema)}}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _thinking(model: str, options: ModelOptions) -> dict[str, Any] | None:
+    """Return how much to think: models before 2.5 do not, 2.5 has a budget in tokens, later ones have levels."""
+    asked, version = options.reasoning, generation(model)
+    if asked is None or (version is not None and version < (2, 5)):
+        return None
+    config: dict[str, Any] = {"includeThoughts": asked != "none"}
+    pro = "-pro" in model
+    if version is not None and version < (3, 0):
+        budget = asked if isinstance(asked, int) else _BUDGETS[asked]
+        if pro:  # it cannot stop thinking, and may think for longer
+            budget = 32768 if asked == "max" else max(budget, 128)
+        return {**config, "thinkingBudget": budget}
+    if version is None and isinstance(asked, int):
+        return {**config, "thinkingBudget": asked}
+    level = _LEVELS[options.effort or "none"]
+    return {**config, "thinkingLevel": "LOW" if pro and level == "MINIMAL" else level}
+
+
+def _merged(body: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """Put a provider's own fields over a body; tools of its own come beside ours."""
+    made = dict(body)
+    for name, value in extra.items():
+        mine: Any = made.get(name)
+        if _is_object(mine) and _is_object(value):
+            made[name] = _merged(mine, value)
+        elif name == "tools" and isinstance(mine, list) and isinstance(value, list):
+            made[name] = mine + value
+        else:
+            made[name] = value
+    return made
+
+
+class _History:
+    """A conversation as contents: one after the other of the user and of the model."""
+
+    def __init__(self, model: str, messages: tuple[Message, ...]) -> None:
+        self._model, self._messages = model, messages
+        self._version = generation(model)
+        self._signs = self._version is not None and self._version >= (3, 0)
+        calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+        given = history.call_ids(messages)
+        self._names = {call.id: call.name for call in calls}
+        self._ids = {
+            call.id: given[call.id]
+            for call in calls
+            if call.provider_id and not call.provider_id.startswith(MADE)
+        }  # fmt: skip
+
+    def contents(self) -> list[dict[str, Any]]:
+        """Return the conversation; it begins with the user, as the provider wants it."""
+        made: list[dict[str, Any]] = []
+        for message in self._messages:
+            role = "model" if isinstance(message, AssistantMessage) else "user"
+            parts = self._parts(message)
+            if not parts:
+                continue
+            if not made and role == "model":
+                made.append({"role": "user", "parts": [dict(EMPTY)]})
+            if made and made[-1]["role"] == role:
+                made[-1]["parts"] += parts
+            else:
+                made.append({"role": role, "parts": parts})
+        return made or [{"role": "user", "parts": [dict(EMPTY)]}]
+
+    def _parts(self, message: Message) -> list[dict[str, Any]]:
+        if isinstance(message, AssistantMessage):
+            return self._answer(message)
+        if isinstance(message, ToolMessage):
+            return self._results(message)
+        return [made for part in message.content for made in self._said(part)]
+
+    def _answer(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Return what a model said; a signature goes with the part that it came before."""
+        calls = {call.id: call for call in message.calls}
+        placed = {part.id for part in message.content if isinstance(part, CallRef)}
+        rest = tuple(CallRef(id=call.id) for call in message.calls if call.id not in placed)
+        parts: list[dict[str, Any]] = []
+        signature = ""
+        for part in (*message.content, *rest):
+            if isinstance(part, Reasoning):
+                block = self._own(part, message)
+                if block is not None and block.keys() == {"thoughtSignature"}:
+                    signature = block["thoughtSignature"]
+                elif block is not None:
+                    parts.append({"text": part.text, **block} if block.get("thought") else block)
+                continue
+            said = [self._call(calls[part.id])] if isinstance(part, CallRef) and part.id in calls else self._said(part)
+            if said and signature:
+                said[0]["thoughtSignature"], signature = signature, ""
+            parts += said
+        if signature:
+            _sign_late(parts, signature)
+        if self._signs:
+            _sign_first_call(parts)
+        return parts
+
+    def _own(self, part: Reasoning, message: AssistantMessage) -> dict[str, Any] | None:
+        """Return the provider's own block, unless a Gemini of another generation gave it: it would be refused."""
+        theirs = generation(message.model)
+        if theirs and self._version and theirs[0] != self._version[0]:
+            return None
+        block = history.own(part, WIRE)
+        return dict(block) if _is_object(block) else None
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        return {"functionCall": {**self._id(call.id), "name": call.name, "args": history.arguments(call)}}
+
+    def _id(self, call: CallId) -> dict[str, str]:
+        id = self._ids.get(call)
+        return {"id": id} if id else {}
+
+    def _results(self, message: ToolMessage) -> list[dict[str, Any]]:
+        """Return the results in the order of the calls, and after them what does not go into one."""
+        parts: list[dict[str, Any]] = []
+        beside: list[dict[str, Any]] = []
+        for result in message.results:
+            words, (inside, after) = history.words(result.content), self._media_of(result)
+            name = self._names.get(result.call)
+            if name is None:  # its call is not in this conversation any more
+                beside += [{"text": f"Result of a call: {words}"}, *inside, *after]
+                continue
+            response: dict[str, Any] = {**self._id(result.call), "name": name}
+            response["response"] = {"error" if result.failed else "output": words}
+            if inside:
+                response["parts"] = inside
+            parts.append({"functionResponse": response})
+            if after:
+                beside += [{"text": f"Part of the result of {name}:"}, *after]
+        return parts + beside
+
+    def _media_of(self, result: ToolResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the media of a result: what goes into it, and what has to come after it."""
+        inside: list[dict[str, Any]] = []
+        after: list[dict[str, Any]] = []
+        for part in _media(result.content):
+            made = self._media(part)
+            kind = made.get("inlineData", {}).get("mimeType", "")
+            nests = self._signs and (kind.startswith("image/") or kind == "application/pdf")
+            (inside if nests else after).append(made)
+        return inside, after
+
+    def _said(self, part: Part) -> list[dict[str, Any]]:
+        if isinstance(part, Text | Stored):
+            text = part.text if isinstance(part, Text) else part.preview
+            return [{"text": text}] if text else []
+        return [self._media(part)] if isinstance(part, Image | Audio | Document) else []
+
+    def _media(self, part: Image | Audio | Document) -> dict[str, Any]:
+        if part.url and not part.url.startswith("data:"):
+            said = {"mimeType": self._kind(part, part.media_type)} if part.media_type else {}
+            return {"fileData": {**said, "fileUri": part.url}}
+        data, kind = part.data, history.media_type(part)
+        if part.url:
+            head, _, data = part.url.partition(",")
+            if not head.endswith(";base64"):
+                raise history.cannot_take(self._model, part, "the data in its address is not base64")
+            kind = head[len("data:") :].partition(";")[0] or kind
+        if not data:
+            raise history.cannot_take(self._model, part, "it has neither data nor an address")
+        return {"inlineData": {"mimeType": self._kind(part, kind), "data": data}}
+
+    def _kind(self, part: Image | Audio | Document, kind: str) -> str:
+        """Return the type to send; every kind of text is taken as plain."""
+        kind = kind.partition(";")[0].strip().lower()
+        if kind.startswith("text/") or kind in _PLAIN:
+            return "text/plain"
+        if kind != "application/pdf" and not kind.startswith(("image/", "audio/", "video/")):
+            raise history.cannot_take(self._model, part, f"its type is {kind!r}")
+        return kind
+
+
+def _media(content: Content) -> list[Image | Audio | Document]:
+    return [part for part in content if isinstance(part, Image | Audio | Document)]
+
+
+def _sign_late(parts: list[dict[str, Any]], signature: str) -> None:
+    """Keep a signature that came alone, after everything: it is for the first call, else for the last words."""
+    calls = [part for part in parts if "functionCall" in part][:1]
+    words = [part for part in parts if "text" in part and "thought" not in part][-1:]
+    for part in calls or words:
+        part.setdefault("thoughtSignature", signature)
+
+
+def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+    """The first call of each step has a signature, or the request is refused."""
+    for part in parts:
+        if "functionCall" in part:
+            part.setdefault("thoughtSignature", UNSIGNED)
+            return
+
+
+def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
