@@ -75,6 +75,12 @@ def test_an_account_without_credit_is_no_reason_to_try_again() -> None:
     assert "credit" in str(error)
 
 
+def test_a_wrong_key_is_told_as_that_though_the_status_does_not_say_so() -> None:
+    details = [7, {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}, {"reason": 1}]
+    body = {"error": {"code": 400, "message": "Not valid.", "status": "INVALID_ARGUMENT", "details": details}}
+    assert type(of(400, body)) is AuthenticationFailed
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

@@ -36,6 +36,8 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _OVERLOADED = ("overloaded", "unavailable", "server_error", "api_error", "internal", "timeout", "deadline_exceeded")
+_NO_KEY = ("api_key_invalid",)
+"""Google says so with status 400, as it says of a request that makes no sense."""
 _KEYS = ("authentication_error", "invalid_api_key", "permission_error", "unauthenticated", "permission_denied")
 
 
@@ -73,7 +75,7 @@ def error(said: Said) -> ModelError:
     status, words = said.status, _words(said)
     if _any(said, _OUT_OF_MONEY):
         return ModelRefused(f"{words} (the account has no credit left: add some, or use another key)", status=status)
-    if status in {401, 403} or (status is None and _any(said, _KEYS)):
+    if status in {401, 403} or (status is None and _any(said, _KEYS)) or _any(said, _NO_KEY):
         return AuthenticationFailed(f"authentication failed: {words} (check the API key)", status=status)
     if _TOO_LONG.search(" ".join((said.message, *said.kinds))) and status != 429 and (status or 400) < 500:
         return ContextTooLong(f"{words} (compact the session, or use a model with a larger window)", status=status)
@@ -133,6 +135,7 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
 def _said(found: dict[str, Any]) -> Said:
     message = next((found[name] for name in ("message", "msg", "detail", "error_msg") if _text(found.get(name))), "")
     kinds = [str(found[name]).lower() for name in ("type", "code", "status") if _text(found.get(name))]
+    kinds += [reason.lower() for detail in _items(found.get("details")) if _text(reason := _reason(detail))]
     code = found.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     return Said(message=_clean(message), kinds=tuple(kinds), retry_after=_delay(found), status=status)
@@ -146,6 +149,10 @@ def _delay(found: dict[str, Any]) -> float | None:
             seconds = _number(delay[:-1])
             return None if seconds is None else _bounded(seconds)
     return None
+
+
+def _reason(detail: Any) -> Any:
+    return cast("dict[str, Any]", detail).get("reason") if isinstance(detail, dict) else None
 
 
 def _items(value: Any) -> list[Any]:
