@@ -5,6 +5,7 @@ import msgspec
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.ports.model import Estimates, Model, Prompt
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.monitor import BudgetWarning
 from vaka.core.types.usage import Usage
 
@@ -16,11 +17,16 @@ _WARNED = "vaka.budget.warned"
 
 
 def afford(turn: Turn, model: Model, prompt: Prompt) -> Prompt:
-    """Return ``prompt`` with its answer bounded by what is left. Raises ``Stopped`` when nothing would be left."""
+    """Return ``prompt`` with its answer bounded by what is left.
+
+    Raises ``Stopped`` when nothing would be left, and ``ConfigError`` for money and a model whose price nobody knows.
+    """
     limits = turn.recipe.limits
     if (limits.max_cost is None and limits.max_tokens is None) or not isinstance(model, Estimates):
         return prompt
     estimate = model.estimate(prompt)
+    if limits.max_cost is not None and estimate.unpriced:
+        raise ConfigError(estimate.unpriced)
     spent = turn.spent + estimate.usage
     _warn(turn, spent)
     room = float(ANSWER)

@@ -115,6 +115,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     output_price: float = 0.0
     """US dollars for one token of the answer."""
+    unpriced: str = ""
+    """Why the price is not known and what to do about it; tokens are known all the same."""
 
 
 @runtime_checkable
@@ -122,10 +124,7 @@ class Estimates(Protocol):
     """A model that can tell beforehand what a prompt will cost, so that a budget is kept and not only noticed."""
 
     def estimate(self, prompt: Prompt) -> Estimate:
-        """Say what ``prompt`` would cost, without asking anyone.
-
-        Raises ``ConfigError`` when the price is not known.
-        """
+        """Say what ``prompt`` would cost, without asking anyone."""
         ...
 
 
