@@ -1,0 +1,466 @@
+"""Function calling as data: definitions, calls, results and choices, and calls read from any provider's answer.
+
+Arguments are JSON text, as the model wrote them. Text that is no JSON is kept too: the call is there, reading it says
+what is wrong, and whoever runs calls can tell the model.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, cast, overload
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput, Truncated
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolCall
+from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.core.types.usage import Usage
+
+__all__ = [
+    "ROLES", "FunctionCall", "FunctionCallResult", "FunctionCallingResponse", "FunctionDefinition", "LlmOptions",
+    "Role", "choice_from_wire", "choice_to_wire", "parse_anthropic", "parse_function_calls", "parse_gemini",
+    "parse_openai_function_calls", "parse_responses_items", "parse_role", "read_response",
+]  # fmt: skip
+
+Role: TypeAlias = str
+"""``system``, ``user``, ``assistant``, ``function``, ``tool``, or a word of one's own."""
+ROLES = ("system", "user", "assistant", "function", "tool")
+
+_CHOICES = ("auto", "none", "required")
+_T = TypeVar("_T")
+
+
+class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function as a model is told of it; ``parameters`` is a JSON Schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @classmethod
+    def from_tool(cls, spec: ToolSpec) -> "FunctionDefinition":
+        """Return a tool as a function: an object schema, whatever the tool left out of its own."""
+        parameters = spec.parameters
+        if parameters.get("type", "object") != "object":
+            raise InvalidInput(f"tool {spec.name!r}: parameters must be an object, got {parameters['type']!r}")
+        made: dict[str, Any] = {"type": "object", "properties": {}, "required": [], **parameters}
+        return cls(name=spec.name, description=spec.description, parameters=made)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the definition as OpenAI's API takes it in ``tools``."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model's wish to call a function; ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str = "{}"
+    id: str | None = None
+    repaired: str = ""
+    """What was mended in the arguments, when something was."""
+
+    def parse(self) -> Any:
+        """Return the arguments as data. Raises ``InvalidInput`` that says why they are no JSON with one meaning."""
+        try:
+            return json.loads(self.arguments, object_pairs_hook=_unique, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            shown = self.arguments if len(self.arguments) <= 200 else f"{self.arguments[:200]}…"
+            raise InvalidInput(f"the arguments of {self.name!r} are not valid JSON: {error}; got {shown!r}") from error
+
+    def as_map(self) -> dict[str, Any]:
+        """Return the arguments by name. Raises ``InvalidInput`` when they are not an object."""
+        value = self.parse()
+        if not isinstance(value, dict):
+            raise InvalidInput(f"the arguments of {self.name!r} must be an object, got {type(value).__name__}")
+        return cast("dict[str, Any]", value)
+
+    def validate(self, definition: FunctionDefinition) -> dict[str, Any]:
+        """Return the arguments if they fit ``definition``. Raises ``InvalidInput`` that names every misfit's place."""
+        if self.name != definition.name:
+            raise InvalidInput(f"the call is of {self.name!r}, the definition is of {definition.name!r}")
+        value = self.as_map()
+        faults = _faults(definition, value)
+        if faults:
+            raise InvalidInput(f"the arguments of {self.name!r} do not fit: {'; '.join(faults)}")
+        return value
+
+    @overload
+    def get_parameter(self, name: str) -> Any: ...
+    @overload
+    def get_parameter(self, name: str, kind: type[_T]) -> _T: ...
+    def get_parameter(self, name: str, kind: Any = Any) -> Any:
+        """Return one argument as ``kind``. Raises ``InvalidInput`` when it is missing or of another kind."""
+        arguments = self.as_map()
+        if name not in arguments:
+            there = ", ".join(map(repr, arguments)) or "none"
+            raise InvalidInput(f"the call of {self.name!r} has no argument {name!r}; it has {there}")
+        return _converted(self.name, name, arguments[name], kind)
+
+    @overload
+    def get_optional_parameter(self, name: str) -> Any: ...
+    @overload
+    def get_optional_parameter(self, name: str, kind: type[_T]) -> _T | None: ...
+    def get_optional_parameter(self, name: str, kind: Any = Any) -> Any:
+        """Return one argument as ``kind``, ``None`` when it is missing or null."""
+        value = self.as_map().get(name)
+        return None if value is None else _converted(self.name, name, value, kind)
+
+    def as_tool_call(self, id: CallId) -> ToolCall:
+        """Return the call as it stands in a message; arguments that are no JSON object are kept as text."""
+        try:
+            arguments = self.as_map()
+        except InvalidInput:
+            return ToolCall(id=id, name=self.name, raw=self.arguments, provider_id=self.id or "")
+        return ToolCall(
+            id=id, name=self.name, arguments=arguments, raw=self.arguments if self.repaired else "",
+            repaired=self.repaired, provider_id=self.id or "",
+        )  # fmt: skip
+
+
+class FunctionCallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a call came to."""
+
+    name: str
+    call_id: str | None = None
+    result: Any = None
+    success: bool = True
+    error: str | None = None
+
+    @classmethod
+    def succeeded(cls, call: FunctionCall, result: Any) -> "FunctionCallResult":
+        """Return the result of a call that worked."""
+        return cls(name=call.name, call_id=call.id, result=result)
+
+    @classmethod
+    def failed(cls, call: FunctionCall, error: str) -> "FunctionCallResult":
+        """Return the result of a call that did not: null, and what went wrong."""
+        return cls(name=call.name, call_id=call.id, success=False, error=error)
+
+
+class FunctionCallingResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A provider's answer, whoever it is. ``finish_reason`` is one of OpenAI's words."""
+
+    content: str | None = None
+    function_calls: tuple[FunctionCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    model: str = ""
+    provider_response_id: str = ""
+    reasoning: str = ""
+
+
+class LlmOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a request, with the defaults people expect; ``extra`` are fields of the provider's own."""
+
+    temperature: float | None = 0.7
+    max_tokens: int | None = 1000
+    stream: bool = False
+    stop: tuple[str, ...] | None = None
+    model: str | None = None
+    extra: dict[str, Any] = {}
+
+    def to_request(self) -> dict[str, Any]:
+        """Return the fields of a request: what is ``None`` is left out, ``extra`` stands beside the others."""
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        extra = fields.pop("extra")
+        return {**fields, **({"stop": list(self.stop)} if self.stop is not None else {}), **extra}
+
+
+def parse_role(text: str) -> Role:
+    """Return the role that ``text`` means, in any case; a word of one's own stays as it is."""
+    lower = text.strip().lower()
+    return lower if lower in ROLES else text
+
+
+def choice_to_wire(choice: ToolChoice) -> str | dict[str, Any]:
+    """Return a choice as OpenAI's API takes it: one of three words, or the name of a function in its object."""
+    return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
+
+
+def choice_from_wire(value: str | Mapping[str, Any]) -> ToolChoice:
+    """Return the choice that a wire form means. Raises ``InvalidInput`` for any other."""
+    if isinstance(value, str):
+        if value in _CHOICES:
+            return value
+    else:
+        function: Any = value.get("function")
+        name: Any = cast("Mapping[str, Any]", function).get("name") if isinstance(function, Mapping) else None
+        if value.get("type") == "function" and isinstance(name, str) and name:
+            return name
+    raise InvalidInput(f"tool_choice {value!r} must be 'auto', 'none', 'required' or {choice_to_wire('NAME')}")
+
+
+def read_response(response: Any) -> FunctionCallingResponse:
+    """Return a whole answer of any of four wires: Chat Completions, Responses, Anthropic Messages or Gemini.
+
+    ``response`` is data, JSON text, or an object of a vendor's client. Raises ``InvalidInput`` when it is none of them.
+    """
+    body = _body(response)
+    for has, read in (("choices", _chat), ("candidates", _gemini), ("output", _responses), ("content", _anthropic)):
+        if has in body:
+            return read(body)
+    keys = ", ".join(map(repr, list(body)[:8])) or "nothing"
+    raise InvalidInput(f"expected an answer with 'choices', 'output', 'content' or 'candidates', got one with {keys}")
+
+
+def parse_function_calls(response: Any) -> list[FunctionCall]:
+    """Return the calls of a whole answer, whichever of the four wires it is of.
+
+    Raises ``InvalidInput`` for what is no answer or has a call without a name, ``Truncated`` when the answer reached
+    its length limit, so that its last call may be half of one.
+    """
+    return _whole(read_response(response))
+
+
+def parse_openai_function_calls(response: Any) -> list[FunctionCall]:
+    """Return the calls of a Chat Completions answer: ``tool_calls``, else the old ``function_call``, which has no id.
+
+    Raises as ``parse_function_calls`` does.
+    """
+    return _whole(_chat(_body(response)))
+
+
+def parse_responses_items(response: Any) -> list[FunctionCall]:
+    """Return the calls of a Responses answer, or of its list of items. Raises as ``parse_function_calls`` does."""
+    return _whole(_responses({"output": response} if isinstance(response, list | tuple) else _body(response)))
+
+
+def parse_anthropic(response: Any) -> list[FunctionCall]:
+    """Return the calls of an Anthropic message. Raises as ``parse_function_calls`` does."""
+    return _whole(_anthropic(_body(response)))
+
+
+def parse_gemini(response: Any) -> list[FunctionCall]:
+    """Return the calls of a Gemini answer. Raises as ``parse_function_calls`` does."""
+    return _whole(_gemini(_body(response)))
+
+
+def _whole(response: FunctionCallingResponse) -> list[FunctionCall]:
+    if response.function_calls and response.finish_reason == "length":
+        last = response.function_calls[-1].name
+        raise Truncated(f"the answer reached its length limit in the call of {last!r}; raise max_tokens, or ask less")
+    return list(response.function_calls)
+
+
+def _chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    choices = _list(body, "choices")
+    choice = _map(choices[0] if choices else {}, "choices[0]")
+    message = _map(choice.get("message") or {}, "choices[0].message")
+    calls = [_chat_call(_map(call, f"tool_calls[{at}]"), at) for at, call in enumerate(_list(message, "tool_calls"))]
+    old = message.get("function_call")
+    if old and not calls:
+        calls.append(_call(_map(old, "function_call"), "function_call"))
+    usage = _counts(body.get("usage"))
+    return FunctionCallingResponse(
+        content=_said(message.get("content")) or _text(message.get("refusal")) or None, function_calls=tuple(calls),
+        finish_reason=_finish(choice.get("finish_reason"), calls),
+        usage=Usage(
+            input=usage("prompt_tokens"), output=usage("completion_tokens"),
+            cache_read=usage("prompt_tokens_details", "cached_tokens"),
+            reasoning=usage("completion_tokens_details", "reasoning_tokens"),
+        ),
+        model=_text(body.get("model")), provider_response_id=_text(body.get("id")),
+        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
+    )  # fmt: skip
+
+
+def _chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
+    made = _call(_map(call.get("function") or {}, f"tool_calls[{at}].function"), f"tool_calls[{at}].function")
+    return msgspec.structs.replace(made, id=_text(call.get("id")) or None)
+
+
+def _responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    calls: list[FunctionCall] = []
+    said: list[str] = []
+    thought: list[str] = []
+    for at, item in enumerate(_list(body, "output")):
+        item = _map(item, f"output[{at}]")
+        if item.get("type") == "function_call":
+            calls.append(_call(item, f"output[{at}]", id=item.get("call_id") or item.get("id")))
+        elif item.get("type") == "message":
+            said.append(_said(item.get("content")))
+        elif item.get("type") == "reasoning":
+            thought.append(_said(item.get("summary")))
+    details = body.get("incomplete_details")
+    reason = cast("Mapping[str, Any]", details).get("reason") if isinstance(details, Mapping) else None
+    usage = _counts(body.get("usage"))
+    return FunctionCallingResponse(
+        content="".join(said) or None, function_calls=tuple(calls), finish_reason=_finish(reason, calls),
+        usage=Usage(
+            input=usage("input_tokens"), output=usage("output_tokens"),
+            cache_read=usage("input_tokens_details", "cached_tokens"),
+            reasoning=usage("output_tokens_details", "reasoning_tokens"),
+        ),
+        model=_text(body.get("model")), provider_response_id=_text(body.get("id")), reasoning="".join(thought),
+    )  # fmt: skip
+
+
+def _anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    calls: list[FunctionCall] = []
+    said: list[str] = []
+    thought: list[str] = []
+    for at, block in enumerate(_list(body, "content")):
+        block = _map(block, f"content[{at}]")
+        if block.get("type") == "tool_use":
+            calls.append(_call(block, f"content[{at}]", "input", id=block.get("id")))
+        elif block.get("type") == "text":
+            said.append(_text(block.get("text")))
+        elif block.get("type") == "thinking":
+            thought.append(_text(block.get("thinking")))
+    usage = _counts(body.get("usage"))
+    read, written = usage("cache_read_input_tokens"), usage("cache_creation_input_tokens")
+    return FunctionCallingResponse(
+        content="".join(said) or None, function_calls=tuple(calls),
+        finish_reason=_finish(body.get("stop_reason"), calls),
+        usage=Usage(
+            input=usage("input_tokens") + read + written, output=usage("output_tokens"), cache_read=read,
+            cache_write=written,
+        ),
+        model=_text(body.get("model")), provider_response_id=_text(body.get("id")), reasoning="".join(thought),
+    )  # fmt: skip
+
+
+def _gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    candidates = _list(body, "candidates")
+    candidate = _map(candidates[0] if candidates else {}, "candidates[0]")
+    calls: list[FunctionCall] = []
+    texts: dict[bool, list[str]] = {False: [], True: []}
+    for at, part in enumerate(_list(_map(candidate.get("content") or {}, "candidates[0].content"), "parts")):
+        part = _map(part, f"parts[{at}]")
+        called = _either(part, "functionCall", "function_call")
+        if called:
+            called = _map(called, f"parts[{at}].functionCall")
+            calls.append(_call(called, f"parts[{at}].functionCall", "args", id=called.get("id")))
+        else:
+            texts[part.get("thought") is True].append(_text(part.get("text")))
+    usage = _counts(_either(body, "usageMetadata", "usage_metadata"))
+    thought = usage("thoughtsTokenCount") or usage("thoughts_token_count")
+    return FunctionCallingResponse(
+        content="".join(texts[False]) or None, function_calls=tuple(calls),
+        finish_reason=_finish(_either(candidate, "finishReason", "finish_reason"), calls),
+        usage=Usage(
+            input=usage("promptTokenCount") or usage("prompt_token_count"),
+            output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + thought,
+            cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"), reasoning=thought,
+        ),
+        model=_text(_either(body, "modelVersion", "model_version")),
+        provider_response_id=_text(_either(body, "responseId", "response_id")), reasoning="".join(texts[True]),
+    )  # fmt: skip
+
+
+_FINISHES = {
+    "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length",
+    "max_output_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
+    "safety": "content_filter", "recitation": "content_filter", "blocklist": "content_filter",
+    "prohibited_content": "content_filter", "spii": "content_filter",
+}  # fmt: skip
+
+
+def _finish(said: Any, calls: list[FunctionCall]) -> str:
+    """Return how an answer ended in OpenAI's words; one with calls that is whole ended with them."""
+    word = _text(getattr(said, "value", said)).lower()
+    word = _FINISHES.get(word, word) or "stop"
+    return "tool_calls" if calls and word in {"stop", "function_call"} else word
+
+
+def _call(found: Mapping[str, Any], place: str, key: str = "arguments", *, id: Any = None) -> FunctionCall:
+    name, arguments = found.get("name"), found.get(key)
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"{place} is a call without a name; expected 'name' to be text, got {name!r}")
+    if arguments is None:
+        arguments = "{}"
+    if not isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.encode(arguments).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"{place}.{key} is not JSON data: {error}") from error
+    return FunctionCall(name=name, arguments=arguments, id=_text(id) or None)
+
+
+def _body(response: Any) -> Mapping[str, Any]:
+    if isinstance(response, str | bytes | bytearray):
+        try:
+            response = json.loads(response)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"the answer is not JSON: {error}") from error
+    dump = getattr(response, "model_dump", None)  # the vendors' clients hand out models of pydantic
+    return _map(dump() if callable(dump) else response, "the answer")
+
+
+def _map(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{place} must be an object, got {type(value).__name__}")
+    return cast("Mapping[str, Any]", value)
+
+
+def _list(found: Mapping[str, Any], key: str) -> list[Any]:
+    value: Any = found.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"{key!r} must be a list, got {type(value).__name__}")
+    return list(cast("list[Any]", value))
+
+
+def _either(found: Mapping[str, Any], *names: str) -> Any:
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _said(value: Any) -> str:
+    """Return a text, or the texts of a list of parts."""
+    if not isinstance(value, list | tuple):
+        return _text(value)
+    parts = (_map(part, "a part of the content") for part in cast("list[Any]", value))
+    return "".join(_text(part.get("text")) or _text(part.get("refusal")) for part in parts)
+
+
+def _counts(usage: Any) -> Callable[..., int]:
+    def count(*path: str) -> int:
+        found: Any = usage
+        for step in path:
+            found = cast("Mapping[str, Any]", found).get(step) if isinstance(found, Mapping) else None
+        return found if isinstance(found, int) and found > 0 else 0
+
+    return count
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} appears twice in one object")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _faults(definition: FunctionDefinition, value: Any) -> list[str]:
+    import jsonschema_rs  # noqa: PLC0415 - heavy; who only reads calls does not need it
+
+    try:
+        check = jsonschema_rs.validator_for(definition.parameters, validate_formats=True, offline=True).iter_errors
+    except ValueError as error:
+        words = str(error).partition("\n")[0]
+        raise InvalidInput(f"the parameters of {definition.name!r} are not a JSON Schema: {words}") from error
+    return [f"{_place(error.instance_path)}: {error.message[:300]}" for error in check(value)]
+
+
+def _place(path: list[str | int]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.lstrip(".") or "arguments"
+
+
+def _converted(function: str, name: str, value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"argument {name!r} of {function!r}: {error}") from error
