@@ -4,6 +4,7 @@ import asyncio
 import random
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.runtime.scene import leap, until
 from vaka.models.http import Account, Wire
-from vaka.models.transport import HIGH, Chunked, Transport, Whole
+from vaka.models.transport import HIGH, Chunked, Connection, Transport, Whole
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -239,6 +241,88 @@ async def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
         first.answers.append(answer)
         assert await get(client, first) == b"ok"
         assert first.connections == 2
+
+
+async def test_a_connection_is_used_again_when_the_end_of_a_body_comes_after_all_that_was_wanted_of_it() -> None:
+    answer = [HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"3\r\nmor\r\n", b"0\r\n", b"\r\n"]
+    async with peer(answer, answer, answer) as made, httpx2.AsyncClient(transport=Transport()) as client:
+        for _ in range(3):
+            async with client.stream("POST", f"http://127.0.0.1:{made.port}/x", content=b"") as response:
+                async for piece in response.aiter_raw():
+                    assert piece.startswith(b"hello")
+                    break
+            for _ in range(50):
+                await asyncio.sleep(0)
+    assert made.connections == 1
+
+
+class Hook(asyncio.Transport):
+    """The end of a connection in our hand."""
+
+    hung_up = False
+
+    def abort(self) -> None:
+        self.hung_up = True
+
+    def is_closing(self) -> bool:
+        return self.hung_up
+
+
+@pytest.mark.parametrize(
+    ("rest", "kept"),
+    [
+        (b"\r\n0\r\n\r\n", True),
+        (b"\r\n6\r\n world\r\n0\r\n\r\n", True),
+        (b"\r\nffff\r\n" + b"x" * 0xFFFF + b"\r\n0\r\n\r\n", False),
+        (b"\r\nno chunk\r\n0\r\n\r\n", False),
+        (b"\r\n0\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+async def test_a_connection_with_more_to_come_than_an_end_is_hung_up(rest: bytes, kept: bool, size: int) -> None:
+    hook, frame, given = Hook(), Chunked(), list[Connection]()
+    connection = Connection()
+    connection.connection_made(hook)
+    assert frame.feed(b"5\r\nhello") == b"hello"
+    connection.finish(frame, given.append)
+    for at in range(0, len(rest), size):
+        connection.data_received(rest[at : at + size])
+    assert not connection.finishing
+    for one in given:
+        one.idle_since = time.monotonic()  # as the transport does
+    assert [one for one in given if one.usable] == ([connection] if kept else [])
+    assert hook.hung_up or given
+
+
+async def test_a_connection_that_ends_meanwhile_is_not_given_back() -> None:
+    for ends in (Connection.eof_received, lambda connection: connection.connection_lost(None)):
+        given: list[Connection] = []
+        connection = Connection()
+        connection.connection_made(Hook())
+        connection.finish(Chunked(), given.append)
+        ends(connection)
+        assert (connection.finishing, connection.usable, given) == (False, False, [])
+
+
+async def test_the_end_of_a_body_is_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, hook = Connection(), Hook()
+    connection.connection_made(hook)
+    connection.finish(Chunked(), lambda _: None)
+    leap(monkeypatch)
+    await until(lambda: hook.hung_up)
+    assert not connection.finishing
+
+
+async def test_closing_does_not_wait_for_the_rest_of_a_body() -> None:
+    begin = HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    async with peer([begin], hold=True) as made:
+        transport = Transport()
+        client = httpx2.AsyncClient(transport=transport)
+        async with client.stream("POST", f"http://127.0.0.1:{made.port}/x", content=b"") as response:
+            async for _ in response.aiter_raw():
+                break
+        await client.aclose()
+        await made.finish()
 
 
 async def test_large_bodies_go_both_ways_and_a_slow_reader_makes_the_server_wait() -> None:

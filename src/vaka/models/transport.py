@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias, cast
+from weakref import WeakSet
 
 import httpx2
 
@@ -23,6 +24,10 @@ HIGH = 256 * 1024
 IDLE = 30.0
 """Seconds a connection is kept for the next request."""
 KEPT = 64
+REST = 16 * 1024
+"""Bytes that may follow what was wanted of an answer for its connection to be used again."""
+MOMENT = 0.1
+"""Seconds that are waited for them. Nobody waits meanwhile."""
 
 _Origin: TypeAlias = tuple[str, str, int]
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
@@ -44,6 +49,9 @@ class Connection(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._held = False
+        self._rest: tuple[Whole | Chunked, Callable[[Connection], None]] | None = None
+        self._room = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -51,6 +59,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came, and wake whoever waits for it."""
+        if self._rest is not None:
+            self._drop(data)
+            return
         self.waiting = self.waiting + data if self.waiting else data
         if len(self.waiting) > HIGH and self._transport is not None and not self._held:
             self._held = True
@@ -60,12 +71,14 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The peer sends no more."""
         self.over = True
+        self._settled()
         self._wake()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self.over, self.failure = True, exc
+        self._settled()
         self._wake()
         self.resume_writing()
 
@@ -109,8 +122,47 @@ class Connection(asyncio.Protocol):
         """Put back what belongs to somebody else."""
         self.waiting = data + self.waiting
 
+    @property
+    def finishing(self) -> bool:
+        """Whether the end of an answer that nobody reads any more is awaited."""
+        return self._rest is not None
+
+    def finish(self, frame: "Whole | Chunked", give_back: "Callable[[Connection], None]") -> None:
+        """Let the little pass that may follow what was wanted of an answer, and hang up if it is more than that.
+
+        The marker that ends an answer and the end of its body are two pieces, and often come as two. Whoever has the
+        first does not wait for the second, and yet need not connect anew for the next question.
+        """
+        self._rest, self._room = (frame, give_back), REST
+        self._timer = asyncio.get_running_loop().call_later(MOMENT, self.close)
+        data, self.waiting = self.waiting, b""
+        self._drop(data)
+
+    def _drop(self, data: bytes) -> None:
+        if self._rest is None:
+            return
+        frame, give_back = self._rest
+        self._room -= len(data)
+        try:
+            frame.feed(data)
+        except httpx2.RemoteProtocolError:
+            self.close()
+            return
+        if self._room < 0 or self.over or frame.rest:
+            self.close()
+        elif frame.done:
+            self._settled()
+            give_back(self)
+
+    def _settled(self) -> None:
+        self._rest = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def close(self) -> None:
         """Hang up, without waiting for anyone."""
+        self._settled()
         self.over = True
         if self._transport is not None:
             self._transport.abort()
@@ -213,21 +265,27 @@ class Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         connection, frame = self._connection, self._frame
-        while not frame.done:
-            data = await connection.read()
-            if not data:
-                frame.end()
-                break
-            piece = frame.feed(data)
-            if piece:
-                yield piece
+        try:
+            while not frame.done:
+                data = await connection.read()
+                if not data:
+                    frame.end()
+                    break
+                piece = frame.feed(data)
+                if piece:
+                    yield piece
+        except httpx2.TransportError:
+            connection.close()
+            raise
 
     async def aclose(self) -> None:
-        """Give the connection back, or hang up if there is more to come."""
-        if self._frame.done and not self._frame.rest:
-            self._give_back(self._connection)
-        else:
+        """Give the connection back, at once or when the rest has come, or hang up if there is more to come."""
+        if self._connection.over or self._frame.rest:
             self._connection.close()
+        elif self._frame.done:
+            self._give_back(self._connection)
+        elif not self._connection.finishing:
+            self._connection.finish(self._frame, self._give_back)
 
 
 class Transport(httpx2.AsyncBaseTransport):
@@ -235,6 +293,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self._idle: dict[_Origin, list[Connection]] = {}
+        self._made: WeakSet[Connection] = WeakSet()
         self._context: ssl.SSLContext | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -269,6 +328,8 @@ class Transport(httpx2.AsyncBaseTransport):
         for connections in idle.values():
             for connection in connections:
                 connection.close()
+        for connection in [made for made in self._made if made.finishing]:
+            connection.close()
         await asyncio.sleep(0)  # transports close in the loop's next turn
 
     def _kept(self, origin: _Origin) -> Connection | None:
@@ -295,6 +356,7 @@ class Transport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectTimeout(f"no connection after {timeout:g} seconds") from error
         except (OSError, ssl.SSLError, UnicodeError) as error:
             raise httpx2.ConnectError(str(error) or type(error).__name__) from error
+        self._made.add(connection)
         return connection
 
 
