@@ -46,6 +46,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
     """The body as it was sent."""
 
+    @property
+    def model(self) -> str:
+        """The model that was asked: the path names it, or the body does."""
+        name, colon, _ = self.path.rpartition("/")[2].partition(":")
+        body: Any = self.body
+        return name if colon else str(cast("dict[str, Any]", body).get("model", "")) if isinstance(body, dict) else ""
+
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with an answer. Bytes are counted in its body, before anything is packed or pinged."""
@@ -94,6 +101,14 @@ WIRES = {
     ":streamGenerateContent": Wire(gemini.render, gemini.error, gemini.PING),
 }
 """How the path of each wire ends, whatever comes before."""
+
+
+def rendered(answer: Answer, request: Request) -> list[bytes]:
+    """Return the events with which an answer to a request goes out, if nothing is wrong."""
+    wire, failure = _wire(request)
+    if failure is not None:
+        raise InvalidInput(failure.message)
+    return wire.render(answer, {**cast("dict[str, Any]", request.body), "model": request.model})
 
 
 class Provider:
@@ -177,8 +192,8 @@ class Provider:
             head = _Head(failure.status, {"content-type": "application/json", **after})
             await line.send(head, [msgspec.json.encode(wire.error(failure))], fault)
             return
-        events = wire.render(answer, _asked(request))
-        await line.send(_Head(200, {"content-type": STREAM}), events, fault, ping=wire.ping, wait=script.stall or 0.0)
+        head = _Head(200, {"content-type": STREAM})
+        await line.send(head, rendered(answer, request), fault, ping=wire.ping, wait=script.stall or 0.0)
 
     def _fault_of(self, number: int) -> Fault:
         if isinstance(self._fault, Fault):
@@ -340,10 +355,3 @@ def _wire(request: Request) -> tuple[Wire, Failure | None]:
     if not end.startswith(":") and cast("dict[str, Any]", body).get("stream") is not True:
         return wire, Failure(status=400, message="the provider only streams: set 'stream' to true")
     return wire, None
-
-
-def _asked(request: Request) -> dict[str, Any]:
-    """Return the body, with the name of the model where the path has it."""
-    body = cast("dict[str, Any]", request.body)
-    name, colon, _ = request.path.rpartition("/")[2].partition(":")
-    return {**body, "model": name} if colon else body

@@ -1,0 +1,265 @@
+"""What every adapter for a provider's wire promises, as tests against ``vaka.testing.provider``.
+
+Subclass ``AdapterContract`` and give it a fixture ``connecting``: a function that takes the address of a provider
+(without a path) and the name of a model, and returns your adapter for it. It is closed for you.
+"""
+# ruff: noqa: S101  # asserts are what a contract is made of
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeAlias, cast
+
+import msgspec
+import pytest
+
+from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.ports.model import CallChunk, Chunk, Closes, Model, Prompt, ReasoningChunk, StopChunk, UsageChunk
+from vaka.core.types.content import CallRef, Part, Text
+from vaka.core.types.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelUnavailable,
+    RateLimited,
+    StreamCut,
+)
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.usage import Usage
+from vaka.testing.models import PROMPT, Answer, Answering, ModelContract, call, calls, drain, fail, heard, say
+from vaka.testing.provider import Answers, Fault, Provider, Request, rendered
+
+Connecting: TypeAlias = Callable[[str, str], Model]
+"""From the address of a provider and the name of a model to an adapter."""
+
+EVERYTHING = calls(
+    call("weather", city="Hilo 🌺"), call("weather", city="Kona"), text="Let me look.", reasoning="It is the wet side.",
+    usage={"input": 100, "output": 20, "cache_read": 40, "reasoning": 6},
+)  # fmt: skip
+"""An answer with everything in it that a provider may send."""
+
+
+@asynccontextmanager
+async def connected(
+    connecting: Connecting, *answers: Answers, fault: Fault | None = None
+) -> AsyncGenerator[tuple[Model, Provider]]:
+    """A provider with these answers, and an adapter that is connected to it."""
+    async with Provider(*answers, fault=fault) as provider:
+        model = connecting(provider.url, "some-model")
+        try:
+            yield model, provider
+        finally:
+            if isinstance(model, Closes):
+                await model.close()
+
+
+async def attempt(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], ModelError | None]:
+    """Return what came of a stream, and how it failed, if it did."""
+    chunks: list[Chunk] = []
+    try:
+        async with aclosing(model.stream(prompt)) as stream:
+            async for chunk in stream:
+                chunks.append(chunk)  # noqa: PERF401  # what came before an error counts
+    except ModelError as error:
+        return chunks, error
+    return chunks, None
+
+
+def answered(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
+    """Return the prompt that follows an answer: the answer, results for its calls, and another question."""
+    assembly = Assembly(MessageId("msg_2"))
+    for chunk in chunks:
+        assembly.feed(chunk)
+    content: list[Part] = []
+    made: list[ToolCall] = []
+    for part in assembly.parts():
+        if isinstance(part, WrittenCall):
+            id = CallId(f"call_{len(made) + 2}")
+            arguments = msgspec.json.decode(part.arguments or "{}")
+            made.append(ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id))
+            content.append(CallRef(id=id))
+        else:
+            content.append(part)
+    said = AssistantMessage(id=assembly.message_id, content=tuple(content), calls=tuple(made))
+    results = tuple(ToolResult(call=one.id, content=(Text(text="sun"),)) for one in made)
+    after = (ToolMessage(results=results),) if made else ()
+    asked = UserMessage(content=(Text(text="Are you sure?"),))
+    return msgspec.structs.replace(prompt, messages=(*prompt.messages, said, *after, asked))
+
+
+class AdapterContract(ModelContract):
+    """What every adapter promises, besides what every model does."""
+
+    @pytest.fixture
+    async def answering(self, connecting: Connecting) -> AsyncGenerator[Answering]:
+        """Models that are answered by one provider, each with its own answer."""
+        answers: dict[str, Answer] = {}
+        models: list[Model] = []
+
+        def answer(request: Request) -> Answer:
+            return answers[request.model]
+
+        async with Provider(answer) as provider:
+
+            def model(answer: Answer) -> Model:
+                name = f"model-{len(answers)}"
+                answers[name] = answer
+                models.append(connecting(provider.url, name))
+                return models[-1]
+
+            yield model
+            for made in models:
+                if isinstance(made, Closes):
+                    await made.close()
+
+    async def test_everything_of_an_answer_arrives(self, connecting: Connecting) -> None:
+        """Text, reasoning, calls side by side and what it all cost."""
+        async with connected(connecting, EVERYTHING) as (model, _):
+            chunks = await drain(model)
+        said = heard(chunks)
+        assert (said.text, said.reasoning, said.stops) == ("Let me look.", "It is the wet side.", ["calls"])
+        assert [(name, msgspec.json.decode(arguments)) for name, arguments in said.calls] == [
+            ("weather", {"city": "Hilo 🌺"}), ("weather", {"city": "Kona"}),
+        ]  # fmt: skip
+        assert said.usage == Usage(input=100, output=20, cache_read=40, reasoning=6)
+
+    async def test_what_it_cost_and_by_whom_comes_before_the_end(self, connecting: Connecting) -> None:
+        """The last but one chunk is the usage, and names the model that answered."""
+        async with connected(connecting, EVERYTHING) as (model, _):
+            usage, stop = (await drain(model))[-2:]
+        assert isinstance(usage, UsageChunk)
+        assert usage.model == "some-model"
+        assert stop == StopChunk("calls")
+
+    async def test_a_call_begins_with_its_name_and_id(self, connecting: Connecting) -> None:
+        """So that it can be shown before it is whole; indexes are those of the message."""
+        async with connected(connecting, EVERYTHING) as (model, _):
+            pieces = [chunk for chunk in await drain(model) if isinstance(chunk, CallChunk)]
+        first = {piece.index: piece for piece in reversed(pieces)}
+        assert len(first) == 2
+        assert all(piece.name == "weather" and piece.id for piece in first.values())
+
+    async def test_calls_of_an_answer_that_was_cut_at_its_length_limit_are_told_as_that(
+        self, connecting: Connecting
+    ) -> None:
+        """The reason stays ``length``: half a call must not run."""
+        async with connected(connecting, call("weather", city="Hilo") | {"stop": "length"}) as (model, _):
+            assert heard(await drain(model)).stops == ["length"]
+
+    async def test_a_refusal_is_told_as_that(self, connecting: Connecting) -> None:
+        """The reason is ``refusal``, whatever the provider calls it."""
+        for words in ("I would rather not.", ""):
+            async with connected(connecting, say(words, stop="refusal")) as (model, _):
+                assert heard(await drain(model)).stops == ["refusal"]
+
+    async def test_each_choice_of_tools_is_asked_for(self, connecting: Connecting) -> None:
+        """``auto``, ``none``, ``required`` and the name of a tool are four different requests."""
+        async with connected(connecting, say("Yes.")) as (model, provider):
+            for choice in ("auto", "none", "required", "weather"):
+                await drain(model, msgspec.structs.replace(PROMPT, tool_choice=choice))
+        assert len({request.raw for request in provider.requests}) == 4
+
+    async def test_equal_prompts_are_equal_requests(self, connecting: Connecting) -> None:
+        """Byte for byte, so that the provider's cache knows them; another model object changes nothing."""
+        bodies: set[bytes] = set()
+        for _ in range(2):
+            copied = msgspec.json.decode(msgspec.json.encode(PROMPT), type=Prompt)
+            async with connected(connecting, EVERYTHING) as (model, provider):
+                await drain(model)
+                await drain(model, copied)
+            bodies |= {request.raw for request in provider.requests}
+        assert len(bodies) == 1
+
+    async def test_what_was_said_before_is_sent_whole(self, connecting: Connecting) -> None:
+        """System prompt, words, calls, results and tools all reach the provider."""
+        async with connected(connecting, say("Yes.")) as (model, provider):
+            await drain(model)
+        sent = provider.requests[0].raw.decode()
+        wanted = ("Be brief.", "Is it raining in Hilo? 🌧", "Let me look.", "weather", "rain", "And tomorrow?")
+        assert [words for words in wanted if words not in sent] == []
+
+    async def test_what_a_provider_wants_back_is_sent_back_as_it_was(self, connecting: Connecting) -> None:
+        """Signatures and encrypted reasoning, word for word, and once."""
+        async with connected(connecting, EVERYTHING) as (model, provider):
+            chunks = await drain(model)
+            await drain(model, answered(chunks))
+        sent = provider.requests[1].raw.decode()
+        secrets = [
+            words
+            for chunk in chunks
+            if isinstance(chunk, ReasoningChunk)
+            for words in _words(chunk.opaque)
+            if len(words) >= 24  # names of fields and kinds are shorter
+        ]
+        assert [sent.count(words) for words in secrets] == [1] * len(secrets)
+
+    async def test_errors_are_told_apart(self, connecting: Connecting) -> None:
+        """By what can be done about them."""
+        cases: list[tuple[int, str, type[ModelError]]] = [
+            (429, "slow down", RateLimited),
+            (401, "who are you", AuthenticationFailed),
+            (403, "not for you", AuthenticationFailed),
+            (400, "prompt is too long: 212345 tokens > 200000 maximum", ContextTooLong),
+            (400, "temperature must be at most 2", BadRequest),
+            (500, "oops", ModelUnavailable),
+            (529, "overloaded", ModelUnavailable),
+        ]
+        for status, words, kind in cases:
+            async with connected(connecting, fail(status, words)) as (model, _):
+                chunks, error = await attempt(model)
+            assert (chunks, type(error)) == ([], kind), status
+            assert words in str(error)
+
+    async def test_an_error_in_the_middle_is_an_error(self, connecting: Connecting) -> None:
+        """With the words of the provider, and no end of the answer."""
+        async with connected(connecting, say("It is") | fail(529, "too many")) as (model, _):
+            chunks, error = await attempt(model)
+        assert heard(chunks).text == "It is"
+        assert heard(chunks).stops == []
+        assert isinstance(error, ModelUnavailable)
+        assert "too many" in str(error)
+
+    async def test_nobody_there_is_unavailable(self, connecting: Connecting) -> None:
+        """A refused connection may be tried again."""
+        async with Provider(say("Hi.")) as provider:
+            pass
+        model = connecting(provider.url, "some-model")
+        chunks, error = await attempt(model)
+        assert (chunks, type(error)) == ([], ModelUnavailable)
+        if isinstance(model, Closes):
+            await model.close()
+
+    async def test_a_cut_after_any_event_is_not_an_end(self, connecting: Connecting) -> None:
+        """What ends in good order for HTTP but not for the wire is a ``StreamCut``, and may be tried again."""
+        async with connected(connecting, EVERYTHING) as (model, provider):
+            await drain(model)
+        events = rendered(EVERYTHING, provider.requests[0])
+        for count in range(len(events)):
+            fault = Fault(cut=sum(map(len, events[:count])))
+            async with connected(connecting, EVERYTHING, fault=fault) as (model, _):
+                chunks, error = await attempt(model)
+            assert (heard(chunks).stops, type(error)) == ([], StreamCut), count
+
+    async def test_closing_early_hangs_up(self, connecting: Connecting) -> None:
+        """The provider sees that nobody listens any more, and need not go on."""
+        answer = {"chunks": ["word "] * 20}
+        async with connected(connecting, answer) as (model, provider):
+            await drain(model)
+            events = rendered(answer, provider.requests[0])
+        size = sum(map(len, events[: len(events) // 2]))
+        async with connected(connecting, answer, fault=Fault(stall_after=size)) as (model, provider):
+            async with aclosing(model.stream(PROMPT)) as chunks:
+                await anext(chunks)
+                assert provider.left == 0
+            await provider.until(lambda seen: seen.left == 1)
+
+
+def _words(value: Any) -> list[str]:
+    """Return all strings in a value."""
+    if isinstance(value, str):
+        return [value]
+    items = cast("list[Any]", value)
+    if isinstance(value, dict):
+        items = list(cast("dict[str, Any]", value).values())
+    return [word for item in items for word in _words(item)] if isinstance(value, dict | list) else []
