@@ -125,9 +125,11 @@ class Reader:
 
     def _at(self, event: Event, kind: str) -> _Item:
         """Return the item that an event speaks of: by its place, its id, or the latest one."""
-        index = event.output_index
+        index, known = event.output_index, self._ids.get(event.item_id or "")
         if index is None:
-            index = self._ids.get(event.item_id or "", self._last)
+            index = self._last if known is None else known
+        elif known is not None and known != index:
+            raise garbled(f"{event.type} came for {event.item_id!r} in another place")
         item = self._items.get(index)
         if item is None:
             return self._new(index, kind)
@@ -145,8 +147,11 @@ class Reader:
 
         Some servers give no place, some give an item another id each time they name it.
         """
+        known = self._ids.get(head.id or "")
         if index is None:
-            index = self._ids.get(head.id or "")
+            index = known
+        elif known is not None and known != index:
+            raise garbled(f"{head.id!r} stands in two places")
         if index is None:
             alike = (at for at, item in self._items.items() if item.kind == head.type and at not in but)
             index = next(alike, max(self._items, default=-1) + 1)

@@ -1,0 +1,388 @@
+"""A prompt as a request of the Responses API; what OpenAI's own types say about it, too."""
+
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+
+from vaka.core.ports.model import Prompt
+from vaka.core.types.content import Audio, CallRef, Content, Document, Image, Part, Reasoning, Stored, Text
+from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId, Digest, MessageId
+from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.tool import ToolSpec
+from vaka.models.openai_responses import LLAMA, Facts, to_request
+from vaka.testing.models import PROMPT
+
+ORACLE = pydantic.TypeAdapter[Any](ResponseCreateParamsStreaming)
+WEATHER = PROMPT.tools[0]
+THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA=="}
+OPEN_THOUGHT = {
+    "id": "rs_2", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}],
+    "encrypted_content": "",
+}  # fmt: skip
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "Hilo"}}
+QUESTION = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "c9", "name": "sql", "input": "select 1"}
+OUTPUT = {"type": "custom_tool_call_output", "call_id": "c9", "output": "1"}
+HI = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
+
+
+def ask(*parts: Part) -> UserMessage:
+    return UserMessage(content=parts or (Text(text="Hi"),))
+
+
+def said(*parts: Part, calls: tuple[ToolCall, ...] = ()) -> AssistantMessage:
+    return AssistantMessage(id=MessageId("m"), content=parts, calls=calls)
+
+
+def own(block: Any, wire: str = "responses") -> Reasoning:
+    return Reasoning(text="thoughts", opaque={wire: block})
+
+
+def call(number: int = 1, **more: Any) -> ToolCall:
+    return ToolCall(**{"id": CallId(f"call_{number}"), "name": "weather", "arguments": {"city": "Hilo"}} | more)
+
+
+def result(*parts: Part, number: int = 1, **more: Any) -> ToolResult:
+    return ToolResult(call=CallId(f"call_{number}"), content=parts, **more)
+
+
+def body(prompt: Prompt, model: str = "gpt-6", facts: Facts = Facts()) -> dict[str, Any]:
+    """The request, after OpenAI's own types have looked at it."""
+    made = to_request(model, prompt, facts)
+    checked = ORACLE.validate_python(made)
+    assert checked.keys() == made.keys()
+    assert len(list(checked.get("tools", ()))) == len(made.get("tools", ()))  # looked at only as they are taken
+    return made
+
+
+def items(*messages: Message, model: str = "gpt-6", facts: Facts = Facts()) -> Any:
+    return body(Prompt(messages=messages), model, facts)["input"]
+
+
+def asking(model: str = "gpt-6", **options: Any) -> dict[str, Any]:
+    """What options add to the smallest request."""
+    made = body(Prompt(messages=(ask(),), options=options), model)
+    return {name: value for name, value in made.items() if name not in {"model", "stream", "store", "include", "input"}}
+
+
+def test_a_whole_conversation() -> None:
+    assert body(msgspec.structs.replace(PROMPT, session="s1")) == {
+        "model": "gpt-6",
+        "stream": True,
+        "store": False,
+        "instructions": "Be brief.",
+        "include": ["reasoning.encrypted_content"],
+        "tools": [
+            {
+                "type": "function",
+                "name": "weather",
+                "description": "Return today's weather.",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+                "strict": False,
+            }
+        ],
+        "temperature": 0.5,
+        "prompt_cache_key": "s1",
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "Is it raining in Hilo? 🌧"}],
+            },
+            {"type": "message", "role": "assistant", "content": "Let me look."},
+            {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Hilo"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And tomorrow?"}]},
+        ],
+    }
+
+
+def test_equal_prompts_give_equal_bytes_and_stay_as_they_were() -> None:
+    before = msgspec.json.encode(PROMPT)
+    first = msgspec.json.encode(to_request("gpt-6", PROMPT))
+    assert first == msgspec.json.encode(to_request("gpt-6", msgspec.json.decode(before, type=Prompt)))
+    assert msgspec.json.encode(PROMPT) == before
+
+
+def test_a_longer_conversation_begins_with_the_bytes_of_the_shorter_one() -> None:
+    shorter = msgspec.json.encode(to_request("gpt-6", PROMPT))
+    longer = to_request("gpt-6", msgspec.structs.replace(PROMPT, messages=(*PROMPT.messages, said(Text(text="Dry.")))))
+    assert msgspec.json.encode(longer).startswith(shorter.removesuffix(b"]}"))
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        ({}, {}),
+        ({"max_tokens": 9, "top_p": 0.5}, {"max_output_tokens": 9, "top_p": 0.5}),
+        ({"reasoning": "high"}, {"reasoning": {"effort": "high", "summary": "auto"}}),
+        ({"reasoning": "none"}, {"reasoning": {"effort": "none"}}),
+        ({"reasoning": 8000}, {"reasoning": {"effort": "medium", "summary": "auto"}}),
+        ({"metadata": {"a": "b"}, "user": "u", "service_tier": "flex"},
+         {"metadata": {"a": "b"}, "safety_identifier": "u", "service_tier": "flex"}),
+        ({"seed": 1, "top_k": 5, "frequency_penalty": 1, "presence_penalty": 1}, {}),
+        ({"parallel_calls": False}, {}),
+        ({"extra": {"truncation": "auto", "text": {"verbosity": "low"}}},
+         {"truncation": "auto", "text": {"verbosity": "low"}}),
+    ],
+)  # fmt: skip
+def test_options_in_this_wires_words(options: dict[str, Any], added: dict[str, Any]) -> None:
+    assert asking(**options) == added
+
+
+def test_a_stop_text_is_refused_with_the_way_out() -> None:
+    with pytest.raises(BadRequest, match="openai-chat"):
+        asking(stop="END")
+
+
+def test_extra_fields_are_merged_over_ours_and_its_tools_join_ours() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    extra = {"text": {"verbosity": "low"}, "tools": [{"type": "web_search"}], "include": ["file_search_call.results"]}
+    options = {"output": schema, "extra": extra}
+    prompt = Prompt(messages=(ask(),), tools=(WEATHER,), options=options)
+    made = body(prompt)
+    assert [tool["type"] for tool in made["tools"]] == ["function", "web_search"]
+    assert made["include"] == ["reasoning.encrypted_content", "file_search_call.results"]
+    assert made["text"]["verbosity"] == "low"
+    assert made["text"]["format"]["name"] == "answer"
+    assert extra == {
+        "text": {"verbosity": "low"}, "tools": [{"type": "web_search"}], "include": ["file_search_call.results"],
+    }  # fmt: skip
+
+
+def test_an_output_is_strict_where_its_schema_can_be() -> None:
+    schema: dict[str, Any] = {
+        "type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False,
+    }  # fmt: skip
+    assert asking(output={"schema": schema, "name": "city", "description": "A."}) == {
+        "text": {
+            "format": {
+                "type": "json_schema", "name": "city", "schema": schema, "strict": True, "description": "A.",
+            }
+        }
+    }  # fmt: skip
+    free = {"type": "object", "additionalProperties": {"type": "string"}}
+    assert asking(output=free) == {
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": free, "strict": False}}
+    }
+    loose = asking(output={"schema": schema, "strict": False})
+    assert loose["text"]["format"]["strict"] is False
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [("auto", None), ("none", "none"), ("required", "required"), ("weather", {"type": "function", "name": "weather"})],
+)
+def test_a_choice_of_tool(choice: str, sent: Any) -> None:
+    prompt = Prompt(messages=(ask(),), tools=(WEATHER,), tool_choice=choice, options={"parallel_calls": False})
+    made = body(prompt)
+    assert made.get("tool_choice") == sent
+    assert made["parallel_tool_calls"] is False
+
+
+def test_a_choice_among_no_tools_is_nothing_to_choose() -> None:
+    assert "tool_choice" not in body(Prompt(messages=(ask(),), tool_choice="required"))
+    built_in = Prompt(messages=(ask(),), tool_choice="required", options={"extra": {"tools": [{"type": "web_search"}]}})
+    assert body(built_in)["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (Prompt(messages=(), tool_choice="fly", tools=(WEATHER,)), "'fly'.*'weather'"),
+        (Prompt(messages=(), tool_choice="fly"), "none at all"),
+        (Prompt(messages=(), tools=(ToolSpec(name="a b"),)), "'a b'"),
+        (Prompt(messages=(), options={"output": {"schema": {}, "name": "ä"}}), "'ä'"),
+        (Prompt(messages=(), options={"temprature": 1}), "temperature"),
+    ],
+)
+def test_what_this_wire_cannot_say_is_told_before_anything_is_sent(prompt: Prompt, words: str) -> None:
+    with pytest.raises(BadRequest, match=words):
+        to_request("gpt-6", prompt)
+
+
+def test_a_strict_tool_says_so() -> None:
+    made = body(Prompt(messages=(ask(),), tools=(msgspec.structs.replace(WEATHER, strict=True),)))
+    assert made["tools"][0]["strict"] is True
+
+
+def test_the_cache_key_is_the_session_unless_the_cache_is_not_wanted() -> None:
+    long = body(Prompt(messages=(ask(),), session="x" * 65))["prompt_cache_key"]
+    assert len(long) == 64
+    assert long != body(Prompt(messages=(ask(),), session="x" * 66))["prompt_cache_key"]
+    assert "prompt_cache_key" not in body(Prompt(messages=(ask(),), session="s", options={"cache": False}))
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1", "gpt-4o-mini", "gpt-3.5-turbo", "chatgpt-4o-latest", "gpt-5-chat-latest"])
+def test_a_model_that_does_not_reason_is_not_asked_for_reasoning(model: str) -> None:
+    assert "include" not in body(Prompt(messages=(ask(),)), model)
+    assert items(said(own(THOUGHT), Text(text="Hi")), model=model) == [
+        {"type": "message", "role": "assistant", "content": "Hi"}
+    ]
+
+
+# History
+
+
+def test_nothing_at_all_is_a_dot() -> None:
+    dot = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "."}]}]
+    assert items() == items(ask(Text(text=""))) == dot
+    assert items(ask(Text(text="")), ask()) == HI
+
+
+def test_reasoning_keeps_its_place_before_the_call_that_it_led_to() -> None:
+    first, second = call(1, provider_id="call_a"), call(2, provider_id="call_b")
+    made = items(
+        said(own(THOUGHT), Text(text="Look. "), CallRef(id=first.id), own(SEARCH), CallRef(id=second.id),
+             calls=(first, second)),
+        ToolMessage(results=(result(Text(text="rain")), result(Text(text="sun"), number=2))),
+    )  # fmt: skip
+    assert made == [
+        THOUGHT,
+        {"type": "message", "role": "assistant", "content": "Look. "},
+        {"type": "function_call", "call_id": "call_a", "name": "weather", "arguments": '{"city":"Hilo"}'},
+        SEARCH,
+        {"type": "function_call", "call_id": "call_b", "name": "weather", "arguments": '{"city":"Hilo"}'},
+        {"type": "function_call_output", "call_id": "call_a", "output": "rain"},
+        {"type": "function_call_output", "call_id": "call_b", "output": "sun"},
+    ]
+
+
+def test_reasoning_of_others_stays_with_them() -> None:
+    thought = Reasoning(text="Hm.", signature="s", opaque={"anthropic": {"type": "thinking"}})
+    assert items(said(thought, Text(text="Hi"), Reasoning(text="plain"), own("nonsense"))) == [
+        {"type": "message", "role": "assistant", "content": "Hi"}
+    ]
+
+
+def test_reasoning_that_nothing_came_of_is_left_out_since_it_would_be_refused() -> None:
+    assert items(ask(), said(own(THOUGHT)), ask()) == [*HI, *HI]
+    assert items(said(Text(text="Hi"), own(THOUGHT)))[-1]["content"] == "Hi"
+
+
+def test_only_reasoning_that_the_server_can_read_goes_back() -> None:
+    history = (said(own(THOUGHT), own(OPEN_THOUGHT), Text(text="Hi")),)
+    assert [item.get("id") for item in items(*history)] == ["rs_1", None]
+    assert [item.get("id") for item in items(*history, facts=LLAMA)] == ["rs_2", None]
+    assert items(said(own(SEARCH), Text(text="Hi")), facts=LLAMA)[0]["type"] == "message"
+
+
+def test_a_message_is_sent_back_with_its_phase() -> None:
+    phase = own({"type": "message", "phase": "commentary"})
+    history = (said(phase, Text(text="Let me "), Text(text="look."), own({"type": "message"}), Text(text="It rains.")),)
+    assert items(*history) == [
+        {"type": "message", "role": "assistant", "content": "Let me look.", "phase": "commentary"},
+        {"type": "message", "role": "assistant", "content": "It rains."},
+    ]
+    assert "phase" not in items(*history, facts=LLAMA)[0]
+
+
+def test_a_question_to_the_client_goes_back_only_with_its_answer() -> None:
+    assert items(said(own(QUESTION), Text(text="Hi")))[0]["type"] == "message"
+    assert items(said(own(QUESTION), own(OUTPUT), Text(text="Hi")))[:2] == [QUESTION, OUTPUT]
+    approval = {"type": "mcp_approval_request", "id": "a1", "arguments": "{}", "name": "n", "server_label": "l"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "a1", "approve": True}
+    assert items(said(own(approval), own(answer), Text(text="Hi")))[:2] == [approval, answer]
+
+
+def test_calls_that_no_part_names_follow_the_words() -> None:
+    assert [item["type"] for item in items(said(Text(text="Hi"), calls=(call(),)))] == ["message", "function_call"]
+    assert items(said(CallRef(id=CallId("gone")), Text(text="Hi"))) == items(said(Text(text="Hi")))
+
+
+def test_calls_that_could_not_be_read_and_names_that_were_made_up_are_still_sent() -> None:
+    odd = call(name="functions.weather report", raw='{"city": "Hi', arguments={}, truncated=True)
+    sent = items(said(calls=(odd,)))[0]
+    assert (sent["name"], msgspec.json.decode(sent["arguments"])) == (
+        "functions_weather_report",
+        {"raw": '{"city": "Hi'},
+    )
+    assert items(said(calls=(call(name=""),)))[0]["name"] == "_"
+
+
+@pytest.mark.parametrize(
+    ("given", "output"),
+    [
+        (result(Text(text="a"), Text(text="b")), "ab"),
+        (result(), ""),
+        (result(failed=True), "The call failed."),
+        (result(failed=True, reason="timeout"), "The call failed (timeout)."),
+        (result(Text(text="no such city"), failed=True), "no such city"),
+        (result(Stored(blob=Digest("d"), size=9, preview="begin")), "begin"),
+    ],
+)
+def test_results_as_text(given: ToolResult, output: str) -> None:
+    assert items(ToolMessage(results=(given,)))[0]["output"] == output
+
+
+def test_media_in_a_result_stay_in_it_where_the_server_takes_them() -> None:
+    shown: Content = (Text(text="See"), Image(data="iVBORw0KGgoAAAA"), Document(url="https://x/y.pdf"))
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgoAAAA", "detail": "auto"}
+    assert items(ToolMessage(results=(result(*shown),)))[0]["output"] == [
+        {"type": "input_text", "text": "See"},
+        picture,
+        {"type": "input_file", "file_url": "https://x/y.pdf"},
+    ]
+    apart = ToolMessage(results=(result(*shown[:2]), result(Text(text="no"), number=2), result(shown[1], number=3)))
+    assert items(apart, facts=LLAMA) == [
+        {"type": "function_call_output", "call_id": "call_1", "output": "See"},
+        {"type": "function_call_output", "call_id": "call_2", "output": "no"},
+        {"type": "function_call_output", "call_id": "call_3", "output": "The result follows."},
+        {
+            "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "The result of the call call_1:"}, picture],
+        },
+        {
+            "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "The result of the call call_3:"}, picture],
+        },
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (Image(url="https://x/y.png"), {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"}),
+        (Document(data="JVBERi0x"),
+         {"type": "input_file", "filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}),
+        (Document(data="YQ==", media_type="text/plain", name="a.txt"),
+         {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}),
+        (Document(url="data:text/csv;base64,YQ==", media_type="text/csv"),
+         {"type": "input_file", "filename": "document.csv", "file_data": "data:text/csv;base64,YQ=="}),
+        (Stored(blob=Digest("d"), size=9, preview="begin"), {"type": "input_text", "text": "begin"}),
+    ],
+)  # fmt: skip
+def test_what_the_user_shows(part: Part, sent: dict[str, Any]) -> None:
+    assert items(ask(part))[0]["content"] == [sent]
+
+
+def test_sound_where_a_server_takes_it() -> None:
+    hears = Facts(audio=True)
+    heard = to_request("x", Prompt(messages=(ask(Audio(data="SUQzBA", media_type="audio/mpeg")),)), hears)
+    sent = heard["input"][0]["content"][0]
+    assert sent == {"type": "input_audio", "input_audio": {"data": "SUQzBA", "format": "mp3"}}
+    for part in (Audio(url="https://x/y.mp3"), Audio(data="T2dnUw")):
+        with pytest.raises(BadRequest, match="MP3 and WAV"):
+            to_request("x", Prompt(messages=(ask(part),)), hears)
+
+
+@pytest.mark.parametrize(
+    ("message", "facts"),
+    [
+        (ask(Audio(data="SUQz")), Facts()),
+        (ask(Image(blob=Digest("d"))), Facts()),
+        (ask(Image(data="/9j/")), Facts(images=False)),
+        (ask(Document(data="JVBERi")), LLAMA),
+        (ToolMessage(results=(result(Audio(data="SUQz")),)), Facts()),
+        (said(Image(data="/9j/")), Facts()),
+    ],
+)
+def test_what_a_model_cannot_take_is_told_before_anything_is_sent(message: Message, facts: Facts) -> None:
+    with pytest.raises(BadRequest, match="gpt-6 cannot take this"):
+        to_request("gpt-6", Prompt(messages=(message,)), facts)
