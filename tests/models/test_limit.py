@@ -1,0 +1,265 @@
+"""No more at once and no more a minute than allowed, in the order the calls came."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from vaka.core.ports.model import Chunk, Estimate, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.content import Audio, Document, Image, Reasoning, Stored, Text
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.ids import CallId, Digest, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.tool import ToolSpec
+from vaka.core.types.usage import Usage
+from vaka.models.limit import Limited, estimated_tokens
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import drain
+
+
+class Door:
+    """A model whose calls end when the test lets them, each costing what the test says."""
+
+    name = "door"
+
+    def __init__(self, *, price: float | None = None) -> None:
+        self.begun: list[str] = []
+        self.tokens = 0
+        self.again = 0
+        self.opened: asyncio.Event | None = None
+        if price is not None:
+            self.estimate = lambda prompt: self._estimate(prompt, price)
+
+    def _estimate(self, prompt: Prompt, price: float) -> Estimate:
+        if price < 0:
+            raise ConfigError("no price")
+        return Estimate(usage=Usage(input=int(price)))
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        self.begun.append(prompt.session)
+        if self.opened is not None:
+            await self.opened.wait()
+        if self.again:
+            yield UsageChunk(Usage(input=self.again))
+            yield RetryChunk("stream_cut", "cut", "door")
+        if self.tokens:
+            yield UsageChunk(Usage(input=1))
+            yield UsageChunk(Usage(input=self.tokens - 1, output=1))
+        yield StopChunk()
+
+
+def asked(session: str, size: int = 0) -> Prompt:
+    """Return a prompt of ``size`` tokens."""
+    return Prompt(messages=(), system="x" * 4 * size, session=session)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def start(model: Limited, *prompts: Prompt) -> list["asyncio.Task[Any]"]:
+    return [asyncio.create_task(drain(model, prompt)) for prompt in prompts]
+
+
+async def test_no_more_than_so_many_at_once_and_the_first_come_first() -> None:
+    door = Door()
+    door.opened = asyncio.Event()
+    model = Limited(door, concurrent=2)
+    tasks = start(model, *map(asked, "abcde"))
+    await settle()
+    assert (door.begun, model.waiting) == (["a", "b"], 3)
+    door.opened.set()
+    await asyncio.gather(*tasks)
+    assert (door.begun, model.waiting) == (list("abcde"), 0)
+
+
+async def test_a_call_holds_its_place_until_its_stream_is_closed() -> None:
+    model = Limited(Door(), concurrent=1)
+    async with aclosing(model.stream(asked("a"))) as chunks:
+        await anext(chunks)
+        (second,) = start(model, asked("b"))
+        await settle()
+        assert model.waiting == 1
+    await second
+
+
+async def test_a_minutes_worth_at_once_then_evenly() -> None:
+    clock, door = FakeClock(), Door()
+    model = Limited(door, requests_per_minute=2, clock=clock)
+    tasks = start(model, *map(asked, "abcd"))
+    await clock.until_sleeping()
+    assert door.begun == ["a", "b"]
+    clock.advance(29.9)
+    await settle()
+    assert door.begun == ["a", "b"]
+    clock.advance(0.1)
+    await settle()
+    assert door.begun == ["a", "b", "c"]
+    clock.advance(30)
+    await asyncio.gather(*tasks)
+    clock.advance(3600)  # a long silence gives no more than a minute's worth
+    tasks = start(model, *map(asked, "efg"))
+    await clock.until_sleeping()
+    assert door.begun == list("abcdef")
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_tokens_are_taken_by_estimate_and_settled_by_what_it_cost() -> None:
+    clock, door = FakeClock(), Door()
+    model = Limited(door, tokens_per_minute=600, clock=clock)
+    door.tokens = 100
+    await drain(model, asked("a", 500))  # 500 are left of 600
+    door.tokens = 700
+    await drain(model, asked("b", 400))  # 200 too many
+    (third,) = start(model, asked("c", 100))
+    await clock.until_sleeping()
+    clock.advance(29)
+    await settle()
+    assert door.begun == ["a", "b"]
+    clock.advance(1)
+    await third
+
+
+async def test_what_comes_back_is_given_to_who_waits() -> None:
+    clock, door = FakeClock(), Door()
+    door.opened, door.tokens = asyncio.Event(), 10
+    model = Limited(door, tokens_per_minute=600, clock=clock)
+    tasks = start(model, asked("a", 600), asked("b", 300))
+    await clock.until_sleeping()
+    assert door.begun == ["a"]
+    door.opened.set()
+    await asyncio.gather(*tasks)  # the clock stood still
+    assert (door.begun, clock.sleeping) == (["a", "b"], 0)
+
+
+async def test_tries_before_an_answer_are_counted_too() -> None:
+    clock, door = FakeClock(), Door()
+    door.again, door.tokens = 400, 200
+    model = Limited(door, tokens_per_minute=600, clock=clock)
+    await drain(model, asked("a", 1))
+    (second,) = start(model, asked("b", 1))
+    await clock.until_sleeping()
+    clock.advance(0.1)
+    await second
+
+
+async def test_a_prompt_larger_than_a_minutes_worth_waits_for_all_of_it() -> None:
+    clock, door = FakeClock(), Door()
+    model = Limited(door, tokens_per_minute=60, clock=clock)
+    await drain(model, asked("a", 10_000))  # full: it goes, and what it cost is owed
+    door.tokens = 0
+    (second,) = start(model, asked("b", 1))
+    await clock.until_sleeping()
+    clock.advance(9_940)
+    await settle()
+    assert door.begun == ["a"]
+    clock.advance(1)
+    await second
+
+
+async def test_nobody_overtakes_who_waits() -> None:
+    clock, door = FakeClock(), Door()
+    model = Limited(door, tokens_per_minute=60, clock=clock)
+    await drain(model, asked("a", 50))
+    tasks = start(model, asked("large", 40), asked("small", 1))
+    await clock.until_sleeping()
+    assert door.begun == ["a"]
+    clock.advance(60)
+    await asyncio.gather(*tasks)
+    assert door.begun == ["a", "large", "small"]
+
+
+async def test_a_call_that_is_given_up_while_it_waits_leaves_no_trace() -> None:
+    clock, door = FakeClock(), Door()
+    door.opened = asyncio.Event()
+    model = Limited(door, concurrent=1, tokens_per_minute=60, clock=clock)
+    tasks = start(model, asked("a", 50), asked("b", 40), asked("c", 1), asked("d", 1))
+    await settle()
+    for given_up in tasks[1:3]:  # the first in line and the one behind it
+        given_up.cancel()
+    door.opened.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in done] == [False, True, True, False]
+    assert (door.begun, model.waiting, clock.sleeping) == (["a", "d"], 0, 0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_the_first_in_line_may_be_given_up_while_it_waits_for_tokens() -> None:
+    clock, door = FakeClock(), Door()
+    model = Limited(door, tokens_per_minute=60, clock=clock)
+    await drain(model, asked("a", 55))
+    first, second = start(model, asked("b", 40), asked("c", 5))
+    await clock.until_sleeping()
+    first.cancel()
+    await second
+    assert (door.begun, clock.sleeping, model.waiting) == (["a", "c"], 0, 0)
+
+
+async def test_a_model_that_knows_better_is_asked_how_large_a_prompt_is() -> None:
+    clock, door = FakeClock(), Door(price=60)
+    model = Limited(door, tokens_per_minute=60, clock=clock)
+    await drain(model, asked("a"))
+    (second,) = start(model, asked("b"))
+    await clock.until_sleeping()
+    clock.advance(60)
+    await second
+    unknown = Limited(Door(price=-1), tokens_per_minute=60, clock=clock)
+    await drain(unknown, asked("a", 60))
+    (second,) = start(unknown, asked("b", 1))
+    await clock.until_sleeping()
+    clock.advance(1)
+    await second
+
+
+def test_one_wrapper_serves_one_event_loop_after_another() -> None:
+    model = Limited(Door(), concurrent=1, requests_per_minute=6000)
+
+    async def many() -> None:
+        await asyncio.gather(*start(model, *map(asked, "abc")))
+
+    asyncio.run(many())
+    asyncio.run(many())
+    assert model.waiting == 0
+
+
+@pytest.mark.parametrize("wrong", [0, -1, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["concurrent", "requests_per_minute", "tokens_per_minute"])
+def test_limits_that_make_no_sense_are_refused(name: str, wrong: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be more than 0"):
+        Limited(Door(), **{name: wrong})  # type: ignore[arg-type]  # that is the point
+
+
+def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:
+    result = ToolResult(call=CallId("c"), content=(Text(text="x" * 40), Stored(blob=Digest("d"), size=9, preview="x")))
+    prompt = Prompt(
+        system="x" * 8,
+        messages=(
+            UserMessage(
+                content=(Text(text="x" * 400), Image(url="https://x"), Document(data="x" * 60), Audio(data=""))
+            ),
+            AssistantMessage(
+                id=MessageId("m"),
+                content=(Reasoning(text="x" * 20),),
+                calls=(ToolCall(id=CallId("c"), name="look", arguments={"at": 1}),),
+            ),
+            ToolMessage(results=(result,)),
+        ),
+    )
+    assert estimated_tokens(prompt) == -(-(8 + 400 + 20 + 4 + 8 + 41) // 4) + 1600 + 510 + 500
+    assert estimated_tokens(Prompt(messages=(), tools=(ToolSpec(name="look"),))) > 0
+    assert estimated_tokens(Prompt(messages=())) == 0
+
+
+async def test_text_passes_as_it_comes() -> None:
+    class Says(Door):
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+            yield TextChunk("a")
+            yield StopChunk()
+
+    assert await drain(Limited(Says(), concurrent=1), asked("a")) == [TextChunk("a"), StopChunk()]
