@@ -272,7 +272,7 @@ def test_only_the_first_of_several_candidates_counts() -> None:
 
 
 def test_nulls_and_what_is_not_known_are_passed_over() -> None:
-    event: Any = {
+    event: dict[str, Any] = {
         "candidates": [
             {"content": None, "avgLogprobs": 1, "safetyRatings": [{}], "finishReason": None, "groundingMetadata": None},
             {"content": {"parts": None}},
@@ -336,7 +336,7 @@ def test_an_error_says_how_long_to_wait() -> None:
 
 def test_sources_are_cited_once_each() -> None:
     segment = {"startIndex": 0, "endIndex": 3, "text": "Yes"}
-    grounding: Any = {
+    grounding: dict[str, Any] = {
         "groundingChunks": [
             {"web": {"uri": "https://a.example", "title": "A"}},
             {"retrievedContext": {"uri": "gs://b", "title": "B", "text": "words"}},
