@@ -217,6 +217,8 @@ def test_a_shape_is_asked_for_natively(fields: dict[str, Any]) -> None:
         "responseMimeType": "application/json",
         "responseJsonSchema": {"description": "The forecast.", **SHAPE},
     }
+    assert "tools" not in body
+    assert "toolConfig" not in body
 
 
 def test_a_shape_beside_tools_is_native_from_gemini_3_on_and_a_tool_before() -> None:
@@ -256,9 +258,11 @@ def test_signatures_go_with_what_came_after_them() -> None:
 def test_a_signature_that_came_alone_goes_to_the_first_call_or_the_last_words() -> None:
     asked = said(Text(text="One."), CallRef(id=CallId("c1")), signed("c2ln"), calls=(call(1),))
     spoken = said(Text(text="One."), Text(text="Two."), signed("c2ln"))
+    twice = said(Text(text="One."), signed("c2cx"), signed("c2cy"), Text(text="Two."))
     nothing = said(signed("c2ln"))
     assert contents(OLD, HI, asked)[1][1][1]["thoughtSignature"] == "c2ln"
     assert contents(OLD, HI, spoken)[1][1] == [{"text": "One."}, {"text": "Two.", "thoughtSignature": "c2ln"}]
+    assert [part["thoughtSignature"] for part in contents(OLD, HI, twice)[1][1]] == ["c2cx", "c2cy"]
     assert contents(OLD, HI, nothing) == [("user", [{"text": "Hi."}])]
 
 
@@ -343,7 +347,15 @@ def test_media_of_results_go_into_them_where_the_model_can_take_them_and_after_t
 def test_media_are_sent_by_their_bytes_or_their_address() -> None:
     parts: list[Any] = [
         (Image(data="/9j/4A=="), {"inlineData": {"mimeType": "image/jpeg", "data": "/9j/4A=="}}),
-        (Image(url="https://x.example/a.png"), {"fileData": {"fileUri": "https://x.example/a.png"}}),
+        (
+            Image(url="https://x.example/a.png"),
+            {"fileData": {"mimeType": "image/png", "fileUri": "https://x.example/a.png"}},
+        ),
+        (
+            Document(url="https://x.example/a.PDF?b=c.d"),
+            {"fileData": {"mimeType": "application/pdf", "fileUri": "https://x.example/a.PDF?b=c.d"}},
+        ),
+        (Document(url="https://youtu.be/x"), {"fileData": {"fileUri": "https://youtu.be/x"}}),
         (Image(url="data:image/webp;base64,UklG"), {"inlineData": {"mimeType": "image/webp", "data": "UklG"}}),
         (Audio(data="AAAA", media_type="audio/ogg"), {"inlineData": {"mimeType": "audio/ogg", "data": "AAAA"}}),
         (Document(data="JVBERi0="), {"inlineData": {"mimeType": "application/pdf", "data": "JVBERi0="}}),

@@ -1,6 +1,7 @@
 """A prompt as Gemini's generateContent takes it. Pure."""
 
 import re
+from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
 from vaka.core.ports.model import Prompt
@@ -30,6 +31,14 @@ _PLAIN = frozenset({
     "application/x-sh", "application/sql", "application/rtf",
 })  # fmt: skip
 """Types of documents that are text, whatever they are called."""
+_SUFFIXES = {
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".heic": "image/heic",
+    ".heif": "image/heif", ".gif": "image/gif", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg",
+    ".flac": "audio/flac", ".aac": "audio/aac", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+    ".mpeg": "video/mpeg", ".pdf": "application/pdf", ".txt": "text/plain", ".md": "text/plain", ".csv": "text/plain",
+    ".html": "text/plain", ".json": "text/plain",
+}  # fmt: skip
+"""What a file is that has an address only; the provider asks for it where it cannot see for itself."""
 
 
 def generation(model: str) -> tuple[int, int] | None:
@@ -42,8 +51,7 @@ def generation(model: str) -> tuple[int, int] | None:
 
 def forced_tool(model: str, prompt: Prompt, options: ModelOptions) -> str:
     """Return the name of the tool whose call is the answer: before Gemini 3 a shape and tools exclude each other."""
-    version = generation(model)
-    if options.shape is None or not _offered(prompt) or version is None or version >= (3, 0):
+    if options.shape is None or not _offered(prompt) or _takes_both(model):
         return ""
     name, taken = options.shape.name, {tool.name for tool in prompt.tools}
     while name in taken:
@@ -62,7 +70,8 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
     body: dict[str, Any] = {}
     if prompt.system:
         body["systemInstruction"] = {"parts": [{"text": prompt.system}]}
-    body |= _tools(prompt, options.shape if forced else None, forced)
+    if forced or options.shape is None or _takes_both(model):
+        body |= _tools(prompt, options.shape if forced else None, forced)
     body["contents"] = _History(model, prompt.messages).contents()
     config = _config(model, options, native=not forced)
     if config:
@@ -72,6 +81,12 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
     if options.service_tier:
         body["serviceTier"] = options.service_tier
     return _merged(body, options.extra)
+
+
+def _takes_both(model: str) -> bool:
+    """Whether a model may be held to a shape while it has tools."""
+    version = generation(model)
+    return version is None or version >= (3, 0)
 
 
 def _offered(prompt: Prompt) -> bool:
@@ -213,6 +228,7 @@ class _History:
             if isinstance(part, Reasoning):
                 block = self._own(part, message)
                 if block is not None and block.keys() == {"thoughtSignature"}:
+                    _sign_late(parts, signature)
                     signature = block["thoughtSignature"]
                 elif block is not None:
                     parts.append({"text": part.text, **block} if block.get("thought") else block)
@@ -221,8 +237,7 @@ class _History:
             if said and signature:
                 said[0]["thoughtSignature"], signature = signature, ""
             parts += said
-        if signature:
-            _sign_late(parts, signature)
+        _sign_late(parts, signature)
         if self._signs:
             _sign_first_call(parts)
         return parts
@@ -280,7 +295,8 @@ class _History:
 
     def _media(self, part: Image | Audio | Document) -> dict[str, Any]:
         if part.url and not part.url.startswith("data:"):
-            said = {"mimeType": self._kind(part, part.media_type)} if part.media_type else {}
+            kind = part.media_type or _SUFFIXES.get(PurePosixPath(part.url.partition("?")[0]).suffix.lower(), "")
+            said = {"mimeType": self._kind(part, kind)} if kind else {}
             return {"fileData": {**said, "fileUri": part.url}}
         data, kind = part.data, history.media_type(part)
         if part.url:
@@ -310,7 +326,7 @@ def _sign_late(parts: list[dict[str, Any]], signature: str) -> None:
     """Keep a signature that came alone, after everything: it is for the first call, else for the last words."""
     calls = [part for part in parts if "functionCall" in part][:1]
     words = [part for part in parts if "text" in part and "thought" not in part][-1:]
-    for part in calls or words:
+    for part in (calls or words) if signature else ():
         part.setdefault("thoughtSignature", signature)
 
 
