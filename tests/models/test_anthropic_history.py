@@ -1,0 +1,210 @@
+"""Conversations as Anthropic Messages wants them."""
+
+import base64
+
+import pytest
+
+from tests.models.anthropic_prompts import (
+    BUDGET,
+    EFFORT,
+    PDF,
+    PNG,
+    ask,
+    body,
+    call,
+    result,
+    results,
+    said,
+    sent,
+    text,
+    user,
+)
+from vaka.core.ports.model import Prompt
+from vaka.core.types.content import Audio, CallRef, Citation, Document, Image, Part, Reasoning, Stored, Text
+from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId, Digest
+
+
+def test_neighbours_become_one_and_results_come_first() -> None:
+    made = sent(
+        user("One."), user("Two.", "Three."), said("Let me", calls=(call("a"), call("b"))), results(result("a", "A")),
+        results(result("b", "B")), user("And?"), said("Four."), said("Five."), user("Six."),
+    )  # fmt: skip
+    assert made == [
+        {"role": "user", "content": [text("One."), text("Two."), text("Three.")]},
+        {
+            "role": "assistant",
+            "content": [
+                text("Let me"),
+                {"type": "tool_use", "id": "a", "name": "look", "input": {}},
+                {"type": "tool_use", "id": "b", "name": "look", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [text("A")]},
+                {"type": "tool_result", "tool_use_id": "b", "content": [text("B")]},
+                text("And?"),
+            ],
+        },
+        {"role": "assistant", "content": [text("Four."), text("Five.")]},
+        {"role": "user", "content": [text("Six.")]},
+    ]
+
+
+def test_calls_stand_where_they_were_made() -> None:
+    made = sent(
+        user("Go."),
+        said("a", CallRef(id=CallId("y")), "b", CallRef(id=CallId("gone")), calls=(call("x"), call("y"))),
+        results(result("x"), result("y")),
+    )  # fmt: skip
+    assert [block.get("text") or block["id"] for block in made[1]["content"]] == ["a", "y", "b", "x"]
+
+
+def test_ids_and_arguments_are_what_the_provider_takes() -> None:
+    calls = (call("t/1/call.1", provider_id="toolu_1"), call("t/1/call.2", provider_id="not plain!"),
+             call("c3", raw="{cut", truncated=True), call("c4", raw="[1]"))  # fmt: skip
+    made = sent(user("Go."), said(calls=calls), results(*(result(one.id) for one in calls)))
+    uses = made[1]["content"]
+    assert [block["id"] for block in uses] == ["toolu_1", "t_1_call_2", "c3", "c4"]
+    assert [block["input"] for block in uses] == [{}, {}, {"raw": "{cut"}, {"value": [1]}]
+    assert [block["tool_use_id"] for block in made[2]["content"]] == [block["id"] for block in uses]
+
+
+def test_an_error_is_words_only_and_its_pictures_follow() -> None:
+    made = sent(
+        user("Go."), said(calls=(call("a"), call("b"))),
+        results(result("a", "no", Image(data=PNG), failed=True), result("b", "yes", Image(data=PNG))), user("Hm."),
+    )  # fmt: skip
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+    assert made[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": [text("no")]},
+        {"type": "tool_result", "tool_use_id": "b", "content": [text("yes"), picture]},
+        text("From the result of a:"),
+        picture,
+        text("Hm."),
+    ]
+
+
+def test_a_result_nobody_asked_for_is_refused() -> None:
+    with pytest.raises(BadRequest, match="a result of the call 'x'"):
+        sent(user("Go."), results(result("x", "?")))
+
+
+def test_pictures_and_documents_by_bytes_and_by_address() -> None:
+    made = sent(
+        user(
+            Image(data=PNG), Image(data=PNG, media_type="image/webp"), Image(url="https://example.com/a.png"),
+            Image(url=f"data:image/gif;base64,{PNG}"), Document(data=PDF, name="a.pdf"),
+            Document(url="https://example.com/a.pdf"),
+            Document(data=base64.b64encode("é".encode()).decode(), media_type="text/markdown", name="a.md"),
+            Document(url=f"data:text/plain;charset=utf-8;base64,{base64.b64encode(b'b').decode()}"),
+        )
+    )  # fmt: skip
+    assert [(block["type"], block["source"], block.get("title")) for block in made[0]["content"]] == [
+        ("image", {"type": "base64", "media_type": "image/png", "data": PNG}, None),
+        ("image", {"type": "base64", "media_type": "image/webp", "data": PNG}, None),
+        ("image", {"type": "url", "url": "https://example.com/a.png"}, None),
+        ("image", {"type": "base64", "media_type": "image/gif", "data": PNG}, None),
+        ("document", {"type": "base64", "media_type": "application/pdf", "data": PDF}, "a.pdf"),
+        ("document", {"type": "url", "url": "https://example.com/a.pdf"}, None),
+        ("document", {"type": "text", "media_type": "text/plain", "data": "é"}, "a.md"),
+        ("document", {"type": "text", "media_type": "text/plain", "data": "b"}, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (Audio(data="x"), "cannot take this audio: it does not listen"),
+        (Image(data=PNG, media_type="image/tiff"), "'image/tiff' is not one of image/gif"),
+        (Image(url="file:///etc/passwd"), "must begin with https://"),
+        (Image(blob=Digest("d")), "its bytes are not at hand"),
+        (Document(data="x", media_type="application/zip"), "'application/zip' is not one of application/pdf"),
+        (Document(url="https://example.com/a.txt", media_type="text/plain"), "give the text itself"),
+        (Document(data="/////w==", media_type="text/plain"), "not UTF-8 text in base64"),
+        (Document(data="?", media_type="text/plain"), "not UTF-8 text in base64"),
+    ],
+)
+def test_a_part_it_cannot_take_is_refused(part: Part, words: str) -> None:
+    with pytest.raises(
+        BadRequest, match=f"{BUDGET} cannot take this .*{words}" if "cannot take" not in words else words
+    ):
+        sent(user("See:", part))
+
+
+def test_nothing_is_never_said() -> None:
+    assert sent(user("", " \n"), said("", "\t"), user("Hi.")) == [{"role": "user", "content": [text("Hi.")]}]
+    assert sent(user("")) == [{"role": "user", "content": [text(".")]}]
+    assert sent(said("Hello."), user("Hi."))[0] == {"role": "user", "content": [text(".")]}
+    assert "system" not in body(BUDGET, ask(system=" \n"))
+    assert sent(user("Go."), said(calls=(call("a"),)), results(result("a", "")))[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "a"}
+    ]
+    assert body(BUDGET, Prompt(messages=()))["messages"] == [{"role": "user", "content": [text(".")]}]
+
+
+def test_a_stored_text_is_sent_as_far_as_it_is_known() -> None:
+    assert sent(user(Stored(blob=Digest("d"), size=9, preview="It begins")))[0]["content"] == [text("It begins")]
+
+
+def test_a_model_goes_on_from_its_own_words_or_is_asked_to() -> None:
+    begun = (user("Count."), said("One, two, \n"))
+    assert sent(*begun)[-1] == {"role": "assistant", "content": [text("One, two,")]}
+    assert sent(*begun, model=EFFORT)[-2:] == [
+        {"role": "assistant", "content": [text("One, two, \n")]}, {"role": "user", "content": [text("Continue.")]},
+    ]  # fmt: skip
+    thinking = body(BUDGET, ask(*begun, options={"reasoning": "low"}))["messages"]
+    assert thinking[-1] == {"role": "user", "content": [text("Continue.")]}
+
+
+def test_a_paused_answer_goes_back_as_it_is() -> None:
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    paused = said("Let me look. ", Reasoning(opaque={"anthropic": search}), stop="pause")
+    assert sent(user("Go."), paused, model=EFFORT)[-1] == {
+        "role": "assistant", "content": [text("Let me look. "), search],
+    }  # fmt: skip
+
+
+def test_thinking_goes_back_word_for_word_and_only_ours() -> None:
+    signed = {"type": "thinking", "thinking": " Hm. ", "signature": "Eq"}
+    hidden = {"type": "redacted_thinking", "data": "xyz"}
+    made = sent(
+        user("Go."),
+        said(
+            Reasoning(text=" Hm. ", signature="Eq", opaque={"anthropic": signed}),
+            Reasoning(opaque={"anthropic": hidden}), Reasoning(text="Another's.", opaque={"gemini": {"x": 1}}),
+            Reasoning(text="Nobody's."), "Yes.",
+        ),
+        user("Sure?"),
+    )  # fmt: skip
+    assert made[1]["content"] == [signed, hidden, text("Yes.")]
+
+
+def test_citations_go_back_with_their_words() -> None:
+    cited = {
+        "type": "char_location", "cited_text": "rain", "document_index": 0, "document_title": None,
+        "start_char_index": 0, "end_char_index": 4,
+    }  # fmt: skip
+    ours, theirs = Citation(text="rain", opaque={"anthropic": cited}), Citation(url="https://x", opaque={"chat": {}})
+    made = sent(
+        user("Go."),
+        said(Text(text="It rains.", citations=(ours, theirs)), Text(text="So.", citations=(theirs, Citation()))),
+        user("Sure?"),
+    )  # fmt: skip
+    assert made[1]["content"] == [text("It rains.") | {"citations": [cited]}, text("So.")]
+
+
+@pytest.mark.parametrize(
+    ("first", "thinks"), [(Reasoning(opaque={"anthropic": {"type": "redacted_thinking", "data": "x"}}), True),
+                          (Reasoning(text="x", opaque={"chat": {}}), False), (Text(text="Hm."), False)],
+)  # fmt: skip
+def test_an_answer_another_provider_began_is_gone_on_with_without_thinking(first: Part, thinks: bool) -> None:
+    messages = (user("Go."), said(first, calls=(call("a"),)), results(result("a", "A")))
+    for tail in ((), (user("And?"),)):
+        assert ("thinking" in body(BUDGET, ask(*messages, *tail, options={"reasoning": "low"}))) is thinks
+        assert "thinking" in body(EFFORT, ask(*messages, *tail, options={"reasoning": "low"}))
+    over = (*messages, said("Done."), user("More?"))
+    assert "thinking" in body(BUDGET, ask(*over, options={"reasoning": "low"}))
+    assert "thinking" in body(BUDGET, ask(options={"reasoning": "low"}))
