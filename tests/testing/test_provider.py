@@ -206,6 +206,8 @@ class TestFaults:
         whole = await body_of(say("It is raining."), "chat")
         for at in (0, 1, 100, len(whole) - 1):
             assert await body_of(say("It is raining."), "chat", Fault(cut=at)) == whole[:at]
+        for at in (-1, -100, -len(whole) - 1):
+            assert await body_of(say("It is raining."), "chat", Fault(cut=at)) == whole[: max(len(whole) + at, 0)]
 
     async def test_a_drip_changes_the_pieces_and_nothing_else(self) -> None:
         whole = await body_of(say("It is raining."), "chat")

@@ -55,7 +55,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with an answer. Bytes are counted in its body, before anything is packed or pinged."""
+    """What is wrong with an answer.
+
+    Bytes are counted in its body, before anything is packed or pinged; less than 0 counts from the end.
+    """
 
     status: int = 200
     headers: Mapping[str, str] = {}
@@ -283,16 +286,18 @@ class _Line:
 
 def _pieces(segments: Sequence[bytes], fault: Fault, ping: bytes) -> Iterator[bytes]:
     """Yield what goes out, in the pieces it goes out in."""
-    left = min(at for at in (fault.cut, fault.stall_after, fault.reset_after, math.inf) if at is not None)
+    size = sum(map(len, segments))
+    ends = [at for at in (fault.cut, fault.stall_after, fault.reset_after) if at is not None]
+    left = min([size, *(at if at >= 0 else max(size + at, 0) for at in ends)])
     for segment in _garbled(segments, fault.garble):
         if left <= 0:
             return
         if ping:
             yield from itertools.repeat(ping) if math.isinf(fault.pings) else itertools.repeat(ping, int(fault.pings))
-        part = segment[: int(min(left, len(segment)))]
+        part = segment[:left]
         left -= len(part)
-        size = fault.drip or len(part) or 1
-        yield from (part[at : at + size] for at in range(0, len(part), size))
+        step = fault.drip or len(part) or 1
+        yield from (part[at : at + step] for at in range(0, len(part), step))
 
 
 def _garbled(segments: Sequence[bytes], garble: tuple[int, bytes] | None) -> Iterator[bytes]:
