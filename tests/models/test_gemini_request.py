@@ -338,7 +338,7 @@ def test_media_of_results_go_into_them_where_the_model_can_take_them_and_after_t
     results = ToolMessage(results=(result(1, Text(text="ok"), picture, sound), result(2, Text(text="ok"))))
     first = {"functionResponse": {"name": "look", "response": {"output": "ok"}}}
     second = {"functionResponse": {"name": "see", "response": {"output": "ok"}}}
-    word = {"text": "Part of the result of look:"}
+    word = {"text": "Part of result 1 (look):"}
     assert contents(OLD, HI, calls, results)[2][1] == [first, second, word, inline, played]
     nested = {"functionResponse": {"name": "look", "response": {"output": "ok"}, "parts": [inline]}}
     assert contents(NEW, HI, calls, results)[2][1] == [nested, second, word, played]

@@ -261,7 +261,7 @@ class _History:
         """Return the results in the order of the calls, and after them what does not go into one."""
         parts: list[dict[str, Any]] = []
         beside: list[dict[str, Any]] = []
-        for result in message.results:
+        for number, result in enumerate(message.results, start=1):
             words, (inside, after) = history.words(result.content), self._media_of(result)
             name = self._names.get(result.call)
             if name is None:  # its call is not in this conversation any more
@@ -273,7 +273,7 @@ class _History:
                 response["parts"] = inside
             parts.append({"functionResponse": response})
             if after:
-                beside += [{"text": f"Part of the result of {name}:"}, *after]
+                beside += [{"text": f"Part of result {number} ({name}):"}, *after]
         return parts + beside
 
     def _media_of(self, result: ToolResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
