@@ -90,7 +90,7 @@ class Wire:
                 raise await self._fault(response)
             if response.headers.get("content-type", "").startswith("application/json"):
                 raise await self._not_a_stream(response)
-            async with aclosing(sse.read(_chunks(response), limits=self._account.limits)) as items:
+            async with aclosing(sse.read(_chunks(response), limits=self._account.limits, strict=True)) as items:
                 async for item in items:
                     yield item
         except httpx2.DecodingError as error:
@@ -122,7 +122,7 @@ class Wire:
             )  # fmt: skip
             if (request.url.port or 1) > 65535:
                 raise ValueError(f"there is no port {request.url.port}")  # told as the others are
-        except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError) as error:
+        except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError, RecursionError) as error:
             raise BadRequest(f"the request to {self._host} cannot be written: {self._hide(str(error))}") from error
         try:
             async with asyncio.timeout(self._account.limits.idle_seconds):
