@@ -1,6 +1,7 @@
 """The adapter for Chat Completions on a real connection: where it asks, with what key, and what becomes of it."""
 
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import httpx2
 import msgspec
@@ -12,6 +13,7 @@ from vaka.core.ports.model import Closes, Model, Prompt
 from vaka.core.types.content import Text
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelUnavailable, StreamCut
 from vaka.core.types.message import UserMessage
+from vaka.core.types.tool import ToolSpec
 from vaka.models.http import Account, Http
 from vaka.models.openai_chat import OpenAIChat, path
 from vaka.models.profiles import PROFILES, Profile
@@ -105,11 +107,16 @@ async def test_shared_connections_are_left_open_and_own_ones_closed() -> None:
 
 
 async def test_what_cannot_be_sent_is_refused_before_anybody_is_asked() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(100_000):
+        deep = {"anyOf": [deep]}
+    endless = ToolSpec(name="endless", parameters={"type": "object", "properties": {"a": deep}}, strict=True)
     async with Provider(say("Hi.")) as provider:
         model = OpenAIChat("m", Account(base_url=provider.url))
         for prompt in (
             msgspec.structs.replace(PROMPT, tool_choice="fly"),
             msgspec.structs.replace(PROMPT, options={"temprature": 1}),
+            msgspec.structs.replace(PROMPT, tools=(endless,)),
             Prompt(messages=(UserMessage(content=(Text(text="\ud800"),)),)),
         ):
             with pytest.raises(BadRequest):
