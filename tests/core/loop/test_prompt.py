@@ -7,11 +7,12 @@ import pytest
 
 import vaka
 from tests.runtime.scene import agent, last, logged, runtime, said
-from vaka.core.types.content import Image, Text
+from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
+from vaka.core.types.content import Image, Reasoning, Text
 from vaka.core.types.control import ContextCompacted
-from vaka.core.types.message import UserMessage
+from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, say
+from vaka.testing.models import FunctionModel, ScriptedModel, say
 
 
 async def test_a_large_picture_is_a_blob_in_the_log_and_whole_in_the_prompt() -> None:
@@ -22,6 +23,28 @@ async def test_a_large_picture_is_a_blob_in_the_log_and_whole_in_the_prompt() ->
         await said(await rt.open(agent(model), id="s"), (Text(text="Look."), picture))  # type: ignore[arg-type]  # parts
     assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024
     assert model.prompts[0].messages == (UserMessage(content=(Text(text="Look."), picture)),)
+
+
+async def test_a_large_thought_is_a_blob_in_the_log_and_whole_in_the_prompt_until_it_is_erased() -> None:
+    store, thought = MemoryStore(), ReasoningChunk("hm", "signed", {"w": {"data": "x" * 50_000}})
+    prompts: list[Prompt] = []
+
+    async def answer(prompt: Prompt) -> list[Chunk]:
+        prompts.append(prompt)
+        return [thought, TextChunk("Yes."), StopChunk()]
+
+    async with runtime(store) as rt:
+        session = await rt.open(agent(FunctionModel(answer)), id="s")
+        for _ in range(2):
+            await session.run("Think.")
+        store.hub.shared.blobs.clear()
+        await session.run("Think.")
+    assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024
+    whole, erased = prompts[1].messages[1], prompts[2].messages[1]
+    assert isinstance(whole, AssistantMessage)
+    assert whole.content[0] == Reasoning(text="hm", signature="signed", opaque=thought.opaque)
+    assert isinstance(erased, AssistantMessage)
+    assert erased.content == (Reasoning(), Text(text="Yes."))
 
 
 async def test_a_picture_that_is_none_is_refused() -> None:

@@ -8,7 +8,7 @@ import msgspec
 from vaka.core.loop.scope import Kept, Turn
 from vaka.core.ports.store import Blobs
 from vaka.core.session.redact import Secrets
-from vaka.core.types.content import Audio, Content, Document, Image, Part, Stored, Text
+from vaka.core.types.content import Audio, Content, Document, Image, Part, Reasoning, Stored, Text
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage
@@ -17,6 +17,9 @@ LARGE = 32 * 1024
 """A part with more bytes than this becomes a blob."""
 PREVIEW = 1000
 MEDIA = (Image, Audio, Document)
+
+_encode = msgspec.json.Encoder().encode
+_thought = msgspec.json.Decoder(Reasoning).decode
 
 
 async def keep(turn: Turn, kept: Kept) -> Digest | None:
@@ -44,6 +47,8 @@ async def put_away(blobs: Blobs, secrets: Secrets, content: Content) -> Content:
 def _large(part: Part) -> bool:
     if isinstance(part, Text):
         return len(part.text) * 4 > LARGE
+    if isinstance(part, Reasoning):
+        return part.blob is None and len(_encode(part)) > LARGE
     return isinstance(part, MEDIA) and len(part.data) > LARGE
 
 
@@ -54,6 +59,8 @@ async def _put_away(blobs: Blobs, secrets: Secrets, part: Part) -> Part:
         if len(data) <= LARGE:
             return part
         return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW])
+    if isinstance(part, Reasoning):
+        return Reasoning(blob=await blobs.put(_encode(secrets.clean(part))))
     assert isinstance(part, MEDIA)  # noqa: S101  # nothing else is large
     try:
         data = base64.b64decode(part.data, validate=True)
@@ -118,7 +125,11 @@ async def _restored(blobs: Blobs, part: Part) -> Part:
     try:
         data = await blobs.get(digest)
     except NotFound:
+        if isinstance(part, Reasoning):
+            return Reasoning()  # what was thought is of no use in part
         return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
+    if isinstance(part, Reasoning):
+        return _thought(data)
     if isinstance(part, MEDIA):
         return msgspec.structs.replace(part, data=base64.b64encode(data).decode(), blob=None)
     return Text(text=data.decode())

@@ -71,6 +71,8 @@ class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
     text: str = ""
     signature: str = ""
     opaque: JSON = None
+    blob: Digest | None = None
+    """Where all of it is, when it is too large for an event."""
 
 
 class CallRef(_Part, frozen=True, kw_only=True, gc=False, tag="call"):
