@@ -233,6 +233,17 @@ async def test_a_connection_that_is_to_close_or_has_too_much_on_it_is_not_used_a
         assert made.connections == 2
 
 
+async def test_a_connection_that_the_request_does_not_want_kept_is_not_used_again() -> None:
+    answer = [HEAD + b"content-length: 2\r\n\r\nok"]
+    async with (
+        peer(answer, answer, hold=True) as made,
+        httpx2.AsyncClient(transport=Transport(), headers={"connection": "close"}) as client,
+    ):
+        assert [await get(client, made) for _ in range(2)] == [b"ok"] * 2
+        await made.finish()  # it was hung up on, twice
+        assert made.connections == 2
+
+
 async def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
     answer = [HEAD + b"content-length: 2\r\n\r\nok"]
     async with peer(answer) as first, httpx2.AsyncClient(transport=Transport()) as client:

@@ -260,8 +260,10 @@ class Chunked:
 class Body(httpx2.AsyncByteStream):
     """The body of one answer, as it arrives; its connection is given back when it was read whole."""
 
-    def __init__(self, connection: Connection, frame: Whole | Chunked, give_back: Callable[[Connection], None]) -> None:
-        self._connection, self._frame, self._give_back = connection, frame, give_back
+    def __init__(
+        self, connection: Connection, frame: Whole | Chunked, give_back: Callable[[Connection], None], *, kept: bool
+    ) -> None:
+        self._connection, self._frame, self._give_back, self._kept = connection, frame, give_back, kept
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         connection, frame = self._connection, self._frame
@@ -280,7 +282,7 @@ class Body(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Give the connection back, at once or when the rest has come, or hang up if there is more to come."""
-        if self._connection.over or self._frame.rest:
+        if self._connection.over or self._frame.rest or not self._kept:
             self._connection.close()
         elif self._frame.done:
             self._give_back(self._connection)
@@ -310,17 +312,19 @@ class Transport(httpx2.AsyncBaseTransport):
             connection.close()
             raise
         kept = kept and not (isinstance(frame, Whole) and not frame.done and "content-length" not in headers)
+        kept = kept and request.headers.get("connection", "").lower() != "close"
 
         def give_back(connection: Connection) -> None:
-            if kept and not connection.over and len(self._idle.get(origin, ())) < KEPT:
+            if not connection.over and len(self._idle.get(origin, ())) < KEPT:
                 connection.idle_since = time.monotonic()
                 self._idle.setdefault(origin, []).append(connection)
             else:
                 connection.close()
 
         return httpx2.Response(
-            status, headers=headers, stream=Body(connection, frame, give_back), extensions={"http_version": b"HTTP/1.1"}
-        )
+            status, headers=headers, stream=Body(connection, frame, give_back, kept=kept),
+            extensions={"http_version": b"HTTP/1.1"},
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """Hang up everywhere."""
