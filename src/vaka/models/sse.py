@@ -62,10 +62,14 @@ class Parser:
 
     What is wrong with a stream is raised after the events that came before it: by the ``feed`` that met it when that
     has none to return, by the next call otherwise. ``failure`` has it at once.
+
+    The standard passes over lines it does not know. With ``strict`` they are an error: of a model's answer such a line
+    is a piece whose first bytes were garbled, and what is left of the answer would look whole.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = Limits(), *, strict: bool = False) -> None:
         self.limits = limits
+        self._strict = strict
         self.retry: int | None = None
         """Milliseconds to wait before asking again, if the server named some."""
         self.failure: StreamCut | None = None
@@ -160,6 +164,8 @@ class Parser:
                 self._event, self._open = "", False
 
     def _add(self, line: bytes, value: bytes) -> None:
+        if self._strange and self._strict:
+            raise self._garbled()
         self._known, self._strange, self._open = True, False, True
         self._size += len(line)
         if self._size > self.limits.event_bytes:
@@ -173,6 +179,8 @@ class Parser:
         if name == b"data":
             self._add(line, value)
             return
+        if self._strict and self._known and (name not in FIELDS or (name == b"event" and b"{" in value)):
+            raise self._garbled()
         self._known = self._known or name in FIELDS
         self._strange = not self._known
         if len(line) > self.limits.event_bytes:
@@ -192,19 +200,26 @@ class Parser:
         except UnicodeDecodeError:
             raise self.error(f"the {what} of an event is not UTF-8: {value[:SHOWN]!r}") from None
 
+    def _garbled(self) -> StreamCut:
+        return self.error("the stream is garbled: a line of it is none of an event stream")
+
     def _too_large(self) -> StreamCut:
         return self.error(f"an event of the stream is larger than the {self.limits.event_bytes} bytes it may have")
 
 
 async def read(
-    chunks: AsyncIterator[bytes], *, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic
+    chunks: AsyncIterator[bytes],
+    *,
+    limits: Limits = Limits(),
+    clock: Callable[[], float] = time.monotonic,
+    strict: bool = False,
 ) -> AsyncGenerator[Item]:
     """Yield the events of a stream and close ``chunks`` however it ends; to be closed with ``aclosing``.
 
     Raises ``StreamCut`` when the stream is cut inside an event, is none, or goes over a limit. Whether the last
     event was the one that ends an answer is for the caller to see.
     """
-    parser = Parser(limits)
+    parser = Parser(limits, strict=strict)
     patience = _Patience(parser)
     deadline = clock() + limits.total_seconds
     try:
