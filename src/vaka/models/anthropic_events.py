@@ -118,7 +118,7 @@ class Events:
             return self._piece(block, delta, data)
         if event.error is not None or event.type == "error":
             raise faults.of_event(_read(data))
-        if not event.type or name not in ("message", event.type):
+        if event.type in ("", "content_block_delta") or name not in ("message", event.type):
             raise StreamCut(f"the stream is garbled: an event is called {name!r} and says it is {event.type!r}")
         return self._other(event)
 
