@@ -343,6 +343,7 @@ async def test_sources_beside_the_answer_are_cited_once_at_its_end_and_it_needs_
         ({"completion_tokens_details": {"reasoning_tokens": 4}, "total_tokens": 11},
          Usage(input=5, output=6, reasoning=4)),
         ({"reasoning_tokens": 1}, Usage(input=5, output=2, reasoning=1)),
+        ({"completion_tokens": -2, "cached_tokens": 10**30}, Usage(input=5, cache_read=2**53)),
     ],
 )  # fmt: skip
 async def test_tokens_are_counted_the_same_whoever_counts_them(fields: dict[str, Any], usage: Usage) -> None:
@@ -362,6 +363,8 @@ async def test_a_price_is_believed_only_of_a_vendor_that_counts_in_dollars() -> 
     events = (delta("stop"), used(cost=0.25), DONE)
     assert heard(await stream(*events, profile=PROFILES["openrouter"])).usage.cost == 0.25
     assert heard(await stream(*events)).usage.cost == 0
+    refund = (delta("stop"), used(cost=-5), DONE)
+    assert heard(await stream(*refund, profile=PROFILES["openrouter"])).usage.cost == 0
 
 
 async def test_nothing_is_read_after_the_end() -> None:

@@ -30,6 +30,8 @@ REASONS = {
     "function_call": "calls", "length": "length", "max_tokens": "length", "model_length": "length",
     "content_filter": "refusal", "sensitive": "refusal", "refusal": "refusal",
 }  # fmt: skip
+MOST = 2**53
+"""Tokens that anyone can have used."""
 BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
 
@@ -294,20 +296,25 @@ class Answer:
 
 
 def _counted(usage: _Usage, *, cost: bool) -> Usage:
-    read, written, thought = usage.prompt_cache_hit_tokens or usage.cached_tokens, 0, usage.reasoning_tokens
+    read, written, thought = usage.prompt_cache_hit_tokens or usage.cached_tokens, None, usage.reasoning_tokens
     if usage.prompt_tokens_details is not None:
         read = usage.prompt_tokens_details.cached_tokens or read
-        written = usage.prompt_tokens_details.cache_write_tokens or 0
+        written = usage.prompt_tokens_details.cache_write_tokens
     if usage.completion_tokens_details is not None:
         thought = usage.completion_tokens_details.reasoning_tokens or thought
-    put, got, thought = usage.prompt_tokens or 0, usage.completion_tokens or 0, thought or 0
-    if thought and (usage.total_tokens or 0) == put + got + thought:
+    put, got, thought = _tokens(usage.prompt_tokens), _tokens(usage.completion_tokens), _tokens(thought)
+    if thought and usage.total_tokens == put + got + thought:
         got += thought  # some vendors count thoughts beside the answer
     spent: Any = usage.cost if cost else None
     return Usage(
-        input=put, output=got, cache_read=read or 0, cache_write=written, reasoning=thought,
-        cost=float(spent) if isinstance(spent, int | float) else 0.0,
+        input=put, output=got, cache_read=_tokens(read), cache_write=_tokens(written), reasoning=thought,
+        cost=max(float(spent), 0.0) if isinstance(spent, int | float) else 0.0,
     )  # fmt: skip
+
+
+def _tokens(count: int | None) -> int:
+    """Return a count that can be one: a vendor must not be able to give a budget back, or to break the log."""
+    return min(max(count or 0, 0), MOST)
 
 
 def _cited(source: dict[str, Any]) -> list[Chunk]:
