@@ -293,7 +293,7 @@ GARBLED: list[tuple[str, list[Event]]] = [
     ("a piece of no block", [start(), PIECE]),
     ("a piece of a closed block", [start(), *words(0), {"type": "content_block_delta", "index": 0, "delta": {}}]),
     ("a piece without a block", [start(), PIECE | {"index": None}]),
-    ("a piece that is none", [start(), *words(0)[:1], {"type": "content_block_delta", "index": 0}, *stop("end_turn")]),
+    ("a piece that is none", [start(), words(0)[0], PIECE | {"delta": None}, words(0)[1], *stop("end_turn")]),
     ("a block twice", [start(), *words(0), *words(0)]),
     ("a block without a place", [start(), {"type": "content_block_start", "content_block": {"type": "text"}}]),
     ("a block that is none", [start(), {"type": "content_block_start", "index": 0, "content_block": "x"}]),
