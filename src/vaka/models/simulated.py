@@ -89,7 +89,7 @@ def _part(part: Part, size: int) -> Iterator[Chunk]:
 def _call(whole: Whole, at: int, size: int) -> Iterator[Chunk]:
     call = whole.calls[at]
     first, *pieces = _pieces(call.arguments, size)
-    yield CallChunk(at, call.name, first, call.id or f"call_{at + 1}")
+    yield CallChunk(at, call.name, first, call.id or f"call_{at + 1}", call.repaired)
     yield from (CallChunk(at, "", piece) for piece in pieces)
 
 

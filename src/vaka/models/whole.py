@@ -111,6 +111,6 @@ def _read(parts: list[Part | WrittenCall]) -> tuple[Content, tuple[FunctionCall,
         if not id or id in used:
             id = next(made for made in map("call_{}".format, count(len(calls) + 1)) if made not in written | used)
         used.add(id)
-        calls.append(FunctionCall(id=id, name=part.name, arguments=part.arguments))
+        calls.append(FunctionCall(id=id, name=part.name, arguments=part.arguments, repaired=part.repaired))
         content.append(CallRef(id=CallId(id)))
     return tuple(content), tuple(calls)

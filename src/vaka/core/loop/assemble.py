@@ -16,6 +16,7 @@ class WrittenCall(msgspec.Struct):
     name: str
     arguments: str
     provider_id: str
+    repaired: str = ""
 
 
 class _Block:
@@ -27,7 +28,7 @@ class _Block:
         self.length = 0
         self.signature = ""
         self.opaque: JSON = None
-        self.name = self.provider_id = ""
+        self.name = self.provider_id = self.repaired = ""
         self.citations: list[Citation] = []
 
     def grow(self, text: str) -> int:
@@ -44,7 +45,7 @@ class _Block:
             return Text(text=text, citations=tuple(self.citations))
         if self.kind == "reasoning":
             return Reasoning(text=text, signature=self.signature, opaque=self.opaque)
-        return WrittenCall(self.name, text, self.provider_id)
+        return WrittenCall(self.name, text, self.provider_id, self.repaired)
 
 
 class Assembly:
@@ -117,6 +118,7 @@ class Assembly:
             block = self._calls[chunk.index] = self._open("call")
         block.name = block.name or clean(chunk.name)
         block.provider_id = block.provider_id or clean(chunk.id)
+        block.repaired = block.repaired or chunk.repaired
         text = clean(chunk.arguments)
         offset = block.grow(text)
         if not text and offset:

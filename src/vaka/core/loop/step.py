@@ -194,8 +194,9 @@ def _read(turn: Turn, written: WrittenCall, number: int) -> ToolCall:
     parsed = tool.parse(written.arguments) if tool else None
     if isinstance(parsed, Arguments):
         raw = written.arguments if parsed.repaired else ""
+        repaired = "; ".join(filter(None, (written.repaired, parsed.repaired)))
         return ToolCall(
-            id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=parsed.repaired,
+            id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=repaired,
             provider_id=written.provider_id,
         )  # fmt: skip
     return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)

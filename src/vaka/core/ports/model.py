@@ -57,6 +57,8 @@ class CallChunk(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     arguments: str = ""
     id: str = ""
+    repaired: str = ""
+    """What was mended on the way here, when the model did not write its arguments as JSON."""
 
 
 class UsageChunk(msgspec.Struct, frozen=True, gc=False):
