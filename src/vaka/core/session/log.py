@@ -63,7 +63,7 @@ class Log:
         self.listeners: list[Callable[[], None]] = []
         """Called after events were folded."""
         self.term = Term(0)
-        self.secrets = secrets or Secrets()
+        self.secrets = secrets if secrets is not None else Secrets()  # one that is empty now may not stay so
         self._lock = asyncio.Lock()
         self._waiting: list[Group] = []
         self._later: list[Entry] = []
