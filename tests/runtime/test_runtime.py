@@ -15,7 +15,7 @@ from vaka.core.types.errors import Busy, Cancelled, Closed, ConfigError, Invalid
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import TurnStarted
-from vaka.runtime.registry import model as model_named
+from vaka.runtime.models import Book, Models
 from vaka.runtime.registry import store as store_named
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -174,9 +174,10 @@ async def test_a_session_that_does_not_exist_is_named() -> None:
 def test_names_of_models_and_stores_are_looked_up(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"text": "Hi."}\n')
-    assert model_named(f"scripted:{script}").name == "scripted"
+    models = Models(Book())
+    assert models.find(f"scripted:{script}").name == "scripted"
     with pytest.raises(ConfigError, match="model 'gtp' is not known"):
-        model_named("gtp")
+        models.find("gtp")
     assert isinstance(store_named("memory:"), MemoryStore)
     assert store_named(f"sqlite:///{tmp_path}/x.db").url
     for url in ("mysql://x", "sqlite:", "sqlite://host/x", "sqlite:///"):

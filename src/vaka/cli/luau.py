@@ -16,7 +16,7 @@ from vaka.cli.lines import BadInput, Lines, decoded
 from vaka.cli.load import libs_of
 from vaka.cli.render import compact, printable
 from vaka.cli.report import print_json
-from vaka.cli.start import run_loop, settings_of
+from vaka.cli.start import model_options, run_loop, settings_of
 from vaka.config.layers import Settings
 from vaka.core.ports.model import Model
 from vaka.core.types.content import Part, Text
@@ -28,6 +28,7 @@ from vaka.luau.profile import Profile
 from vaka.net.connector import Connector
 from vaka.net.rules import Rules
 from vaka.runtime import registry
+from vaka.runtime.models import Models
 from vaka.runtime.options import Options
 from vaka.runtime.scripts import Scripts
 
@@ -126,7 +127,9 @@ async def _run(file: Path, given: dict[str, Any], settings: Settings, profile: P
         home = Home(profile)
         stack.push_async_callback(home.close)
         scripts = Scripts(Options(network=network, script_env=env), registry.store("memory:"))
-        lent = scripts.lend(_models(settings["model"], trusted=trusted), lambda name, config: None)
+        models = Models(Options(**model_options(settings)).book())
+        stack.push_async_callback(models.close)
+        lent = scripts.lend(_models(models, settings["model"], trusted=trusted), lambda name, config: None)
         voice = _Voice(given["mode"], verbose=given["verbose"])
         alone = Alone(
             program=program, lent=replace(lent, home=home), name=file.stem, model=settings["model"] or "",
@@ -240,16 +243,15 @@ def _network(hosts: tuple[str, ...]) -> Connector:
         raise UsageError(f"--allow-host: {error}") from error
 
 
-def _models(default: str | None, *, trusted: bool) -> Callable[[str], Model]:
+def _models(models: Models, default: str | None, *, trusted: bool) -> Callable[[str], Model]:
     """Find models by name. A name can stand for a file, so a stranger's script has only the model it is given."""
-    made: dict[str, Model] = {}
 
     def find(name: str) -> Model:
         wanted = default if default and name == "default" else name
         if wanted == "default" or (not trusted and wanted != default):
             raise ScriptError(f"generate is not available here: there is no model {name!r}; give one with --model")
         try:
-            return made.setdefault(wanted, made.get(wanted) or registry.model(wanted))
+            return models.find(wanted)
         except ConfigError as error:
             if default:
                 raise

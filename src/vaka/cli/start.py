@@ -12,6 +12,7 @@ import click
 
 from vaka.agents.react import Agent
 from vaka.cli.errors import INTERRUPTED, Quit, UsageError
+from vaka.cli.render import printable
 from vaka.cli.signals import Signals
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
@@ -54,13 +55,26 @@ def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
     """Return the runtime the settings describe. Closing it is the caller's."""
     return Runtime(
         Options(
-            store=settings["store"], durability=settings["durability"], agent=agent, model=settings["model"] or None,
+            store=settings["store"], durability=settings["durability"], agent=agent, **model_options(settings),
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"), permission_mode=settings["permission_mode"],
             allow=settings["allow"], confirm=settings["confirm"], deny=settings["deny"],
             secrets=secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         )
     )  # fmt: skip
+
+
+def model_options(settings: Settings) -> dict[str, Any]:
+    """Return what the settings say of models, as options of a runtime."""
+    return {
+        "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
+        "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
+        "model_files": settings["model_files"], "progress": _loading,
+    }  # fmt: skip
+
+
+def _loading(text: str) -> None:
+    click.secho(printable(text), err=True, dim=True)
 
 
 def with_runtime(given: Mapping[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from vaka.core.types.errors import ConfigError
+
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
 TIERS = ("low", "mid", "high")
@@ -47,6 +49,11 @@ class PriceEntry(_Table, frozen=True, kw_only=True):
     """Of input that the provider had cached; as ``input`` when it is not given."""
     cache_write: _Money | None = None
     """Of input that the provider put into its cache; as ``input`` when it is not given."""
+    reasoning: _Money | None = None
+    long: _Positive | None = None
+    """More tokens of input than this make the whole call dearer, by the factors below."""
+    long_input: _Money = 1.0
+    long_output: _Money = 1.0
 
 
 class ModelEntry(_Table, frozen=True, kw_only=True):
@@ -111,6 +118,15 @@ CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
     "models": models, "tiers": tiers, "subagents": subagents, "prices": prices,
 }  # fmt: skip
 """Each table, and what reads it."""
+
+
+def table(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table given in a program, as what people write or as values. Raises ``ConfigError``."""
+    plain = {part: msgspec.to_builtins(entry) for part, entry in value.items()}
+    try:
+        return dict(CHECKS[name](plain))
+    except Wrong as error:
+        raise ConfigError(f"{name}{'.' if error.at else ': '}{error}") from error
 
 
 def untrusted(name: str, entry: object, known: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """Agents become recipes: names looked up, functions made into tools, child agents put behind tools."""
 
+import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -12,10 +13,11 @@ from vaka.core.loop.scope import Recipe, Settings, Turn
 from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
 from vaka.core.ports.tool import Lendable, Tool, ToolContext
 from vaka.core.types.content import as_content
-from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import Problem, ToolSpec
-from vaka.runtime import registry
+from vaka.runtime.models import Book, Models, Refusing
 from vaka.tools.function import as_tool, tool
 
 if TYPE_CHECKING:
@@ -29,10 +31,26 @@ RECIPES = 512
 class Builder:
     """Makes recipes; what is costly is made once."""
 
-    def __init__(self, default: "Model | str | None" = None, scripts: "Callable[[], Scripts] | None" = None) -> None:
-        self._default, self._scripts = default, scripts
-        self._models: dict[str, Model] = {}
+    def __init__(
+        self, default: "Model | str | None" = None, scripts: "Callable[[], Scripts] | None" = None,
+        models: Models | None = None, *, cache: bool | None = None,
+    ) -> None:  # fmt: skip
+        """Take the default model or the book that has it, a place for scripts, and whether prompts are cached."""
+        self._models, self._scripts = models or Models(Book(default=default)), scripts
+        self._options: dict[str, Any] = {} if cache is None else {"cache": cache}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
+
+    def wished(self, agent: Agent, wish: InputAdded | None) -> Recipe:
+        """Return what the loop needs to run ``agent`` as one input wants it; a model it cannot have fails its turn."""
+        if wish is None or not (wish.model or wish.options):
+            return self.recipe(agent)
+        agent = copy.copy(agent)
+        agent.options = {**agent.options, **wish.options}
+        try:
+            agent.model = self._models.asked(wish.model) if wish.model else agent.model
+        except VakaError as error:
+            agent.model = Refusing(wish.model, error)
+        return self._make(agent, None)
 
     def recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
@@ -51,19 +69,27 @@ class Builder:
 
     def _make(self, agent: Agent, parent: Model | None) -> Recipe:
         bind: Callable[[Lent], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
-        made = agent.model or self._default or parent
-        if made is None and bind is not None:
-            made = NoModel(agent.name)
-        if made is None:
+        model = self._choose(agent, parent)
+        if model is None and bind is not None:
+            model = NoModel(agent.name)
+        if model is None:
             raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
-        model = self._model(made)
+        options = {**self._options, **getattr(model, "options", {}), **agent.options}
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
             tools=[self._tool(given, agent, model) for given in agent.tools],
-            settings=Settings(tool_choice=agent.tool_choice, options=agent.options),
+            settings=Settings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.body = bind(self._lend(agent, model)) if bind is not None else None
         return recipe
+
+    def _choose(self, agent: Agent, parent: Model | None) -> Model | None:
+        """Return who answers: its own model, that of its tier if another agent starts it, the default, its parent's."""
+        if agent.model:
+            return self._models.given(agent.model)
+        if parent is not None and self._models.has_tier_for(agent.name):
+            return self._models.choose(subagent=agent.name, instead=self._models.default or parent)
+        return self._models.default or parent
 
     def _lend(self, agent: Agent, model: Model) -> "Lent":
         if self._scripts is None:
@@ -83,16 +109,9 @@ class Builder:
             return made[key]
 
         def find_model(name: str) -> Model:
-            return model if name in ("default", model.name) else self._model(name)
+            return model if name in ("default", model.name) else self._models.find(name)
 
         return self._scripts().lend(find_model, find_agent)
-
-    def _model(self, given: "Model | str") -> Model:
-        if not isinstance(given, str):
-            return given
-        if given not in self._models:
-            self._models[given] = registry.model(given)
-        return self._models[given]
 
     def _tool(self, given: ToolLike, agent: Agent, model: Model) -> Tool:
         if isinstance(given, Agent):

@@ -31,7 +31,9 @@ SHORT = 0.02
 class Driver:
     """Runs the turns of one session, one after the other."""
 
-    def __init__(self, session: SessionId, recipe: Callable[[], Recipe], env: Env, hub: Hub, secrets: Secrets) -> None:
+    def __init__(
+        self, session: SessionId, recipe: "Callable[[InputAdded | None], Recipe]", env: Env, hub: Hub, secrets: Secrets
+    ) -> None:
         self.session, self.recipe, self.env, self.hub = session, recipe, env, hub
         self.store: Store = hub.store
         self.log = Log(self.store, session, Fanout(session), env.clock, secrets)
@@ -192,11 +194,17 @@ class Driver:
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
         return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
 
+    def _wish(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
+        """Return the last of some inputs that asks for a model or for something of it."""
+        known = [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
+        return next((i for i in reversed([*known, *fresh]) if i.key in keys and (i.model or i.options)), None)
+
     async def _turn(self, opening: Opening | None) -> None:
-        recipe = self.recipe()
+        answering = opening.keys if opening else self._taken_on()
+        recipe = self.recipe(self._wish(answering, opening.fresh if opening else ()))
         state = self.log.state
         self._stop = Stop()
-        self._answering = opening.keys if opening else self._taken_on()
+        self._answering = answering
         if not self._withdrawn.isdisjoint(self._answering):
             self._stop.trigger("cancelled", "the caller withdrew")
         if opening is None and state.turn is not None:

@@ -1,7 +1,7 @@
 """What a runtime can be told, as one frozen value; and the one-call form of a turn."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -15,9 +15,15 @@ from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.store import Store
 from vaka.core.types.content import Content, Part
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.usage import Usage
 from vaka.policy.modes import Mode
+from vaka.runtime import registry
+from vaka.runtime.models import TIERS, Book, tier_of
 from vaka.runtime.registry import Durability
+
+if TYPE_CHECKING:
+    from vaka.config.model_tables import ModelEntry, PriceEntry
 
 EntryPoint: TypeAlias = Literal["cli", "ci", "platform"]
 Says: TypeAlias = "str | Part | Content | list[Part]"
@@ -35,7 +41,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = "power"
     namespace: str = ""
     model: "Model | str | None" = None
-    """For agents that name none."""
+    """For agents that name none: a model, or the name of one such as ``anthropic/claude-sonnet-5-5``."""
+    model_factory: Callable[[], Model] | None = None
+    """Makes the model of agents that name none, when it is first needed; ``model`` wins. It is closed in the end."""
+    model_pool: "Mapping[str, Model | str]" = {}
+    """Models by tier: ``low``, ``mid`` and ``high``. A tier's name stands for its model wherever a model's name can."""
+    subagent_model_mapping: Mapping[str, str] = {}
+    """The tier of agents that others start and that name no model, by name in lower case."""
+    default_enable_cache: bool | None = None
+    """Whether prompts are marked for the provider's cache; without it as each provider's model does."""
+    models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = {}
+    """Models under names of one's own, as ``[models.NAME]`` in a file says it."""
+    model_files: tuple[str, ...] = ()
+    """Files and folders that define models in the GenX format."""
+    prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = {}
+    """US dollars for a million tokens, by model, over what is known already."""
+    retries: int | None = None
+    """How often a model that cannot answer is asked again."""
+    environ: Mapping[str, str] | None = None
+    """Where keys and addresses of models come from; without it the environment of the process."""
+    progress: Callable[[str], None] | None = None
+    """Told what is going on while a model is being loaded."""
     agent: Agent | None = None
     """For requests that name none. Without it one is made of the model and the next six fields."""
     system_prompt: str = ""
@@ -66,7 +92,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def default_agent(self) -> Agent | None:
         """Return the agent of requests that name none; ``None`` when there is not even a model."""
-        if self.agent is not None or self.model is None:
+        if self.agent is not None or (self.model is None and self.model_factory is None):
             return self.agent
         limits = Limits(
             max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
@@ -74,6 +100,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return Agent(
             "agent", instructions=self.system_prompt, tools=self.tools, middleware=self.middleware, limits=limits
         )
+
+    def book(self) -> Book:
+        """Return what the names of models mean. Raises ``ConfigError`` when that makes no sense."""
+        read = registry.load(registry.TABLE) if self.models or self.prices else None
+        return Book(
+            models=read("models", self.models) if read else {}, prices=read("prices", self.prices) if read else {},
+            tiers={_tier(name): model for name, model in self.model_pool.items()},
+            subagents={name.lower(): _tier(tier) for name, tier in self.subagent_model_mapping.items()},
+            files=self.model_files, retries=self.retries, default=self.model, factory=self.model_factory,
+            environ=self.environ, progress=self.progress,
+        )  # fmt: skip
 
     @property
     def asks(self) -> AskMode:
@@ -91,6 +128,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the request safe to send twice: the second gets the first one's turn."""
     on_busy: OnBusy = "queue"
     metadata: Mapping[str, Any] = {}
+    model: str = ""
+    """Who shall answer: a tier, or a model's name. Without it, the agent's own model."""
+    enable_prompt_cache: bool | None = None
+    """Whether this turn's prompts are marked for the provider's cache; without it as the agent or the runtime says."""
+    options: Mapping[str, Any] = {}
+    """Model options for this turn, over those of the agent."""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked of the model in this turn."""
+        return {**self.options, **({} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache})}
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,3 +157,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the calls that were refused."""
     code: str = ""
     message: str = ""
+
+
+def _tier(name: str) -> str:
+    tier = tier_of(name)
+    if not tier:
+        raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(TIERS)}")
+    return tier

@@ -5,14 +5,43 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from vaka.core.ports.model import Model
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import ConfigError
 
 Durability: TypeAlias = Literal["power", "process"]
 
-MODELS = {"scripted": "vaka.models.scripted:Scripted"}
-"""The part of a model name before ``:`` or ``/``."""
+WIRES = {
+    "chat": "vaka.models.openai_chat:OpenAIChat",
+    "responses": "vaka.models.openai_responses:OpenAIResponses",
+    "anthropic": "vaka.models.anthropic:Anthropic",
+    "gemini": "vaka.models.gemini:Gemini",
+}
+"""What speaks to a provider, by the name of the wire."""
+
+MAKER = "vaka.runtime.maker:Maker"
+"""What makes models that are more than a file."""
+TABLE = "vaka.config.model_tables:table"
+
+SCRIPTED = "vaka.models.scripted:Scripted"
+LOCAL = "vaka.models.local:Local"
+HTTP = "vaka.models.http:Http"
+ACCOUNT = "vaka.models.http:Account"
+OPTIONS = "vaka.models.options:read"
+PROFILE = "vaka.models.profiles:find"
+PROFILES = "vaka.models.profiles:PROFILES"
+COMPATIBLE = "vaka.models.profiles:COMPATIBLE"
+
+RETRY = "vaka.models.retry:Retry"
+LIMITED = "vaka.models.limit:Limited"
+FALLBACK = "vaka.models.fallback:Fallback"
+TEXT_CALLS = "vaka.models.text_calls:TextCalls"
+METERED = "vaka.models.meter:Metered"
+PRICES = "vaka.models.prices:Prices"
+PRICE = "vaka.models.prices:Price"
+FREE = "vaka.models.prices:FREE"
+LEDGER = "vaka.models.meter:Ledger"
+POOL = "vaka.models.pool:ModelPool"
+CHOSEN = "vaka.models.pool:Chosen"
 
 STORES = {
     "memory": "vaka.stores.memory:MemoryStore",
@@ -25,16 +54,6 @@ SCRIPTS = "vaka.runtime.scripts:Scripts"
 """What runs scripts; most runtimes have none."""
 
 _EXTRAS = {"asyncpg": "postgres"}
-
-
-def model(name: str) -> Model:
-    """Return the model a name stands for, such as ``scripted:FILE``."""
-    kind, colon, rest = name.partition(":")
-    if colon and kind in MODELS:
-        made: Model = load(MODELS[kind])(rest)
-        return made
-    known = ", ".join(f"{kind}:…" for kind in MODELS)
-    raise ConfigError(f"model {name!r} is not known; expected one of {known}, or a Model object")
 
 
 def store(url: str, *, durability: Durability = "power", namespace: str = "") -> Store:

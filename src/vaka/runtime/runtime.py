@@ -26,9 +26,11 @@ from vaka.runtime import registry
 from vaka.runtime.branch import fork, rewind, write
 from vaka.runtime.build import Builder
 from vaka.runtime.drive import Driver
+from vaka.runtime.models import Models
 from vaka.runtime.options import Options, Request, Response
 from vaka.runtime.outcome import Watcher
 from vaka.runtime.session import Session
+from vaka.runtime.stats import SessionStats, of_all, of_session
 from vaka.runtime.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class Runtime:
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
         self.secrets = Secrets(options.secrets)
         self._scripts: Scripts | None = None
-        self._builder = Builder(options.model, self._script_home)
+        self.models = Models(options.book(), self.secrets, self.env.clock)
+        self._builder = Builder(scripts=self._script_home, models=self.models, cache=options.default_enable_cache)
         self._default = options.default_agent()
         self._drivers: dict[SessionId, Driver] = {}
         self._visits: set[asyncio.Task[None]] = set()
@@ -89,12 +92,17 @@ class Runtime:
     async def run(self, request: Request) -> Response:
         """Run one turn and return what it came to."""
         session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
-        return await session.run(request.prompt, on_busy=request.on_busy, key=request.request_id)
+        return await session.run(
+            request.prompt, on_busy=request.on_busy, key=request.request_id, model=request.model, options=request.asked
+        )
 
     async def run_stream(self, request: Request) -> AsyncGenerator[Event]:
         """Run one turn and yield its events."""
         session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
-        async with aclosing(session.stream(request.prompt, on_busy=request.on_busy, key=request.request_id)) as events:
+        stream = session.stream(
+            request.prompt, on_busy=request.on_busy, key=request.request_id, model=request.model, options=request.asked
+        )
+        async with aclosing(stream) as events:
             async for event in events:
                 yield event
 
@@ -102,6 +110,14 @@ class Runtime:
         """Yield a session's events after a cursor and go on as they happen, in whichever process. Never claims."""
         cursor = after if isinstance(after, Cursor) else Cursor.parse(after)
         return self.hub.follow(session_id(session), cursor)
+
+    async def stats(self, session: str) -> SessionStats:
+        """Return what a session has used, call by call summed up, its children included. Raises ``NotFound``."""
+        return await of_session(self.store, session_id(session))
+
+    async def total_stats(self) -> SessionStats:
+        """Return what all sessions of the store have used together, under the id ``_total``."""
+        return await of_all(self.store)
 
     async def decisions(self, session: str | None = None) -> Sequence[Pending]:
         """Return what people still have to decide, oldest first."""
@@ -236,6 +252,7 @@ class Runtime:
             stray.cancel()
         if self._scripts is not None:
             await self._scripts.close()
+        await self.models.close()
         await self.hub.close()
         if self._owned:
             await self.store.close()
@@ -273,7 +290,9 @@ class Runtime:
         return True
 
     async def _claim(self, session: Session) -> Driver:
-        driver = Driver(session.id, lambda: self._builder.recipe(session.agent), self.env, self.hub, self.secrets)
+        driver = Driver(
+            session.id, lambda wish: self._builder.wished(session.agent, wish), self.env, self.hub, self.secrets
+        )
         driver.metadata = session.metadata
         self._drivers[session.id] = driver
         try:

@@ -1,0 +1,229 @@
+"""Makes models: an adapter with its key and address, and around it what makes it dependable and tells its price."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from vaka.config.model_files import ModelDefinition, read_model_files
+from vaka.config.model_tables import ModelEntry, PriceEntry
+from vaka.core.ports.clock import Clock
+from vaka.core.ports.model import Chunk, Closes, Estimates, Model, Prompt
+from vaka.core.session.redact import Secrets
+from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.runtime import providers, registry
+from vaka.runtime.models import Book, Refusing
+from vaka.runtime.providers import Provider
+
+LOCAL = "local"
+
+
+class Maker:
+    """Makes models by name and keeps what they share; ``find`` finds others by name."""
+
+    def __init__(
+        self, book: Book, find: Callable[[str], Model], secrets: Secrets, clock: Clock | None,
+        environ: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.book, self._find, self._secrets, self._clock, self._environ = book, find, secrets, clock, environ
+        self._own: list[Model] = []
+        self._http: Any = None
+        self._prices: Any = None
+        self._ledger: Any = None
+        self._files: dict[str, ModelDefinition] | None = None
+        self.notes: tuple[str, ...] = ()
+        """What model files say in vain; known once they were read."""
+
+    def definitions(self) -> Mapping[str, ModelDefinition]:
+        """Return what model files define."""
+        if self._files is None:
+            found, self.notes = read_model_files(self.book.files, self._environ) if self.book.files else ((), ())
+            self._files = {definition.name: definition for definition in found}
+        return self._files
+
+    @property
+    def http(self) -> Any:
+        """The connections that all models share."""
+        if self._http is None:
+            self._http = registry.load(registry.HTTP)()
+        return self._http
+
+    async def close(self) -> None:
+        """Close everything that was made."""
+        own, self._own = self._own, []
+        http, self._http = self._http, None
+        try:
+            for model in own:
+                if isinstance(model, Closes):
+                    await model.close()
+        finally:
+            if http is not None:
+                await http.close()
+
+    def make(self, name: str) -> Model:
+        """Return a new model. Raises ``ConfigError`` and ``AuthenticationFailed``."""
+        if name in self.book.models:
+            return self._configured(name, self.book.models[name])
+        if name in self.definitions():
+            return self._defined(self.definitions()[name])
+        if name == LOCAL:
+            return self._keep(registry.load(registry.LOCAL)(http=self.http, progress=self.book.progress))
+        head, _, model = name.partition("/")
+        provider = providers.find(head) if model else None
+        if provider is None:
+            raise self._unknown(name)
+        return self._wrapped(self._adapter(provider, model, name), ModelEntry(model=model), provider)
+
+    def _configured(self, name: str, entry: ModelEntry) -> Model:
+        options = self._options(entry.options, f"models.{name}.options")
+        head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
+        provider = self._provider(name, entry, entry.provider or head)
+        made = self._wrapped(self._adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
+        made = Preset(made, options) if options else made
+        if entry.fallback:
+            others = [self._other(other) for other in entry.fallback]
+            made = registry.load(registry.FALLBACK)([made, *others])
+        return made
+
+    def _provider(self, name: str, entry: ModelEntry, head: str) -> Provider:
+        if not head:
+            return _server(name, entry.wire or "chat", entry.base_url)
+        provider = providers.find(head)
+        if provider is None:
+            said = f"{entry.provider}/{entry.model}" if entry.provider else entry.model
+            raise ConfigError(f"models.{name}: {self._unknown(said)}")
+        return provider
+
+    def _other(self, name: str) -> Model:
+        """Return a model to fall back on; one without a key is no use, but no reason not to begin either."""
+        try:
+            return self._find(name)
+        except AuthenticationFailed as error:
+            return Refusing(name, error)
+
+    def _defined(self, definition: ModelDefinition) -> Model:
+        """Return the model of a model file, with what the file says it can do."""
+        usual = {"chat": "openai-chat", "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+        provider = providers.find(usual[definition.wire])
+        assert provider is not None  # noqa: S101  # each of the four is known
+        if definition.base_url:
+            provider = _server(definition.name, definition.wire, definition.base_url)
+        facts = definition.facts
+        if provider.profile is not None:
+            provider = msgspec.structs.replace(provider, profile=_as_told(provider.profile, facts))
+        entry = ModelEntry(
+            model=definition.model, base_url=definition.base_url, key=definition.key,
+            text_calls=facts.get("support_tool_calls") is False,
+        )  # fmt: skip
+        made = self._wrapped(self._adapter(provider, definition.model, definition.name, entry), entry, provider)
+        options = self._options(definition.options, definition.origin)
+        shaped = self._options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
+        return Preset(made, options, shaped) if options or shaped else made
+
+    def _adapter(self, provider: Provider, model: str, name: str, entry: ModelEntry | None = None) -> Model:
+        entry = entry or ModelEntry(model=model)
+        try:
+            found = providers.account(
+                provider, self._environ, base_url=entry.base_url, key=entry.key, key_env=entry.key_env
+            )
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{name}: {error}") from None
+        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *entry.headers.values()):
+            self._secrets.add(secret)
+        account = registry.load(registry.ACCOUNT)(
+            base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query
+        )
+        facts: dict[str, Any] = {}
+        if provider.profile is not None:
+            facts["profile"] = provider.profile
+        if found.bearer:
+            facts["bearer"] = True
+        made: Model = registry.load(registry.WIRES[provider.wire])(model, account, http=self.http, name=name, **facts)
+        return made
+
+    def _wrapped(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
+        """Put around a provider's model what makes it dependable and tells what it costs."""
+        model = registry.load(registry.TEXT_CALLS)(adapter) if entry.text_calls else adapter
+        bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
+        if any(bound is not None for bound in bounds):
+            model = registry.load(registry.LIMITED)(
+                model, concurrent=entry.concurrent, requests_per_minute=entry.requests_per_minute,
+                tokens_per_minute=entry.tokens_per_minute, clock=self._clock,
+            )  # fmt: skip
+        retries = entry.retries if entry.retries is not None else self.book.retries
+        attempts = {} if retries is None else {"attempts": retries + 1}
+        model = registry.load(registry.RETRY)(model, clock=self._clock, **attempts)
+        price = entry.price or (registry.load(registry.FREE) if provider.local else None)
+        return self._keep(self._metered(model, price))
+
+    def _metered(self, model: Model, price: object) -> Model:
+        if self._prices is None:
+            self._prices = registry.load(registry.PRICES)(self.book.prices)
+            self._ledger = registry.load(registry.LEDGER)()
+        if isinstance(price, PriceEntry):
+            price = registry.load(registry.PRICE)(**_given(price))
+        made: Model = registry.load(registry.METERED)(model, self._prices, price=price, ledger=self._ledger)
+        return made
+
+    def _options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:
+        try:
+            registry.load(registry.OPTIONS)(options)
+        except BadRequest as error:
+            raise ConfigError(f"{place}: {error}") from error
+        return dict(options)
+
+    def _unknown(self, name: str) -> ConfigError:
+        error = providers.unknown(name, {**self.book.models, **self.definitions()})
+        return ConfigError(f"{error} ({'; '.join(self.notes)})") if self.notes else error
+
+    def _keep(self, model: Model) -> Model:
+        self._own.append(model)
+        return model
+
+
+class Preset:
+    """A model with options of its own; those of a prompt count more."""
+
+    def __init__(self, inner: Model, options: Mapping[str, Any], shaped: Mapping[str, Any] | None = None) -> None:
+        """Take the options for every answer, and those for answers that are to have a shape."""
+        self.options, self._shaped, self._inner = options, shaped or {}, inner
+        if isinstance(inner, Estimates):
+            self.estimate = inner.estimate
+
+    @property
+    def name(self) -> str:
+        """The name of the other model."""
+        return self._inner.name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the other model does."""
+        shaped = self._shaped if prompt.options.get("output") else {}
+        filled = msgspec.structs.replace(prompt, options={**self.options, **shaped, **prompt.options})
+        async with aclosing(self._inner.stream(filled)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+def _server(name: str, wire: Any, base_url: str) -> Provider:
+    """Return the provider that a server of one's own is."""
+    profile = registry.load(registry.COMPATIBLE) if wire == "chat" else None
+    version = {"anthropic": "v1", "gemini": "v1beta"}.get(wire, "")
+    return Provider(name=name, wire=wire, base_url=base_url, base_env="", key_env=(), version=version, profile=profile)
+
+
+def _as_told(profile: Any, facts: Mapping[str, Any]) -> Any:
+    """Return a vendor's facts with those a model file has."""
+    changes: dict[str, Any] = {}
+    if "use_system_role" in facts:
+        changes["system_role"] = "system" if facts["use_system_role"] else "developer"
+    if "support_json_output" in facts:
+        changes["output"] = "json_schema" if facts["support_json_output"] else "tool"
+    if facts.get("support_text_only"):
+        changes.update(images=False, audio=False, documents=False)
+    return msgspec.structs.replace(profile, **changes)
+
+
+def _given(price: PriceEntry) -> dict[str, float]:
+    return {name: value for name, value in msgspec.structs.asdict(price).items() if value is not None}

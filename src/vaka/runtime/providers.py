@@ -1,0 +1,173 @@
+"""Providers: how each is spoken to, where it is, and which variables hold its key. Nothing is dialed here."""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from vaka.core.types.errors import AuthenticationFailed, ConfigError
+from vaka.runtime import registry
+
+Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
+
+_VERSION = re.compile(r"v\d+[a-z0-9]*")
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider."""
+
+    name: str
+    wire: Wire
+    base_url: str
+    base_env: str
+    """The variable that has another address."""
+    key_env: tuple[str, ...]
+    """The variables that may have the key; the first that is set counts."""
+    bearer_env: str = ""
+    """The variable of a key that is sent as a bearer token, where others are not."""
+    version: str = ""
+    """The part of the path that an address must have; without it, an address without a path gets the usual one."""
+    query_env: Mapping[str, str] = {}
+    local: bool = False
+    """A server of one's own: it may want no key and costs nothing."""
+    profile: Any = None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Every variable that may hold a key."""
+        return (*self.key_env, self.bearer_env) if self.bearer_env else self.key_env
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model is asked, and as whom. Its key is never shown."""
+
+    base_url: str
+    key: str = ""
+    bearer: bool = False
+    query: Mapping[str, str] = {}
+    variable: str = ""
+    """Where the key came from."""
+
+    def __repr__(self) -> str:
+        return f"Account(base_url={self.base_url!r}, key={'…' if self.key else ''!r})"
+
+
+_OWN = (
+    Provider(
+        name="openai", wire="responses", base_url="https://api.openai.com/v1", base_env="OPENAI_BASE_URL",
+        key_env=("OPENAI_API_KEY",),
+    ),
+    Provider(
+        name="anthropic", wire="anthropic", base_url="https://api.anthropic.com/v1", base_env="ANTHROPIC_BASE_URL",
+        key_env=("ANTHROPIC_API_KEY",), bearer_env="ANTHROPIC_AUTH_TOKEN", version="v1",
+    ),
+    Provider(
+        name="gemini", wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta",
+        base_env="GEMINI_BASE_URL", key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"), version="v1beta",
+    ),
+)  # fmt: skip
+_NAMED = {provider.name: provider for provider in _OWN}
+_ALIASES = {"google": "gemini", "claude": "anthropic"}
+_FAMILIES = {
+    "gpt": "openai", "chatgpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic",
+    "gemini": "gemini", "gemma": "gemini", "deepseek": "deepseek", "mistral": "mistral", "grok": "xai",
+    "command": "cohere", "glm": "zhipu", "kimi": "moonshot", "qwen": "qwen",
+}  # fmt: skip
+"""How the names of some providers' models begin."""
+
+
+def find(name: str) -> Provider | None:
+    """Return the provider of that name, ``None`` if there is none."""
+    known = _NAMED.get(_ALIASES.get(name, name))
+    if known is not None:
+        return known
+    profile: Any = registry.load(registry.PROFILE)(name)
+    return of_profile(profile) if profile is not None else None
+
+
+def of_profile(profile: Any) -> Provider:
+    """Return the provider that a vendor's facts describe."""
+    return Provider(
+        name=profile.name, wire="chat", base_url=profile.base_url, base_env=profile.base_env, key_env=profile.key_env,
+        query_env=profile.query_env, local=profile.local, profile=profile,
+    )  # fmt: skip
+
+
+def every() -> tuple[Provider, ...]:
+    """Return all providers that are known."""
+    profiles: Mapping[str, Any] = registry.load(registry.PROFILES)
+    return (*_OWN, *(of_profile(profile) for profile in profiles.values()))
+
+
+def account(
+    provider: Provider, environ: Mapping[str, str], *, base_url: str = "", key: str = "", key_env: str = ""
+) -> Account:
+    """Return where and as whom to ask a provider.
+
+    Raises ``AuthenticationFailed`` that names the variable when there is no key, and ``ConfigError`` when there is no
+    address. A server on this machine needs no key.
+    """
+    given = base_url or (environ.get(provider.base_env, "").strip() if provider.base_env else "")
+    address = addressed(provider, given or provider.base_url)
+    if not address:
+        raise ConfigError(f"{provider.name} has an address for each customer; set {provider.base_env}")
+    if not is_address(address):
+        where = "base_url" if base_url else provider.base_env
+        raise ConfigError(f"{where} is no address; expected one such as https://api.example.com/v1")
+    variables = (key_env,) if key_env else provider.variables
+    variable = next((name for name in variables if environ.get(name, "").strip()), "")
+    found = key or environ.get(variable, "").strip()
+    if not found and variables and not provider.local and not on_loopback(address):
+        raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}")
+    query = {name: environ[variable] for name, variable in provider.query_env.items() if environ.get(variable)}
+    bearer = bool(provider.bearer_env) and variable == provider.bearer_env and not key
+    return Account(base_url=address, key=found, bearer=bearer, query=query, variable="" if key else variable)
+
+
+def addressed(provider: Provider, url: str) -> str:
+    """Return an address with the version its wire wants: people give it with and without."""
+    url = url.rstrip("/")
+    parts = [part for part in urlsplit(url).path.split("/") if part]
+    if provider.version:
+        return url if not url or any(_VERSION.fullmatch(part) for part in parts) else f"{url}/{provider.version}"
+    return url if parts or not url else f"{url}{urlsplit(provider.base_url).path.rstrip('/')}"
+
+
+def is_address(url: str) -> bool:
+    """Whether a text can be dialed."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def on_loopback(url: str) -> bool:
+    """Whether an address is this machine's own."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def unknown(name: str, own: Mapping[str, object]) -> ConfigError:
+    """Return what to raise for a name that means nothing, with the nearest that does; ``own`` are those defined."""
+    head, slash, rest = name.partition("/")
+    providers = [provider.name for provider in every()]
+    family = next((_FAMILIES[word] for word in _FAMILIES if name.lower().startswith(word)), "")
+    near = get_close_matches(name, [*own, "local", "low", "mid", "high"], n=1, cutoff=0.7)
+    if slash and rest:
+        near = near or [f"{word}/{rest}" for word in get_close_matches(head, providers, n=1)]
+    elif not near and family and not slash:
+        near = [f"{family}/{name}"]
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    else:
+        names = ", ".join([*(f"{word}/…" for word in providers[:4]), "a vendor such as deepseek/…"])
+        hint = f"expected {names}, local, scripted:FILE, or a name of your settings; see `vaka models list`"
+    return ConfigError(f"model {name!r} is not known; {hint}")

@@ -1,0 +1,117 @@
+"""What sessions have used: a fold over their ``usage`` events, each one call of a model."""
+
+from collections.abc import Iterable
+from contextlib import aclosing
+
+import msgspec
+
+from vaka.core.ports.store import Query, Store
+from vaka.core.types.errors import NotFound
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.usage import Usage
+
+TOTAL = "_total"
+"""The id under which all sessions are summed up."""
+_PAGE = 200
+
+
+class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model, or one agent, has used."""
+
+    usage: Usage = Usage()
+    request_count: int = 0
+
+    def __add__(self, other: "ModelStats") -> "ModelStats":
+        return ModelStats(usage=self.usage + other.usage, request_count=self.request_count + other.request_count)
+
+
+class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session has used by itself; what it was forked with is in the session it comes from."""
+
+    session_id: str
+    usage: Usage = Usage()
+    request_count: int = 0
+    """Calls of models, those that were tried again and those of children included."""
+    first_request: str = ""
+    last_request: str = ""
+    by_model: dict[str, ModelStats] = {}
+    by_agent: dict[str, ModelStats] = {}
+    """By the name of the agent; a child's calls are under its own."""
+
+    @property
+    def total_input(self) -> int:
+        """Tokens of all prompts, cached ones included."""
+        return self.usage.input
+
+    @property
+    def total_output(self) -> int:
+        """Tokens of all answers, reasoning included."""
+        return self.usage.output
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.usage.total
+
+    @property
+    def cache_created(self) -> int:
+        """Input tokens that providers put into their caches."""
+        return self.usage.cache_write
+
+    @property
+    def cache_read(self) -> int:
+        """Input tokens that came from providers' caches."""
+        return self.usage.cache_read
+
+    def __add__(self, other: "SessionStats") -> "SessionStats":
+        """Return both together, under the first one's id."""
+        times = [time for time in (self.first_request, other.first_request) if time]
+        return SessionStats(
+            session_id=self.session_id, usage=self.usage + other.usage,
+            request_count=self.request_count + other.request_count, first_request=min(times, default=""),
+            last_request=max(self.last_request, other.last_request),
+            by_model=_merged(self.by_model, other.by_model), by_agent=_merged(self.by_agent, other.by_agent),
+        )  # fmt: skip
+
+
+def summed(session: str, events: Iterable[Event]) -> SessionStats:
+    """Return what the events of a session say it has used. Pure."""
+    stats = SessionStats(session_id=session)
+    for event in events:
+        body = event.data
+        if isinstance(body, UsageRecorded) and event.session == session:
+            one = ModelStats(usage=body.usage, request_count=1)
+            stats += SessionStats(
+                session_id=session, usage=body.usage, request_count=1, first_request=event.ts, last_request=event.ts,
+                by_model={body.model: one}, by_agent={body.agent: one},
+            )  # fmt: skip
+    return stats
+
+
+async def of_session(store: Store, session: SessionId) -> SessionStats:
+    """Return what a session has used. Raises ``NotFound``."""
+    if await store.sessions.find(session) is None:
+        raise NotFound(f"there is no session {session!r}")
+    async with aclosing(store.events.read(session)) as events:
+        return summed(session, [event async for event in events if isinstance(event.data, UsageRecorded)])
+
+
+async def of_all(store: Store) -> SessionStats:
+    """Return what all sessions of a store have used."""
+    total, after = SessionStats(session_id=TOTAL), ""
+    while True:
+        page = await store.sessions.list(Query(limit=_PAGE, after=after))
+        for info in page.sessions:
+            total += await of_session(store, info.id)
+        after = page.next
+        if not after:
+            return total
+
+
+def _merged(one: dict[str, ModelStats], other: dict[str, ModelStats]) -> dict[str, ModelStats]:
+    merged = dict(one)
+    for name, stats in other.items():
+        merged[name] = merged.get(name, ModelStats()) + stats
+    return merged

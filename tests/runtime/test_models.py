@@ -1,0 +1,507 @@
+"""From names to models: providers, keys, addresses, names of one's own, tiers, and who answers when."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import collect, logged, now, runtime, said, until
+from vaka.core.ports.model import Estimates
+from vaka.core.types.content import as_content
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import AuthenticationFailed, ConfigError, TurnError
+from vaka.core.types.monitor import ModelFailed, ModelSelected
+from vaka.core.types.progress import StepStarted
+from vaka.core.types.usage import Usage
+from vaka.runtime import providers
+from vaka.runtime.models import Models
+from vaka.runtime.options import Options
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, say, stall
+from vaka.testing.provider import Fault, Provider
+
+KEY = "sk-a-key-nobody-may-see"
+
+
+def everywhere(url: str, **more: str) -> dict[str, str]:
+    """An environment in which every provider is at one address."""
+    return {
+        "OPENAI_BASE_URL": url, "ANTHROPIC_BASE_URL": url, "GEMINI_BASE_URL": url, "OPENAI_API_KEY": KEY, **more,
+    }  # fmt: skip
+
+
+def models(environ: dict[str, str], **options: Any) -> Models:
+    """Return the models of a runtime with this environment."""
+    return Models(Options(environ=environ, **options).book())
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "headers"),
+    [
+        ("openai/gpt-x", "/v1/responses", {"authorization": f"Bearer {KEY}"}),
+        ("openai-chat/gpt-x", "/v1/chat/completions", {"authorization": f"Bearer {KEY}"}),
+        ("anthropic/claude-x", "/v1/messages", {"x-api-key": "ant-key-1"}),
+        ("gemini/gemini-x", "/v1beta/models/gemini-x:streamGenerateContent", {"x-goog-api-key": "gem-key-1"}),
+        ("google/gemini-x", "/v1beta/models/gemini-x:streamGenerateContent", {"x-goog-api-key": "gem-key-1"}),
+        ("deepseek/chat", "/chat/completions", {"authorization": "Bearer deep-key"}),
+        ("openrouter/some/model", "/api/v1/chat/completions", {"authorization": "Bearer open-key"}),
+        ("azure/mine", "/openai/deployments/mine/chat/completions", {"api-key": "azure-key"}),
+    ],
+)
+async def test_a_name_says_who_is_asked_and_how(name: str, path: str, headers: dict[str, str]) -> None:
+    async with Provider(say("Hi.")) as provider:
+        environ = everywhere(
+            provider.url, ANTHROPIC_API_KEY="ant-key-1", GEMINI_API_KEY="gem-key-1", DEEPSEEK_BASE_URL=provider.url,
+            DEEPSEEK_API_KEY=" deep-key\n", OPENROUTER_BASE_URL=provider.url, OPENROUTER_API_KEY="open-key",
+            AZURE_OPENAI_ENDPOINT=provider.url, AZURE_OPENAI_API_KEY="azure-key", OPENAI_API_VERSION="2024-10-21",
+        )  # fmt: skip
+        async with runtime(environ=environ) as rt:
+            session = await rt.open(vaka.Agent("a", model=name), id="s")
+            events = await said(session, "Hello.")
+        request = provider.requests[0]
+    assert request.path == path
+    assert {key: request.headers.get(key) for key in headers} == headers
+    assert [event.data.model for event in events if isinstance(event.data, StepStarted)] == [name]
+    assert events[-1].data.text == "Hi."  # type: ignore[attr-defined]  # a turn that was completed
+
+
+@pytest.mark.parametrize(
+    ("provider", "given", "address"),
+    [
+        ("openai", "http://h", "http://h/v1"),
+        ("openai", "http://h/v1/", "http://h/v1"),
+        ("openai", "http://h/gateway", "http://h/gateway"),
+        ("anthropic", "http://h", "http://h/v1"),
+        ("anthropic", "http://h/v1", "http://h/v1"),
+        ("anthropic", "http://h/claude/", "http://h/claude/v1"),
+        ("gemini", "http://h", "http://h/v1beta"),
+        ("gemini", "http://h/v1beta", "http://h/v1beta"),
+        ("gemini", "http://h/v1/projects/p/publishers/google", "http://h/v1/projects/p/publishers/google"),
+        ("ollama", "http://h:11434", "http://h:11434/v1"),
+        ("groq", "https://h/", "https://h/openai/v1"),
+        ("deepseek", "https://h", "https://h"),
+    ],
+)
+def test_an_address_is_taken_with_and_without_its_version(provider: str, given: str, address: str) -> None:
+    known = providers.find(provider)
+    assert known is not None
+    account = providers.account(known, {known.base_env: given, known.key_env[0]: "k"})
+    assert account.base_url == address
+
+
+def test_a_bearer_token_counts_where_there_is_no_key() -> None:
+    known = providers.find("anthropic")
+    assert known is not None
+    both = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_AUTH_TOKEN": "token"}
+    assert (found := providers.account(known, both)).key == "key"
+    assert not found.bearer
+    assert (found := providers.account(known, {**both, "ANTHROPIC_API_KEY": " "})).key == "token"
+    assert found.bearer
+    assert not providers.account(known, both, key="mine").bearer
+    assert "token" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [
+        ("openai/x", "OPENAI_API_KEY"),
+        ("anthropic/x", "ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"),
+        ("gemini/x", "GEMINI_API_KEY or GOOGLE_API_KEY"),
+        ("mistral/x", "MISTRAL_API_KEY"),
+    ],
+)
+def test_a_missing_key_is_told_with_the_variable_that_should_have_it(name: str, variables: str) -> None:
+    with pytest.raises(AuthenticationFailed, match=f"{name}: there is no key for .*; set {variables}"):
+        models({"OPENAI_API_KEY": ""}).find(name)
+
+
+def test_a_server_on_this_machine_needs_no_key() -> None:
+    for base in ("http://localhost:8000", "http://127.3.2.1:1/v1", "http://[::1]:8000/v1"):
+        assert models({"OPENAI_BASE_URL": base}).find("openai/x").name == "openai/x"
+    assert models({"OLLAMA_BASE_URL": "http://box.lan:11434"}).find("ollama/x").name == "ollama/x"
+    with pytest.raises(AuthenticationFailed):
+        models({"OPENAI_BASE_URL": "http://box.lan/v1"}).find("openai/x")
+
+
+def test_an_address_that_is_none_is_told_without_repeating_it() -> None:
+    for base in (f"ftp://{KEY}@h", "h:1", "http://", "http://h:99999"):
+        with pytest.raises(ConfigError, match="OPENAI_BASE_URL is no address") as caught:
+            models({"OPENAI_BASE_URL": base, "OPENAI_API_KEY": KEY}).find("openai/x")
+        assert KEY not in str(caught.value)
+    with pytest.raises(ConfigError, match="azure has an address for each customer; set AZURE_OPENAI_ENDPOINT"):
+        models({"AZURE_OPENAI_API_KEY": "k"}).find("azure/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("opnai/gpt-x", "did you mean 'openai/gpt-x'?"),
+        ("antropic/c", "did you mean 'anthropic/c'?"),
+        ("gpt-5-mini", "did you mean 'openai/gpt-5-mini'?"),
+        ("claude-sonnet-5", "did you mean 'anthropic/claude-sonnet-5'?"),
+        ("fsat", "did you mean 'fast'?"),
+        ("loacl", "did you mean 'local'?"),
+        ("openai/", "expected openai/…, anthropic/…, gemini/…"),
+        ("zzz", "or a name of your settings; see `vaka models list`"),
+        ("", "expected openai/…"),
+    ],
+)
+def test_a_name_that_means_nothing_brings_the_near_one(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        models({}, models={"fast": {"model": "openai/x"}}).find(name)
+    assert f"model {name!r} is not known; " in str(caught.value)
+    assert hint in str(caught.value)
+
+
+async def test_no_key_reaches_the_log_an_error_or_a_repr() -> None:
+    store = MemoryStore()
+    wrong = Fault(status=401, body=json.dumps({"error": {"message": f"bad key {KEY}"}}).encode())
+    provider = Provider(say(f"your key is {KEY}"), fault=[None, wrong])
+    async with provider, runtime(store, environ=everywhere(provider.url)) as rt:
+        session = await rt.open(vaka.Agent("a", model="openai-chat/x"), id="s")
+        await session.run("What is my key?")
+        with pytest.raises(TurnError) as caught:
+            await session.run("And now?")
+    assert caught.value.code == "authentication"
+    assert KEY not in str(caught.value)
+    assert all(KEY.encode() not in event.stored for event in await logged(store, "s"))
+
+
+async def test_models_of_one_runtime_share_connections_and_are_closed_with_it() -> None:
+    async with Provider(say("Hi.")) as provider:
+        async with runtime(environ=everywhere(provider.url)) as rt:
+            for name in ("openai/x", "openai-chat/x", "anthropic/x", "openai/x"):
+                await (await rt.open(vaka.Agent("a", model=name))).run("Hello.")
+            assert rt.models.find("openai/x") is rt.models.find("openai/x")
+            client = rt.models.maker.http.client
+            assert not client.is_closed
+        assert client.is_closed
+        assert isinstance(rt.models.find("openai/x"), Estimates)
+
+
+class Closing(ScriptedModel):
+    """A model that notes that it was closed."""
+
+    closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_model_that_was_handed_over_belongs_to_its_owner_and_one_of_the_factory_to_the_runtime() -> None:
+    mine, made = Closing(say("Mine.")), Closing(say("Made."))
+    async with runtime(model=mine, model_factory=lambda: made) as rt:
+        assert (await rt.run(vaka.Request(prompt="Hi."))).text == "Mine."
+    asked: list[int] = []
+
+    def factory() -> Closing:
+        asked.append(1)
+        return made
+
+    async with runtime(model_factory=factory) as rt:
+        assert asked == []
+        assert (await rt.run(vaka.Request(prompt="Hi."))).text == "Made."
+    assert (mine.closed, made.closed, len(asked)) == (0, 1, 1)
+
+
+async def test_names_of_ones_own_have_options_headers_and_bounds() -> None:
+    async with Provider(say("Hi.")) as provider:
+        entry = {
+            "base_url": provider.url + "/v1", "wire": "chat", "model": "house-7b", "key_env": "HOUSE_KEY",
+            "headers": {"x-team": "boats"}, "options": {"temperature": 0.5, "max_tokens": 100}, "concurrent": 1,
+            "price": {"input": 1_000_000, "output": 0},
+        }  # fmt: skip
+        options: dict[str, Any] = {"models": {"house": entry}, "environ": {"HOUSE_KEY": "house-key"}}
+        async with runtime(**options) as rt:
+            agent = vaka.Agent("a", model="house", options={"temperature": 0.25})
+            response = await (await rt.open(agent)).run("Hello.")
+    request = provider.requests[0]
+    assert (request.headers["authorization"], request.headers["x-team"]) == ("Bearer house-key", "boats")
+    assert (request.model, request.body["temperature"], request.body["max_tokens"]) == ("house-7b", 0.25, 100)
+    assert response.usage.cost == response.usage.input > 0
+
+
+async def test_a_server_of_ones_own_that_names_no_key_gets_none() -> None:
+    async with Provider(say("Hi.")) as provider:
+        environ = everywhere(provider.url)
+        entry = {"base_url": provider.url, "wire": "anthropic", "model": "m"}
+        async with runtime(models={"own": entry}, environ=environ) as rt:
+            await (await rt.open(vaka.Agent("a", model="own"))).run("Hello.")
+    assert provider.requests[0].path == "/v1/messages"
+    assert not {"x-api-key", "authorization"} & set(provider.requests[0].headers)
+    remote = models({}, models={"own": {**entry, "base_url": "https://h.example", "key_env": "NOT_SET"}})
+    with pytest.raises(AuthenticationFailed, match="own/m: there is no key for own; set NOT_SET"):
+        remote.find("own")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"model": "opnai/x"}, r"models\.own: model 'opnai/x' is not known; did you mean 'openai/x'\?"),
+        ({"provider": "opnai", "model": "x"}, r"models\.own: model 'opnai/x' is not known"),
+        ({"model": "openai/x", "options": {"temprature": 1}}, r"models\.own\.options: there is no model option"),
+        ({"model": "openai/x", "fallback": ["nobody"]}, "model 'nobody' is not known"),
+        ({"modle": "x"}, r"models\.own: unknown key 'modle'"),
+        (3, r"models\.own: expected a table"),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_told(entry: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        models({"OPENAI_API_KEY": KEY}, models={"own": entry}).find("own")
+
+
+async def test_a_fallback_answers_when_the_first_cannot_and_one_without_a_key_is_passed_over() -> None:
+    store = MemoryStore()
+    async with Provider(say("x"), fault=Fault(status=503)) as broken, Provider(say("Second.")) as working:
+        entries = {
+            "first": {
+                "base_url": broken.url + "/v1", "wire": "chat", "model": "one", "retries": 1,
+                "fallback": ["second", "mistral/x"],
+            },
+            "second": {"base_url": working.url + "/v1", "wire": "responses", "model": "two"},
+        }  # fmt: skip
+        async with runtime(store, models=entries, environ={}, clock=FakeClock(auto=True)) as rt:
+            response = await (await rt.open(vaka.Agent("a", model="first"), id="s")).run("Hello.")
+        assert (response.text, len(broken.requests), len(working.requests)) == ("Second.", 2, 1)
+    log = await logged(store, "s")
+    failed = [(event.data.model, event.data.code) for event in log if isinstance(event.data, ModelFailed)]
+    assert failed == [("first/one", "model_unavailable")] * 2
+    assert [event.data.model for event in log if isinstance(event.data, ModelSelected)] == ["second/two"]
+
+
+async def test_how_often_it_is_tried_again_is_a_setting() -> None:
+    provider = Provider(say("x"), fault=Fault(status=503))
+    async with provider, runtime(retries=0, environ=everywhere(provider.url)) as rt:
+        session = await rt.open(vaka.Agent("a", model="openai/x"))
+        with pytest.raises(TurnError):
+            await session.run("Hello.")
+    assert len(provider.requests) == 1
+
+
+async def test_model_files_define_names_too(tmp_path: Path) -> None:
+    async with Provider(say("Hi.")) as provider:
+        file = tmp_path / "house.json"
+        definition = {
+            "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY", "base_url": provider.url + "/v1",
+            "models": [
+                {
+                    "name": "house/small", "model": "small-1", "use_system_role": True, "support_json_output": False,
+                    "support_text_only": True, "generate_params": {"temperature": 0.5},
+                    "invoke_params": {"max_tokens": 7},
+                }
+            ],
+        }  # fmt: skip
+        file.write_text(json.dumps(definition))
+        (tmp_path / "other.json").write_text(
+            json.dumps({"schema": "gemini/v1", "type": "generator", "api_key": "$MISSING", "models": []})
+        )
+        options: dict[str, Any] = {"model_files": (str(tmp_path),), "environ": {"HOUSE_KEY": "house-key"}}
+        async with runtime(**options) as rt:
+            agent = vaka.Agent("a", model="house/small", instructions="Be brief.")
+            session = await rt.open(agent)
+            await session.run("Hello.")
+            await session.run("As data.", options={"output": {"type": "object", "properties": {}}})
+            with pytest.raises(ConfigError, match=r"did you mean 'house/small'\? \(.*other.json: left out: "):
+                rt.models.find("house/smal")
+    plain, shaped = (request.body for request in provider.requests)
+    assert plain["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (plain["temperature"], "max_tokens" in plain) == (0.5, False)
+    assert (shaped["max_tokens"], shaped["tool_choice"]["function"]["name"]) == (
+        7,
+        shaped["tools"][0]["function"]["name"],
+    )
+    assert provider.requests[0].headers["authorization"] == "Bearer house-key"
+
+
+def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Path) -> None:
+    for wire in ("openai/chat/v1", "openai/responses/v1", "anthropic/messages/v1", "gemini/v1"):
+        file = tmp_path / "file.json"
+        entry = {"name": "x", "model": "y"}
+        file.write_text(json.dumps({"schema": wire, "type": "generator", "api_key": KEY, "models": [entry]}))
+        found = models({}, model_files=(str(file),)).find("x")
+        assert (found.name, KEY in repr(found)) == ("x", False)
+
+
+POOL = {"low": "Low.", "mid": "Mid.", "high": "High."}
+
+
+def pool(*tiers: str) -> dict[str, ScriptedModel]:
+    """Return a model for each tier that says which it is."""
+    return {tier: ScriptedModel(say(POOL[tier], repeat=True), name=f"m-{tier}") for tier in tiers}
+
+
+async def test_a_request_is_answered_by_the_tier_it_asks_for() -> None:
+    store = MemoryStore()
+    async with runtime(store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=pool("low", "high")) as rt:
+        for model, text in (("", "Default."), ("low", "Low."), ("Opus", "High."), ("mid", "Default.")):
+            assert (await rt.run(vaka.Request(prompt="Hi.", model=model, session_id="s"))).text == text
+    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
+    assert [(event.model, event.tier) for event in selected] == [("m-low", "low"), ("m-high", "high"), ("scripted", "")]
+    assert "tier 'mid' (asked for) is not in the pool, which has low, high" in selected[-1].reason
+
+
+async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_is_made() -> None:
+    tiers: dict[str, Any] = {**pool("low"), "high": "mistral/x"}
+    async with runtime(model_pool=tiers, environ={}) as rt:
+        assert (await (await rt.open(vaka.Agent("a", model="low"))).run("Hi.")).text == "Low."
+        with pytest.raises(AuthenticationFailed, match="MISTRAL_API_KEY"):
+            await (await rt.open(vaka.Agent("a", model="high"))).run("Hi.")
+        with pytest.raises(ConfigError, match=r"no model for the tier 'mid' \(there are low, high\), and no default"):
+            await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
+
+
+async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:
+    store = MemoryStore()
+    children = [vaka.Agent("Explore"), vaka.Agent("plan", model=ScriptedModel(say("Own."))), vaka.Agent("other")]
+    boss = ScriptedModel(
+        call("Explore", prompt="Look."), call("plan", prompt="Plan."), call("other", prompt="Do."), say("Done.")
+    )
+    options: dict[str, Any] = {
+        "model_pool": pool("low", "mid"), "subagent_model_mapping": {"explore": "haiku", "plan": "mid"},
+    }  # fmt: skip
+    async with runtime(store, model=ScriptedModel({**say("Default."), "agent": "other"}), **options) as rt:
+        session = await rt.open(vaka.Agent("boss", model=boss, tools=children), id="s")
+        assert (await session.run("Go.")).text == "Done."
+    log = await logged(store, "s")
+    models = {event.data.agent: event.data.model for event in log if isinstance(event.data, StepStarted)}
+    assert models == {"boss": "scripted", "Explore": "m-low", "plan": "scripted", "other": "scripted"}
+    assert [e.data.reason for e in log if isinstance(e.data, ModelSelected)] == ["subagent 'Explore'"]
+
+
+def test_tiers_that_are_none_are_told() -> None:
+    with pytest.raises(ConfigError, match="there is no tier 'hihg'; the tiers are low, mid, high"):
+        runtime(model_pool={"hihg": "openai/x"})
+    with pytest.raises(ConfigError, match="there is no tier 'x'"):
+        runtime(subagent_model_mapping={"explore": "x"})
+
+
+async def test_a_session_changes_its_model_by_request_and_keeps_its_history() -> None:
+    store = MemoryStore()
+    async with Provider(say("From there.")) as provider:
+        one = ScriptedModel(say("One."), say("Not asked."), say("Three."))
+        async with runtime(store, model=one, environ=everywhere(provider.url)) as rt:
+            session = await rt.open(id="s")
+            await session.run("First.")
+            second = await session.run("Second.", model="openai-chat/gpt-x", options={"temperature": 0.5})
+            assert second.text == "From there."
+            await session.run("Third.")
+    body = provider.requests[0].body
+    assert [message["content"] for message in body["messages"]] == ["First.", "One.", "Second."]
+    assert body["temperature"] == 0.5
+    assert (one.prompts[-1].options, len(one.prompts[-1].messages)) == ({}, 5)
+    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
+    assert [(event.model, event.reason) for event in selected] == [("openai-chat/gpt-x", "asked for")]
+
+
+async def test_what_a_queued_input_asks_for_counts_when_its_turn_comes() -> None:
+    gate = ScriptedModel(stall(0.0, text="Slow."), say("Default."))
+    async with runtime(model=gate, model_pool=pool("high")) as rt:
+        session = await rt.open(id="s")
+        await session.send("First.")
+        assert (await session.run("Second.", model="high", options={"seed": 1})).text == "High."
+
+
+async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() -> None:
+    store, tiers = MemoryStore(), pool("high")
+    async with runtime(store, model=ScriptedModel(say("x")), model_pool={"high": ScriptedModel(stall())}) as dying:
+        session = await dying.open(id="s")
+        await session.send("Go.", model="high", options={"seed": 7})
+        driver = dying.driver(session.id)
+        assert driver is not None
+        await until(lambda: now(store, "s", "step.started") == 1)
+        driver.abort()
+        await driver.wait()
+    async with runtime(store, model=ScriptedModel(say("x")), model_pool=tiers) as rt:
+        events = await collect((await rt.open(id="s")).resume())
+    assert events[-1].data.text == "High."  # type: ignore[attr-defined]  # a turn that was completed
+    assert tiers["high"].prompts[0].options == {"seed": 7}
+
+
+async def test_a_model_that_means_nothing_is_told_to_whoever_asks_and_nothing_is_written() -> None:
+    store = MemoryStore()
+    async with runtime(store, model=ScriptedModel(say("x")), environ={}) as rt:
+        for model, error in (("opnai/x", ConfigError), ("openai/x", AuthenticationFailed)):
+            with pytest.raises(error):
+                await rt.run(vaka.Request(prompt="Hi.", session_id="s", model=model))
+    assert await logged(store, "s") == []
+
+
+async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_turn_and_no_other() -> None:
+    here = ScriptedModel(say("Here.", repeat=True))
+    async with runtime(model=here, environ={}) as rt:
+        session = await rt.open(id="s")
+        await session.run("First.")
+        for model, code in (("mistral/x", "authentication"), ("nobody", "config")):
+            await rt.offer(session.id, InputAdded(key=model, content=as_content("Hi."), model=model), model)
+            events = await collect(session.resume())
+            assert (events[-1].type, getattr(events[-1].data, "code", "")) == ("turn.failed", code)
+        assert (await session.run("Second.")).text == "Here."
+
+
+@pytest.mark.parametrize(
+    ("default", "request_", "seen"), [(None, None, None), (True, None, True), (True, False, False)]
+)
+async def test_whether_prompts_are_cached_is_said_by_the_request_then_the_runtime(
+    default: bool | None, request_: bool | None, seen: bool | None
+) -> None:
+    model = ScriptedModel(say("Hi."))
+    async with runtime(model=model, default_enable_cache=default) as rt:
+        await rt.run(vaka.Request(prompt="Hi.", enable_prompt_cache=request_))
+    assert model.prompts[0].options.get("cache") is seen
+
+
+USED = {"input": 5, "output": 1, "cost": 0.5}
+
+
+async def test_what_was_used_is_summed_up_by_model_and_agent_children_included() -> None:
+    child = vaka.Agent("child", model=ScriptedModel({**say("Yes."), "agent": "child", "usage": USED}))
+    lines = ({**call("child", prompt="?"), "usage": {"input": 10, "output": 2}}, {**say("Ok."), "usage": {"input": 20}})
+    store = MemoryStore()
+    async with runtime(store, clock=FakeClock()) as rt:
+        session = await rt.open(vaka.Agent("boss", model=ScriptedModel(*lines, name="big"), tools=[child]), id="s")
+        await session.run("Go.")
+        stats = await rt.stats("s")
+        fork = await session.fork(id="f")
+        assert (await rt.stats(fork.id)).request_count == 0
+        assert stats.usage == Usage(input=35, output=3, cost=0.5)
+        assert (stats.total_tokens, stats.request_count, stats.cache_read, stats.cache_created) == (38, 3, 0, 0)
+        assert {name: (one.usage.input, one.request_count) for name, one in stats.by_model.items()} == {
+            "big": (30, 2), "scripted": (5, 1),
+        }  # fmt: skip
+        assert {name: one.request_count for name, one in stats.by_agent.items()} == {"boss": 2, "child": 1}
+        assert stats.first_request <= stats.last_request != ""
+        other = await rt.open(vaka.Agent("a", model=ScriptedModel({**say("x"), "usage": {"output": 4}})))
+        await other.run("Go.")
+        total = await rt.total_stats()
+    assert (total.session_id, total.request_count, total.total_input, total.total_output) == ("_total", 4, 35, 7)
+    with pytest.raises(vaka.VakaError, match="there is no session 'nobody'"):
+        async with runtime(store) as rt:
+            await rt.stats("nobody")
+
+
+async def test_a_budget_in_money_needs_a_price() -> None:
+    async with Provider(say("Hi.")) as provider:
+        limits = vaka.Limits(max_cost=1.0)
+        environ = everywhere(provider.url)
+        async with runtime(environ=environ) as rt:
+            with pytest.raises(TurnError) as caught:
+                await (await rt.open(vaka.Agent("a", model="openai/unheard-of", limits=limits))).run("Hi.")
+            assert caught.value.code == "config"
+            assert 'prices."openai/unheard-of" = { input = ' in str(caught.value)
+        assert provider.requests == []
+        async with runtime(environ=environ, prices={"openai/unheard-of": {"input": 1, "output": 1}}) as rt:
+            agent = vaka.Agent("a", model="openai/unheard-of", limits=limits)
+            assert (await (await rt.open(agent)).run("Hi.")).usage.cost > 0
+    assert len(provider.requests) == 1
+
+
+def test_a_runtime_loads_a_wire_only_when_a_model_is_asked_for() -> None:
+    program = "import sys, vaka; vaka.Runtime(model='openai/x', models={}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not {"httpx2", "yaml", "vaka.models.http", "vaka.runtime.maker", "vaka.config.model_files"} & loaded
