@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from vaka.agents.react import Agent
 from vaka.core.loop.prompt import messages
@@ -29,15 +29,6 @@ _POLICIES: dict[str, Conflict] = {
 }  # fmt: skip
 
 
-class Wish(TypedDict, total=False):
-    """What is asked of a model in one turn."""
-
-    model: str
-    """Who shall answer: a tier, or a model's name."""
-    options: Mapping[str, Any]
-    """Model options, over those of the agent."""
-
-
 _DECISIONS = ("apr_", "qst_")
 """How the ids of decisions begin: they share the keys of a session with its inputs."""
 
@@ -49,14 +40,17 @@ class Session:
         self.id, self.agent = id, agent
         self._runtime, self._metadata = runtime, metadata
 
-    async def run(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", **wish: Unpack[Wish]) -> Response:
+    async def run(
+        self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> Response:  # fmt: skip
         """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``.
 
         ``model`` names who shall answer, ``options`` what is asked of it, in this turn only.
         """
         watcher = Watcher(self.id)
         try:
-            added = self._input(says, on_busy, key, wish)
+            added = self._input(says, on_busy, key, model, options)
             async with await self._say(
                 added, watcher, on_busy, known=bool(key), follower=Follower(patient=True)
             ) as reading:
@@ -70,15 +64,18 @@ class Session:
         return watcher.response()
 
     async def stream(
-        self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", **wish: Unpack[Wish]
-    ) -> AsyncGenerator[Event]:
+        self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[Event]:  # fmt: skip
         """Say something and yield the events of the turn that answers it, its end included.
 
         Whoever stops reading does not stop the turn. Raises ``Suspended`` after the last event when only a person can
         go on. ``model`` and ``options`` are for this turn, as in ``run``.
         """
         watcher = Watcher(self.id)
-        async with await self._say(self._input(says, on_busy, key, wish), watcher, on_busy, known=bool(key)) as reading:
+        async with await self._say(
+            self._input(says, on_busy, key, model, options), watcher, on_busy, known=bool(key)
+        ) as reading:
             while not watcher.ended:
                 for event in await reading.batch():
                     yield event
@@ -94,10 +91,15 @@ class Session:
                 for event in await reading.batch():
                     yield event
 
-    async def send(self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", **wish: Unpack[Wish]) -> str:
+    async def send(
+        self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> str:  # fmt: skip
         """Say something and return when it is kept, with the key of the input; the turn runs in the background."""
         watcher = Watcher(self.id)
-        async with await self._say(self._input(says, on_busy, key, wish), watcher, on_busy, known=bool(key)) as reading:
+        async with await self._say(
+            self._input(says, on_busy, key, model, options), watcher, on_busy, known=bool(key)
+        ) as reading:
             while not await reading.batch():
                 pass
         return watcher.key
@@ -166,7 +168,9 @@ class Session:
         if watcher.summary().code != Closed.code:  # a script that had ended needs not be told
             watcher.response()
 
-    def _input(self, says: Says, on_busy: OnBusy, key: str, wish: Wish) -> InputAdded:
+    def _input(
+        self, says: Says, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
+    ) -> InputAdded:
         content = as_content(says)
         if not content or content == as_content(""):
             raise InvalidInput("nothing was said: the input is empty")
@@ -174,12 +178,12 @@ class Session:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_POLICIES)}")
         if key.startswith(_DECISIONS):
             raise InvalidInput(f"key {key[:80]!r} begins like the id of a decision; choose another")
-        policy, model = _POLICIES.get(on_busy, "queue"), wish.get("model", "")
+        policy = _POLICIES.get(on_busy, "queue")
         if model:
             self._runtime.models.find(model)  # a name that means nothing is told to whoever said it
         return InputAdded(
             key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy, model=model,
-            options=dict(wish.get("options") or {}),
+            options=dict(options or {}),
         )  # fmt: skip
 
     async def _say(
