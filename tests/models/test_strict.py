@@ -1,12 +1,16 @@
 """The strict dialect: the same values fit before and after, or there is no strict form."""
 
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
 
 import jsonschema_rs
 import pytest
 from inline_snapshot import snapshot
 
 from vaka.models.strict import strict
+from vaka.tools import tool
 
 
 def members(required: "list[str] | None" = None, /, **parts: Any) -> dict[str, Any]:
@@ -80,6 +84,47 @@ def test_a_tagged_choice_and_a_single_allof_become_anyof() -> None:
     assert [*made["properties"]["pet"]] == ["anyOf"]
     assert made["properties"]["same"] == {"anyOf": [{"type": "string"}]}
     assert made["properties"]["mixed"] == {"enum": ["a", None], "type": ["string", "null"]}
+
+
+def test_what_has_no_keyword_is_said_in_words() -> None:
+    made = strict(
+        members(data={"type": "string", "contentEncoding": "base64"}, path={"type": "string", "format": "path"})
+    )
+    assert made is not None
+    assert made["properties"] == {
+        "data": {"type": "string", "description": "Encoded as base64."},
+        "path": {"type": "string"},
+    }
+
+
+def test_every_tool_that_calls_itself_strict_has_a_strict_form() -> None:
+    @dataclass
+    class Point:
+        x: int
+        y: int | None = None
+
+    @tool
+    def everything(
+        city: str,
+        kind: Literal["a", 1] = "a",
+        where: Point | None = None,
+        when: datetime | None = None,
+        sizes: list[list[int]] = [],  # noqa: B006 - never changed
+        path: Path = Path("x"),
+        data: bytes = b"",
+    ) -> None:
+        """Take everything."""
+
+    @tool
+    def loose(rest: dict[str, int]) -> None:
+        """Take what cannot be said strictly."""
+
+    made = strict(everything.spec.parameters, nullable=True)
+    assert everything.spec.strict
+    assert made is not None
+    assert made["required"] == ["city", "kind", "where", "when", "sizes", "path", "data"]
+    assert not loose.spec.strict
+    assert strict(loose.spec.parameters, nullable=True) is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _COPIED = frozenset({
 })  # fmt: skip
 _REMARKS = frozenset({  # they rule nothing out, so that nothing is lost with them
     "title", "default", "examples", "$comment", "$schema", "$id", "deprecated", "readOnly", "writeOnly",
-    "discriminator",
+    "discriminator", "contentEncoding", "contentMediaType",
 })  # fmt: skip
 _MADE = frozenset({"properties", "required", "additionalProperties", "items", "anyOf", "oneOf", "allOf", "$ref"})
 _KINDS: dict[type, str] = {
@@ -59,6 +59,8 @@ class _Work:
         if depth > DEPTH:
             raise _Lossy
         new = {name: value for name, value in schema.items() if self._copied(name, value, schema)}
+        if schema.get("contentEncoding"):
+            new["description"] = _said(new.get("description"), f"Encoded as {schema['contentEncoding']}.")
         options = _options(schema)
         if options:
             new["anyOf"] = [self.convert(option, depth) for option in options]
@@ -84,6 +86,8 @@ class _Work:
         if name in _COPIED or (name == "format" and value in FORMATS):
             return True
         if name in _REMARKS or name in _MADE or (name == "$defs" and schema is self.root):
+            return False
+        if name == "format" and value == "path":  # any text is one
             return False
         raise _Lossy
 
@@ -113,8 +117,7 @@ class _Work:
             return new
         if not self.nullable:
             raise _Lossy
-        said = [new.pop("description", ""), _default(schema)]
-        words = " ".join(word for word in said if word)
+        words = _said(new.pop("description", ""), _default(schema))
         options = new["anyOf"] if new.keys() == {"anyOf"} else [new]
         has_null = any(option.get("type") == "null" for option in options)
         return {"anyOf": options if has_null else [*options, {"type": "null"}]} | (
@@ -143,8 +146,12 @@ def _kind(schema: dict[str, Any]) -> str | list[str]:
     return kinds if len(kinds) > 1 else kinds[0]
 
 
-def _default(schema: Any) -> str:
+def _said(*words: Any) -> str:
     """Say in words what the dialect has no keyword for."""
+    return " ".join(word for word in words if isinstance(word, str) and word)
+
+
+def _default(schema: Any) -> str:
     value = _object(schema).get("default")
     return "" if value is None else f"Default: {msgspec.json.encode(value).decode()}."
 
