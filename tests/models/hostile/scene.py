@@ -135,29 +135,39 @@ class _Pieces(httpx2.AsyncByteStream):
             yield piece
 
 
-class Bytes(httpx2.AsyncBaseTransport):
-    """A network that gives one answer to everything, in these pieces; for when a socket a time is too slow."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
+class _Network(httpx2.AsyncBaseTransport):
+    pieces: Sequence[bytes] = ()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer."""
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=_Pieces(self._pieces))
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=_Pieces(self.pieces))
+
+
+class Ear:
+    """An adapter that hears the bytes it is given, in those pieces; for when a socket for each is too slow."""
+
+    def __init__(self, wire: str) -> None:
+        self._runner = asyncio.Runner()
+        self._network = _Network()
+        self._http = Http(self._network)
+        self._model = adapter(wire, "http://127.0.0.1:9", http=self._http)
+
+    def __enter__(self) -> "Ear":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._http.close())
+        self._runner.close()
+
+    def hear(self, *pieces: bytes) -> Heard:
+        """Return what the adapter made of it."""
+        self._network.pieces = pieces
+        return self._runner.run(attempt(self._model, ASKED))
 
 
 def hear_bytes(wire: str, *pieces: bytes) -> Heard:
     """Return what an adapter hears when these bytes come in these pieces."""
-
-    async def once() -> Heard:
-        http = Http(Bytes(*pieces))
-        model = adapter(wire, "http://127.0.0.1:9", http=http)
-        try:
-            return await attempt(model, ASKED)
-        finally:
-            await http.close()
-
-    return asyncio.run(once())
+    with Ear(wire) as ear:
+        return ear.hear(*pieces)
 
 
 class Lived(msgspec.Struct, frozen=True):

@@ -1,0 +1,160 @@
+"""Answers that are none: statuses, pages, redirects, packed zeros. Each is an error of ours, and none shows a key."""
+
+import zlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.models.hostile.scene import ADAPTERS, KEY, WIRES, Heard, adapter, ask_once, close
+from vaka.core.types.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    RateLimited,
+    StreamCut,
+)
+from vaka.models.sse import Limits
+from vaka.testing.adapters import attempt
+from vaka.testing.models import fail, say
+from vaka.testing.provider import Fault, Provider
+
+
+def failed(heard: Heard, kind: type[ModelError], words: str = "") -> ModelError:
+    chunks, error = heard
+    assert chunks == []
+    assert type(error) is kind, error
+    assert words in str(error)
+    assert KEY not in str(error)
+    return error
+
+
+@WIRES
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (400, "messages: roles must alternate", BadRequest),
+        (400, "This model's maximum context length is 8192 tokens", ContextTooLong),
+        (400, "The input token count (9) exceeds the maximum number of tokens allowed (8).", ContextTooLong),
+        (401, "invalid x-api-key", AuthenticationFailed),
+        (403, "not for you", AuthenticationFailed),
+        (404, "no such model", BadRequest),
+        (413, "too large a request", BadRequest),
+        (408, "too slow", ModelUnavailable),
+        (409, "in the way", ModelUnavailable),
+        (429, "slow down", RateLimited),
+        (500, "oops", ModelUnavailable),
+        (503, "try later", ModelUnavailable),
+        (529, "overloaded", ModelUnavailable),
+    ],
+)
+async def test_a_status_is_the_error_it_stands_for(wire: str, status: int, words: str, kind: type[ModelError]) -> None:
+    error: Any = failed(await ask_once(wire, answer=fail(status, words)), kind, words)
+    assert error.status == status
+
+
+@WIRES
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        (Fault(html=True), ModelUnavailable, "an HTML page"),
+        (Fault(html=True, status=403), AuthenticationFailed, "an HTML page"),
+        (Fault(status=500, body=b""), ModelUnavailable, "an empty body"),
+        (Fault(status=500, body=b"\x00\xff" * 500), ModelUnavailable, "binary data"),
+        (Fault(status=529, body=b'{"error": ' * 100_000), ModelUnavailable, "a JSON object"),
+        (Fault(status=429, body=b"{}", headers={"retry-after": "soon"}), RateLimited, ""),
+        (Fault(status=204, body=b""), BadRequest, ""),
+        (Fault(body=b""), StreamCut, ""),
+        (Fault(body=b"OK"), StreamCut, "plain text: 'OK'"),
+        (Fault(body=b"<html>Sign in</html>", headers={"content-type": "text/html"}), StreamCut, "an HTML page"),
+        (Fault(body=b'{"ok": true}', headers={"content-type": "application/json"}), StreamCut, "a JSON object"),
+        (Fault(body=b'[{"candidates": []}]', headers={"content-type": "application/json"}), StreamCut, "a JSON array"),
+        (
+            Fault(
+                body=b'{"error": {"message": "overloaded", "type": "overloaded_error"}}',
+                headers={"content-type": "application/json"},
+            ),
+            ModelUnavailable,
+            "overloaded",
+        ),
+    ],
+)
+async def test_what_is_no_answer_is_told_as_what_it_is(
+    wire: str, fault: Fault, kind: type[ModelError], words: str
+) -> None:
+    failed(await ask_once(wire, fault), kind, words)
+
+
+@WIRES
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed_so_that_no_key_goes_elsewhere(wire: str, status: int) -> None:
+    async with Provider(say("Give me your key.")) as elsewhere:
+        fault = Fault(redirect_to=elsewhere.url + "/v1/chat/completions", status=status)
+        failed(await ask_once(wire, fault), ModelRefused, "redirects are not followed")
+    assert elsewhere.requests == []
+
+
+@WIRES
+async def test_a_provider_that_repeats_the_key_does_not_put_it_into_an_error(wire: str) -> None:
+    words = f"Incorrect API key provided: {KEY}"
+    failed(await ask_once(wire, answer=fail(401, words)), AuthenticationFailed, "Incorrect API key provided")
+    failed(await ask_once(wire, Fault(body=f"no such key: {KEY}".encode())), StreamCut)
+    failed(await ask_once(wire, Fault(status=500, body=f"no such key: {KEY}".encode())), ModelUnavailable)
+
+
+@WIRES
+async def test_the_key_is_sent_and_shown_nowhere(wire: str) -> None:
+    async with Provider(say("Hi.")) as provider:
+        model = adapter(wire, provider.url)
+        await attempt(model)
+        await close(model)
+    [request] = provider.requests
+    assert [name for name, value in request.headers.items() if KEY in value] == [
+        {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(wire, "authorization")
+    ]
+    assert KEY not in request.path + request.query + request.raw.decode() + repr(model) + repr(vars(model))
+
+
+class TestPacked:
+    """What is unpacked counts, not what is sent."""
+
+    LIMITS = Limits(total_bytes=1_000_000)
+
+    @WIRES
+    async def test_a_bomb_is_too_large(self, wire: str) -> None:
+        bomb = b"data: " + b"0" * 50_000_000
+        failed(await ask_once(wire, Fault(body=bomb, gzip=True), limits=self.LIMITS), StreamCut, "1000000 bytes")
+
+    @WIRES
+    async def test_a_bomb_with_an_error_status_is_an_error(self, wire: str) -> None:
+        bomb = Fault(status=500, body=b"0" * 50_000_000, gzip=True)
+        failed(await ask_once(wire, bomb, limits=self.LIMITS), ModelUnavailable)
+
+    @WIRES
+    @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+    async def test_what_cannot_be_unpacked_is_no_answer(self, wire: str, coding: str) -> None:
+        chunks, error = await ask_once(wire, Fault(headers={"content-encoding": coding}, body=b"\xff" * 100))
+        assert (chunks, type(error)) == ([], StreamCut)
+
+    @WIRES
+    async def test_an_unknown_coding_is_no_answer(self, wire: str) -> None:
+        packed = zlib.compress(b"data: {}\n\n")
+        chunks, error = await ask_once(wire, Fault(headers={"content-encoding": "secret"}, body=packed))
+        assert (chunks, type(error)) == ([], StreamCut)
+
+
+@pytest.mark.parametrize("wire", ADAPTERS)
+async def test_a_wait_that_a_provider_asks_for_is_told(wire: str) -> None:
+    _, error = await ask_once(wire, answer=fail(429, "slow down", retry_after=12.5))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == 12.5
+    _, error = await ask_once(wire, Fault(status=503, body=b"{}", headers={"retry-after-ms": "1500"}))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after == 1.5
+    body = msgspec.json.encode({"error": {"message": "later", "details": [{"retryDelay": "34.5s"}]}})
+    _, error = await ask_once(wire, Fault(status=429, body=body))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == 34.5

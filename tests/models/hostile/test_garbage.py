@@ -1,0 +1,379 @@
+"""Bytes that were garbled, and events that a provider never sends: an error, or words that differ, and nothing worse.
+
+No wire has a checksum: a letter of a text that came as another is another text. What must not be is a call that was
+not sent whole, or more calls than were sent.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.models.hostile.scene import (
+    ADAPTERS,
+    ANSWER,
+    WIRES,
+    Ear,
+    Heard,
+    ask_once,
+    body,
+    events,
+    hear_bytes,
+    live,
+    size_alive,
+)
+from vaka.core.types.errors import ModelError, ModelRefused, ModelUnavailable, StreamCut
+from vaka.models.sse import Limits
+from vaka.testing.models import call, heard, say
+from vaka.testing.provider import Fault
+
+SENT = [made["arguments"]["words"] for made in ANSWER["tool_calls"]]
+NOISE = (
+    b"\x00",
+    b"\xff",
+    b"\n",
+    b"\r",
+    b":",
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b",",
+    b" ",
+    b"0",
+    b"e",
+    b"\n\n",
+    b'"}',
+    b"[DONE]",
+)
+UNREADABLE = [
+    rb"\ud83c", rb"\udf3a", rb"\ud83c\ud83c", b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x00", b"\xf0\x9f",
+]  # fmt: skip
+NO_EVENT = [b"null", b"0", b'"text"', b"[]", b"[1]", b"{}", b"", b"NaN", b"{", b"[DONE", b"\x00"]
+TAILS = [b"data: {garbage\n\n", b"\xff\x00\xff", b"data: {}", b"<html>", b"data: null\n\n"]
+
+
+def harmless(found: Heard, garble: object = None, most: int = 2) -> None:
+    """Check that an answer that came through garbled is an error, or has no call in it that was not sent."""
+    chunks, error = found
+    said = heard(chunks)
+    if error is not None:
+        assert isinstance(error, ModelError)
+        assert said.stops == [], garble
+        return
+    assert len(said.stops) == 1
+    if said.stops[0] not in {"end", "calls"}:
+        return  # the loop runs no call of an answer that did not come to its end
+    ran = [words for name, words in map(_run, said.calls) if name]
+    assert len(ran) <= most, garble
+    assert all(any(_near(words, sent) for sent in SENT) for words in ran), (garble, ran)
+
+
+def _run(written: tuple[str, str]) -> tuple[str, str]:
+    """Return what a tool would be given: nothing, when it would not run."""
+    name, arguments = written
+    try:
+        found = msgspec.json.decode(arguments or "{}")
+    except msgspec.DecodeError:
+        return "", ""
+    if name != "note" or not isinstance(found, dict) or list(found) != ["words"] or not isinstance(found["words"], str):
+        return "", ""
+    return name, found["words"]
+
+
+def _near(words: str, sent: str) -> bool:
+    """Whether words are what was sent but for one place: a beginning and an end of it."""
+    start = next((at for at, (mine, theirs) in enumerate(zip(words, sent, strict=False)) if mine != theirs), len(words))
+    return sent.endswith(words[start + 16 :]) if len(words) > start + 16 else True
+
+
+@given(st.sampled_from(list(ADAPTERS)), st.integers(0, 2**31), st.binary(min_size=1, max_size=6))
+@example("chat", 0, b":")
+def test_garbled_bytes_anywhere_never_make_a_call(wire: str, place: int, noise: bytes) -> None:
+    data = body(wire)
+    at = place % len(data)
+    harmless(hear_bytes(wire, data[:at] + noise + data[at + len(noise) :]), (at, noise))
+
+
+@WIRES
+def test_a_byte_that_is_another_never_makes_a_call(wire: str) -> None:
+    data, chance = body(wire), random.Random(1)
+    with Ear(wire) as ear:
+        for at in chance.sample(range(len(data)), 40):
+            for noise in NOISE:
+                harmless(ear.hear(data[:at] + noise + data[at + len(noise) :]), (at, noise))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3000)
+@WIRES
+def test_every_byte_that_is_another_never_makes_a_call(wire: str) -> None:
+    data = body(wire)
+    with Ear(wire) as ear:
+        for at in range(len(data)):
+            for noise in NOISE:
+                harmless(ear.hear(data[:at] + noise + data[at + len(noise) :]), (at, noise))
+
+
+@WIRES
+def test_bytes_that_are_missing_or_come_twice_never_make_a_call(wire: str) -> None:
+    data, chance = body(wire), random.Random(2)
+    with Ear(wire) as ear:
+        for _ in range(200):
+            at, size = chance.randrange(len(data)), chance.randrange(1, 200)
+            harmless(ear.hear(data[:at] + data[at + size :]), (at, -size))
+            harmless(ear.hear(data[: at + size] + data[at:]), (at, size))
+
+
+@WIRES
+def test_an_event_that_is_missing_or_comes_twice_never_makes_a_call(wire: str) -> None:
+    sent, most = events(wire), 3 if wire == "gemini" else 2  # a whole call that comes twice there is two calls
+    with Ear(wire) as ear:
+        for at in range(len(sent)):
+            harmless(ear.hear(*sent[:at], *sent[at + 1 :]), f"without {sent[at]!r}")
+            harmless(ear.hear(*sent[: at + 1], *sent[at:]), f"twice {sent[at]!r}", most)
+
+
+@WIRES
+async def test_no_tool_runs_on_what_was_not_sent(wire: str) -> None:
+    size, chance = size_alive(wire), random.Random(3)
+    faults = [Fault(garble=(at, noise)) for at in chance.sample(range(size), 25) for noise in chance.sample(NOISE, 3)]
+    met = 0
+    async with aclosing(live(wire, *faults)) as lives:
+        async for one in lives:
+            assert len(one.noted) <= len(SENT)
+            assert all(any(_near(words, sent) for sent in SENT) for words in one.noted), (faults[met], one.noted)
+            assert ("turn.completed" in one.types) == bool(one.completed), faults[met]
+            met += 1
+    assert met == len(faults)
+
+
+class TestText:
+    """Characters that have no place in a text, inside one."""
+
+    @WIRES
+    @pytest.mark.parametrize(
+        ("written", "read"),
+        [
+            (rb"\u0000", "\0"),
+            (rb"\ud83c\udf3a", "🌺"),
+            (rb"\u2028\u2029", "\u2028\u2029"),
+            (b"\xe2\x80\xa8\xc2\x85", "\u2028\x85"),
+            (rb"\u202e", "\u202e"),
+        ],
+    )
+    def test_what_json_can_carry_arrives(self, wire: str, written: bytes, read: str) -> None:
+        data = body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
+        chunks, error = hear_bytes(wire, data)
+        assert (heard(chunks).text, heard(chunks).stops, error) == (f"before{read}after", ["end"], None)
+
+    @WIRES
+    @pytest.mark.parametrize(
+        "written",
+        [rb"\ud83c", rb"\udf3a", rb"\ud83c\ud83c", b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x00", b"\xf0\x9f"],
+    )
+    async def test_what_it_cannot_is_an_error_or_a_mark_in_its_place(self, wire: str, written: bytes) -> None:
+        data = body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
+        chunks, error = await ask_once(wire, Fault(body=data))
+        if error is None:
+            said = heard(chunks)
+            assert said.stops == ["end"]
+            assert said.text.startswith("before")
+            assert said.text.endswith("after")
+        else:
+            assert (type(error), heard(chunks).stops) == (StreamCut, [])
+
+
+class TestShape:
+    """Events that are JSON, and not what they should be."""
+
+    @WIRES
+    def test_a_nesting_without_end_is_an_error(self, wire: str) -> None:
+        for opening, closing in ((b'{"a":', b"}"), (b"[", b"]")):
+            deep = opening * 200_000 + b"0" + closing * 200_000
+            for at in (0, 2, len(events(wire)) - 1):
+                sent = events(wire)
+                chunks, error = hear_bytes(wire, *sent[:at], b'data: {"x":' + deep + b"}\n\n", *sent[at:])
+                assert error is None or isinstance(error, StreamCut)
+                assert bool(heard(chunks).stops) == (error is None)
+
+    @WIRES
+    async def test_an_event_that_is_too_large_is_an_error(self, wire: str) -> None:
+        large = b'data: {"padding": "' + b"x" * 2_000_000 + b'"}\n\n'
+        sent = events(wire)
+        fault = Fault(body=b"".join([sent[0], large, *sent[1:]]))
+        chunks, error = await ask_once(wire, fault, limits=Limits(event_bytes=1_000_000))
+        assert (heard(chunks).stops, type(error)) == ([], StreamCut)
+        assert "larger than the 1000000 bytes" in str(error)
+
+    @WIRES
+    def test_values_of_another_kind_are_an_error_or_are_passed_over(self, wire: str) -> None:
+        sent = events(wire)
+        with Ear(wire) as ear:
+            for at in range(len(sent)):
+                for wrong in _wrong(sent[at]):
+                    harmless(ear.hear(*sent[:at], wrong, *sent[at + 1 :]), (at, wrong))
+
+    @WIRES
+    @pytest.mark.parametrize(
+        "data", [b"null", b"0", b'"text"', b"[]", b"[1]", b"{}", b"", b"NaN", b"{", b"[DONE", b"\x00"]
+    )
+    def test_an_event_that_is_no_object_never_ends_an_answer(self, wire: str, data: bytes) -> None:
+        sent = events(wire)
+        with Ear(wire) as ear:
+            for at in range(len(sent)):
+                harmless(ear.hear(*sent[:at], b"data: " + data + b"\n\n", *sent[at:]), at)
+            chunks, _ = ear.hear(*sent[:-1], b"data: " + data + b"\n\n")
+        assert heard(chunks).stops == []
+
+    @WIRES
+    def test_keys_that_come_twice_never_make_a_call(self, wire: str) -> None:
+        sent = events(wire)
+        twice = ((b'"name":"note"', b'"name":"rm","name":"note"'), (b'"index":0', b'"index":9,"index":0'))
+        with Ear(wire) as ear:
+            for at in range(len(sent)):
+                for once, more in twice:
+                    harmless(ear.hear(*sent[:at], sent[at].replace(once, more), *sent[at + 1 :]), (at, more))
+
+
+def _wrong(event: bytes) -> Iterator[bytes]:
+    """Yield an event with one value after the other replaced by values of other kinds."""
+    head, _, data = event.partition(b"data: ")
+    if not data.startswith(b"{"):
+        return
+    found = msgspec.json.decode(data)
+    for path in _paths(found):
+        value: Any
+        for value in (None, 7, "words", [], {}, -1, 1e300, True):
+            copied: Any = msgspec.json.decode(data)
+            place = copied
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = value
+            yield head + b"data: " + msgspec.json.encode(copied) + b"\n\n"
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        if key not in {"tools", "usage", "usageMetadata", "obfuscation", "logprobs", "instructions"}:
+            yield (*path, key)
+            yield from _paths(inner, (*path, key))
+
+
+ERRORS = {
+    "chat": [b'data: {"error":{"message":"no room","type":"server_error","code":"server_error"}}\n\n'],
+    "responses": [
+        b'event: error\ndata: {"type":"error","code":"server_error","message":"no room","param":null}\n\n',
+        (
+            b'event: response.failed\ndata: {"type":"response.failed","response":{"id":"r","status":"failed","error":'
+            b'{"code":"server_error","message":"no room"},"output":[]}}\n\n'
+        ),
+        b'data: {"error":{"message":"no room","type":"server_error"}}\n\n',
+    ],
+    "anthropic": [
+        b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"no room"}}\n\n',
+        b'data: {"error":{"type":"api_error","message":"no room"}}\n\n',
+    ],
+    "gemini": [
+        b'data: {"error":{"code":503,"message":"no room","status":"UNAVAILABLE"}}\n\n',
+        b'data: [{"error":{"code":503,"message":"no room","status":"UNAVAILABLE"}}]\n\n',
+    ],
+}
+
+
+class TestOrder:
+    """Events that are what they should be, and where they should not."""
+
+    @pytest.mark.parametrize(("wire", "trouble"), [(wire, one) for wire, many in ERRORS.items() for one in many])
+    def test_an_error_at_any_place_is_an_error(self, wire: str, trouble: bytes) -> None:
+        sent = events(wire)
+        for at in range(len(sent) if wire != "gemini" else len(sent) + 1):
+            chunks, error = hear_bytes(wire, *sent[:at], trouble, *sent[at:])
+            assert heard(chunks).stops == [], at
+            assert isinstance(error, ModelUnavailable), at
+            assert "no room" in str(error)
+
+    @WIRES
+    @pytest.mark.parametrize(
+        "garbage", [b"data: {garbage\n\n", b"\xff\x00\xff", b"data: {}", b"<html>", b"data: null\n\n"]
+    )
+    async def test_what_follows_the_end_changes_nothing(self, wire: str, garbage: bytes) -> None:
+        """Gemini's answers end with the body, so there it is an error."""
+        chunks, error = await ask_once(wire, Fault(body=body(wire) + garbage))
+        if wire == "gemini":
+            assert (heard(chunks).stops, type(error)) in (([], StreamCut), (["calls"], type(None)))
+        else:
+            assert (heard(chunks).stops, error) == (["calls"], None)
+
+    @WIRES
+    def test_a_second_answer_in_the_same_stream_is_not_part_of_the_first(self, wire: str) -> None:
+        first, second = body(wire, say("one")), body(wire, call("note", words="two"))
+        chunks, error = hear_bytes(wire, first + second)
+        if wire == "gemini":
+            assert error is None or heard(chunks).stops == []
+        else:
+            assert (heard(chunks).text, heard(chunks).calls, error) == ("one", [], None)
+
+    @WIRES
+    def test_an_answer_that_begins_again_in_the_middle_never_makes_more_calls(self, wire: str) -> None:
+        sent, most = events(wire), 3 if wire == "gemini" else 2
+        with Ear(wire) as ear:
+            for at in range(1, len(sent)):
+                harmless(ear.hear(*sent[:at], *sent), at, most)
+
+    @WIRES
+    def test_the_end_alone_is_no_answer(self, wire: str) -> None:
+        chunks, error = hear_bytes(wire, events(wire)[-1])
+        if error is None:  # the last event of these wires holds all of the answer, or its last call
+            assert wire in {"responses", "gemini"}
+            harmless((chunks, error))
+        else:
+            assert heard(chunks).stops == []
+
+    @WIRES
+    def test_events_in_another_order_never_make_a_call_of_anything_else(self, wire: str) -> None:
+        chance = random.Random(4)
+        letters = {*"".join(SENT)}
+        with Ear(wire) as ear:
+            for _ in range(100):
+                mixed = events(wire)
+                first, second = chance.sample(range(len(mixed)), 2)
+                mixed[first], mixed[second] = mixed[second], mixed[first]
+                chunks, error = ear.hear(*mixed)
+                assert error is None or heard(chunks).stops == []
+                ran = [words for name, words in map(_run, heard(chunks).calls) if name]
+                assert len(ran) <= 2
+                assert letters.issuperset("".join(ran))  # on some wires nothing numbers the pieces
+
+    @WIRES
+    def test_an_event_nobody_knows_is_passed_over(self, wire: str) -> None:
+        strange = b'event: next.year\ndata: {"type":"next.year","sequence_number":3,"news":{"a":[1]}}\n\n'
+        chunks, error = hear_bytes(wire, strange.join([b"", *events(wire)]))
+        assert (heard(chunks).stops, error) == (["calls"], None)
+
+
+@WIRES
+async def test_a_refusal_is_an_answer_and_no_call_of_it_runs(wire: str) -> None:
+    async with aclosing(live(wire, None, answer=call("note", words="no") | {"stop": "refusal"})) as lives:
+        one = await anext(lives)
+    assert one.noted == []
+    assert "tool.started" not in one.types
+
+
+@WIRES
+async def test_no_call_of_an_answer_at_its_length_limit_runs(wire: str) -> None:
+    async with aclosing(live(wire, None, answer=ANSWER | {"stop": "length"})) as lives:
+        one = await anext(lives)
+    assert one.noted == []
+    assert "tool.started" not in one.types
+
+
+def test_errors_are_a_tree() -> None:
+    assert issubclass(StreamCut, ModelUnavailable)
+    assert not issubclass(StreamCut, ModelRefused)
