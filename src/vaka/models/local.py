@@ -24,7 +24,7 @@ from urllib.request import getproxies
 import httpx2
 import msgspec
 
-from vaka.core.ports.model import Chunk, Closes, Model, Prompt
+from vaka.core.ports.model import Chunk, Closes, Model, Prompt, StopChunk, UsageChunk
 from vaka.core.types.content import Audio, Content, Document, Image, Text
 from vaka.core.types.errors import (
     BadRequest,
@@ -122,9 +122,15 @@ class Local:
         """Answer ``prompt``, after loading the model if nobody has yet. Raises ``ModelError``."""
         asked = to_prompt(self._name, prompt, self._wire)
         opened = await self._opened()
+        most = read(asked.options).max_tokens or self._order.settings.max_tokens
+        written = 0
         try:
             async with aclosing(opened.model.stream(asked)) as chunks:
                 async for chunk in chunks:
+                    if isinstance(chunk, UsageChunk):
+                        written = chunk.usage.output
+                    elif isinstance(chunk, StopChunk) and written >= most:
+                        chunk = StopChunk("length")  # by Responses the server calls an answer whole that it cut
                     yield chunk
         except ModelUnavailable as error:
             raise await _explained(error, opened.process) from error

