@@ -212,6 +212,18 @@ def test_a_strict_tool_says_so() -> None:
     assert made["tools"][0]["strict"] is True
 
 
+def test_what_a_strict_tool_may_leave_out_is_null_there() -> None:
+    parameters = {
+        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+        "required": ["city"], "additionalProperties": False,
+    }  # fmt: skip
+    tool = msgspec.structs.replace(WEATHER, strict=True, parameters=parameters)
+    [sent] = body(Prompt(messages=(ask(),), tools=(tool,)))["tools"]
+    assert sent["strict"] is True
+    assert sent["parameters"]["required"] == ["city", "days"]
+    assert {"type": "null"} in sent["parameters"]["properties"]["days"]["anyOf"]
+
+
 def test_the_cache_key_is_the_session_unless_the_cache_is_not_wanted() -> None:
     long = body(Prompt(messages=(ask(),), session="x" * 65))["prompt_cache_key"]
     assert len(long) == 64

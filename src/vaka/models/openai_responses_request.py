@@ -102,9 +102,11 @@ def _tools(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
 
 def _tool(tool: ToolSpec) -> Item:
     _check_name("tool", tool.name)
+    form = strict(tool.parameters, nullable=True) if tool.strict else None
     return {
-        "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
-        "strict": tool.strict, # where it is missing, strict is meant
+        "type": "function", "name": tool.name, "description": tool.description,
+        "parameters": tool.parameters if form is None else form,
+        "strict": form is not None, # where it is missing, strict is meant
     }  # fmt: skip
 
 
