@@ -1,0 +1,159 @@
+"""Vectors from a provider with an OpenAI-compatible ``/embeddings``. Pure → I/O → pure."""
+
+import asyncio
+import base64
+import binascii
+import math
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from vaka.core.ports.clock import Clock
+from vaka.core.types.errors import ModelUnavailable, StreamCut
+from vaka.models import faults
+from vaka.models.http import Account, Http, Wire
+from vaka.models.vectors import batches, given
+
+BACKOFF = 0.5
+"""Seconds before the second attempt; each further one waits twice as long."""
+PATIENCE = 60.0
+"""Seconds that a provider may ask us to wait; one that asks for more is not asked again."""
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class EmbeddingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask of a model for vectors, and how much at a time."""
+
+    dimensions: _Positive | None = None
+    """How long vectors are to be, for models that let one choose."""
+    encoding: Literal["base64", "float"] | None = "base64"
+    """How vectors are to be written; ``None`` for servers that know no choice. What comes is read either way."""
+    batch_count: _Positive = 256
+    batch_bytes: _Positive = 300_000
+    """A text never has more tokens than bytes, so that this keeps within OpenAI's tokens per request."""
+    attempts: _Positive = 3
+    extra: dict[str, Any] = {}
+    """Fields of the provider's own, put into each request as they are."""
+
+
+def to_request(model: str, texts: Sequence[str], facts: EmbeddingFacts = EmbeddingFacts()) -> dict[str, Any]:
+    """Return the body of a request. An empty text, which providers refuse, is sent as a space."""
+    body: dict[str, Any] = {"model": model, "input": [text or " " for text in texts]}
+    if facts.encoding is not None:
+        body["encoding_format"] = facts.encoding
+    if facts.dimensions is not None:
+        body["dimensions"] = facts.dimensions
+    return body | facts.extra
+
+
+class _Vector(msgspec.Struct):
+    embedding: list[float] | str
+    index: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Vector] | None = None
+    error: Any = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def vectors(body: bytes, count: int, dimensions: int | None = None) -> list[list[float]]:
+    """Return the ``count`` vectors of an answer, in the order of the texts. Raises ``ModelError`` for anything else."""
+    try:
+        answer = _answers.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StreamCut(f"expected vectors, got what cannot be read: {error}") from error
+    if answer.data is None:
+        raise (
+            faults.of_event(answer.error) if answer.error else StreamCut("expected vectors, got an answer without any")
+        )
+    made = [_floats(vector.embedding) for vector in _in_order(answer.data, count)]
+    length = dimensions or len(made[0])
+    if any(len(vector) != length for vector in made):
+        raise StreamCut(f"expected vectors of {length} numbers, got {sorted({len(vector) for vector in made})}")
+    return made
+
+
+def _in_order(data: list[_Vector], count: int) -> list[_Vector]:
+    if len(data) != count:
+        raise StreamCut(f"expected {count} vectors, got {len(data)}")
+    if all(vector.index is None for vector in data):
+        return data
+    places = {vector.index: vector for vector in data}
+    try:
+        return [places[index] for index in range(count)]
+    except KeyError as error:
+        raise StreamCut(f"expected a vector for each of {count} texts, got none for text {error}") from None
+
+
+def _floats(embedding: list[float] | str) -> list[float]:
+    if isinstance(embedding, str):
+        packed = array("f")
+        try:
+            packed.frombytes(base64.b64decode(embedding, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise StreamCut(f"expected a vector in base64, got what is none: {error}") from error
+        if sys.byteorder == "big":
+            packed.byteswap()
+        embedding = packed.tolist()
+    if not embedding or not all(map(math.isfinite, embedding)):
+        raise StreamCut("expected a vector of numbers, got an empty one or one with numbers that are none")
+    return embedding
+
+
+class OpenAIEmbedder:
+    """A model that embeds, behind ``/embeddings``; asks again when it was unavailable. ``clock`` is for waiting."""
+
+    def __init__(
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: Http | None = None,
+        name: str = "",
+        facts: EmbeddingFacts = EmbeddingFacts(),
+        clock: Clock | None = None,
+    ) -> None:
+        self._model, self._facts = model, facts
+        self._name = name or f"openai/{model}"
+        self._sleep = clock.sleep if clock else asyncio.sleep
+        self._wire = Wire(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
+
+    @property
+    def name(self) -> str:
+        """What this embedder is called in logs."""
+        return self._name
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector for each text, in order. Raises ``ModelError``, or ``InvalidInput`` for what is no text."""
+        made: list[list[float]] = []
+        for batch in batches(given(texts), count=self._facts.batch_count, size=self._facts.batch_bytes):
+            made += await self._patiently(batch)
+            if len(made[-1]) != len(made[0]):
+                raise StreamCut(f"{self._name} gave vectors of {len(made[0])} and of {len(made[-1])} numbers")
+        return made
+
+    async def close(self) -> None:
+        """Close the connections, unless they are shared."""
+        await self._wire.close()
+
+    async def _patiently(self, batch: list[str]) -> list[list[float]]:
+        for attempt in range(1, self._facts.attempts):
+            try:
+                return await self._ask(batch)
+            except ModelUnavailable as error:
+                wait = BACKOFF * 2 ** (attempt - 1) if error.retry_after is None else error.retry_after
+                if wait > PATIENCE:
+                    raise
+            await self._sleep(wait)
+        return await self._ask(batch)
+
+    async def _ask(self, batch: list[str]) -> list[list[float]]:
+        body = await self._wire.whole("embeddings", to_request(self._model, batch, self._facts))
+        return vectors(body, len(batch), self._facts.dimensions)
