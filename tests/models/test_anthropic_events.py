@@ -126,6 +126,8 @@ def test_the_last_count_is_cumulative_and_never_shrinks() -> None:
     nothing = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens_details": None}
     assert cost(start(), *stop("end_turn", **nothing)).input == 60
     assert cost(start(input_tokens=None, output_tokens=12), *stop("end_turn")).output == 12
+    absurd = cost(start(input_tokens=-5, output_tokens=2**70), *stop("end_turn", cache_read_input_tokens=2**63))
+    assert absurd == Usage(input=10**12 + 20, output=10**12, cache_read=10**12, cache_write=20)
     bare = {"type": "message_start", "message": {"model": "m"}}
     assert (
         cost(bare, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}) == Usage()

@@ -30,6 +30,9 @@ STOPS = {
 }  # fmt: skip
 """Why an answer ended, in our words; ``refusal`` and what comes later are the same in theirs."""
 
+MOST = 10**12
+"""Tokens; a count above it is nobody's, and too large for a log."""
+
 _NONE: tuple[Chunk, ...] = ()
 
 
@@ -237,14 +240,18 @@ class Events:
         if usage is None:
             return
         was = self._usage
-        read = max(was.cache_read, usage.cache_read_input_tokens or 0)
-        write = max(was.cache_write, usage.cache_creation_input_tokens or 0)
-        fresh = max(was.input - was.cache_read - was.cache_write, usage.input_tokens or 0)
+        read = _more(was.cache_read, usage.cache_read_input_tokens)
+        write = _more(was.cache_write, usage.cache_creation_input_tokens)
+        fresh = _more(was.input - was.cache_read - was.cache_write, usage.input_tokens)
         thought = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else 0
         self._usage = Usage(
-            input=fresh + read + write, output=max(was.output, usage.output_tokens or 0), cache_read=read,
-            cache_write=write, reasoning=max(was.reasoning, thought or 0),
+            input=fresh + read + write, output=_more(was.output, usage.output_tokens), cache_read=read,
+            cache_write=write, reasoning=_more(was.reasoning, thought),
         )  # fmt: skip
+
+
+def _more(was: int, count: int | None) -> int:
+    return min(max(was, count or 0), MOST)
 
 
 def _thought(block: _Block, delta: _Delta) -> Sequence[Chunk]:
