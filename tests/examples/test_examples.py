@@ -1,5 +1,6 @@
 """Every example runs."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,27 @@ def test_an_example_runs_from_anywhere(program: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def run(example: str, folder: Path) -> str:
+    environ = {name: value for name, value in os.environ.items() if name != "VAKA_MODEL"}
+    command = [sys.executable, str(ROOT / "examples" / example)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=environ).stdout
+
+
+def test_thoughts_are_shown_apart_from_words(tmp_path: Path) -> None:
+    shown = run("11-reasoning/reasoning.py", tmp_path)
+    assert [line for line in shown.splitlines() if line.startswith("[")] == [
+        "[thinks]", "[tool] off Hilo: 1 knot, setting south", "[thinks]", "[says]",
+    ]  # fmt: skip
+    assert shown.endswith("2 thoughts are kept in the log; 52 tokens went into thinking.\n")
+
+
+def test_a_picture_and_a_document_reach_the_provider_as_they_were_made(tmp_path: Path) -> None:
+    assert run("12-multimodal/multimodal.py", tmp_path).endswith(
+        "I was sent image_url, file, text. The picture is (200, 30, 30); "
+        "the document says: We sail on Friday at 06:00.\n"
+    )
 
 
 def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path: Path) -> None:
