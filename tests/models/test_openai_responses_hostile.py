@@ -31,6 +31,7 @@ from tests.models.test_openai_responses_events import (
 from vaka.core.loop.assemble import WrittenCall
 from vaka.core.ports.model import (
     Chunk,
+    UsageChunk,
 )
 from vaka.core.types.content import Reasoning, Text
 from vaka.core.types.errors import (
@@ -41,6 +42,7 @@ from vaka.core.types.errors import (
     RateLimited,
     StreamCut,
 )
+from vaka.core.types.usage import Usage
 from vaka.models.openai_responses import Reader
 
 
@@ -123,6 +125,11 @@ def test_what_contradicts_itself_is_no_answer(events: Events, words: str) -> Non
 def test_an_error_inside_the_stream_is_raised(event: dict[str, Any], kind: type[ModelError], words: str) -> None:
     for before in ([], TEXT[:5], CALLS[:3]):
         assert words in failing([*before, event], kind)
+
+
+def test_a_count_of_tokens_is_never_less_than_none_or_more_than_a_log_can_hold() -> None:
+    absurd = {"input_tokens": -5, "output_tokens": 2**63, "input_tokens_details": {"cached_tokens": -1}}
+    assert heard([completed(usage=absurd)])[0] == UsageChunk(Usage(output=2**53), "gpt-6-2026")
 
 
 def test_an_event_named_error_is_one() -> None:

@@ -8,6 +8,9 @@ from vaka.core.types.errors import ModelError, StreamCut
 from vaka.core.types.usage import Usage
 from vaka.models import faults
 
+MOST = 2**53
+"""Tokens that anyone can have used."""
+
 _NONE = msgspec.Raw()
 _T = TypeVar("_T")
 
@@ -114,9 +117,17 @@ class Response(msgspec.Struct):
         said = self.usage or _Spent()
         read, made = said.input_tokens_details or _Input(), said.output_tokens_details or _Output()
         return Usage(
-            input=said.input_tokens or 0, output=said.output_tokens or 0, cache_read=read.cached_tokens or 0,
-            cache_write=read.cache_write_tokens or 0, reasoning=made.reasoning_tokens or 0,
-        )  # fmt: skip
+            input=_tokens(said.input_tokens),
+            output=_tokens(said.output_tokens),
+            cache_read=_tokens(read.cached_tokens),
+            cache_write=_tokens(read.cache_write_tokens),
+            reasoning=_tokens(made.reasoning_tokens),
+        )
+
+
+def _tokens(count: int | None) -> int:
+    """Return a count that can be one: a server must not be able to give a budget back, or to break the log."""
+    return min(max(count or 0, 0), MOST)
 
 
 class _Kind(msgspec.Struct):
