@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from vaka.core.ports.model import Estimate, Estimates, Model, Prompt
@@ -12,6 +13,7 @@ from vaka.models.limit import Limited
 from vaka.models.pool import ModelPool
 from vaka.models.retry import Retry
 from vaka.models.simulated import Simulated
+from vaka.models.text_calls import TextCalls
 from vaka.models.whole import complete
 from vaka.testing.clock import FakeClock, FakeRandom
 from vaka.testing.models import Answer, ModelContract, ScriptedModel, say
@@ -43,12 +45,17 @@ def simulated(inner: Model) -> Model:
     return Simulated(lambda prompt: complete(inner, prompt), name=inner.name, piece=3)
 
 
-WRAPPERS: list[Wrapping] = [retry, fallback, chosen, limited, breaker, simulated]
+def text_calls(inner: Model) -> Model:
+    return TextCalls(inner)
+
+
+WRAPPERS: list[Wrapping] = [retry, fallback, chosen, limited, breaker, text_calls, simulated]
 STACKS: list[list[Wrapping]] = [
     [retry, limited, breaker],
     [breaker, fallback, retry],
     [chosen, limited, fallback, retry],
-    [limited, breaker, chosen, retry, fallback],
+    [limited, breaker, chosen, retry, text_calls, fallback],
+    [text_calls, retry, limited],
 ]
 
 
@@ -69,6 +76,30 @@ class TestStacks(ModelContract):
     @pytest.fixture(params=STACKS, ids=lambda stack: "-".join(wrapper.__name__ for wrapper in stack))
     def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
         return lambda answer: wrapped(answer, request.param)
+
+
+class TestCallsInText(ModelContract):
+    """The model inside writes its calls as text; arguments that are no JSON cannot be written so."""
+
+    @pytest.fixture(params=["fenced", "sentence", "function"])
+    def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
+        def model(answer: Answer) -> Model:
+            made = answer.get("tool_calls", ())
+            if all(isinstance(call.get("arguments", {}), dict) for call in made) and made:
+                answer = answer | {"text": written(answer, request.param), "tool_calls": []}
+            return TextCalls(ScriptedModel(answer | {"repeat": True}))
+
+        return model
+
+
+def written(answer: Answer, form: str) -> str:
+    calls = [(call["name"], msgspec.json.encode(call["arguments"]).decode()) for call in answer["tool_calls"]]
+    blocks = {
+        "fenced": [f'```json\n{{"tool": "{name}", "parameters": {arguments}}}\n```' for name, arguments in calls],
+        "sentence": [f"Using the tool '{name}' with parameters: {arguments}" for name, arguments in calls],
+        "function": [f"{name}({arguments})" for name, arguments in calls],
+    }
+    return "\n\n".join([*filter(None, [answer.get("text")]), *blocks[form]])
 
 
 class Priced(ScriptedModel):
