@@ -231,7 +231,9 @@ def test_the_cache_key_is_the_session_unless_the_cache_is_not_wanted() -> None:
     assert "prompt_cache_key" not in body(Prompt(messages=(ask(),), session="s", options={"cache": False}))
 
 
-@pytest.mark.parametrize("model", ["gpt-4.1", "gpt-4o-mini", "gpt-3.5-turbo", "chatgpt-4o-latest", "gpt-5-chat-latest"])
+@pytest.mark.parametrize(
+    "model", ["gpt-4.1", "gpt-4o-mini", "gpt-3.5-turbo", "ft:gpt-4o:me", "openai/gpt-4o", "gpt-5-chat-latest"]
+)
 def test_a_model_that_does_not_reason_is_not_asked_for_reasoning(model: str) -> None:
     assert "include" not in body(Prompt(messages=(ask(),)), model)
     assert items(said(own(THOUGHT), Text(text="Hi")), model=model) == [

@@ -71,7 +71,7 @@ def to_request(model: str, prompt: Prompt, facts: Facts = Facts()) -> dict[str, 
         raise BadRequest(
             f"{model} takes no stop texts over the Responses API; leave 'stop' out, or use the model as openai-chat/…"
         )
-    kind = facts.reasoning or ("none" if model.startswith(_UNREASONING) else "encrypted")
+    kind = facts.reasoning or ("encrypted" if _reasons(model) else "none")
     body: dict[str, Any] = {"model": model, "stream": True, "store": False}
     if prompt.system:
         body["instructions"] = prompt.system
@@ -81,6 +81,11 @@ def to_request(model: str, prompt: Prompt, facts: Facts = Facts()) -> dict[str, 
     body |= _settings(prompt, options)
     body["input"] = _Writer(model, prompt.messages, facts, kind).items() or [_user([_text(".")])]
     return _with_extra(body, options.extra)
+
+
+def _reasons(model: str) -> bool:
+    """Whether a model of OpenAI's reasons; one that does not refuses to be asked for it."""
+    return not model.rpartition("/")[2].removeprefix("ft:").startswith(_UNREASONING)
 
 
 def _tools(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
