@@ -48,10 +48,12 @@ PARAMETERS = {
 ASKED: Prompt = msgspec.structs.replace(PROMPT, tools=(*PROMPT.tools, ToolSpec(name="note", parameters=PARAMETERS)))
 
 
-def adapter(wire: str, url: str, *, limits: Limits = Limits(), http: Http | None = None) -> Model:
+def adapter(
+    wire: str, url: str, *, limits: Limits = Limits(), http: Http | None = None, model: str = "some-model"
+) -> Model:
     """Return the adapter for a wire, connected to a provider."""
     account = Account(base_url=url + PREFIX.get(wire, "/v1"), key=KEY, limits=limits)
-    return ADAPTERS[wire]("some-model", account, http)
+    return ADAPTERS[wire](model, account, http)
 
 
 Heard = tuple[list[Chunk], ModelError | None]

@@ -39,7 +39,8 @@ def error(failure: Failure) -> dict[str, Any]:
 
 
 def _start(line: Line, body: dict[str, Any]) -> dict[str, Any]:
-    usage = {**_usage(line, body), "output_tokens": 1, "service_tier": "standard"}
+    usage = _usage(line, body)
+    usage |= {"output_tokens": min(usage["output_tokens"], 1), "service_tier": "standard"}
     message: dict[str, Any] = {
         "id": name("msg_", body), "type": "message", "role": "assistant", "model": body.get("model", ""),
         "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,

@@ -1,0 +1,90 @@
+"""What we send, held to the vendors' own types, for prompts with everything in them."""
+
+from typing import Any
+
+import pytest
+
+from tests.models.hostile.scene import WIRES, adapter, close
+from tests.models.oracles.corpus import MARKS, MODELS, PROMPTS
+from tests.models.oracles.sdks import FORMER, check_request
+from vaka.core.ports.model import Prompt
+from vaka.core.types.errors import BadRequest
+from vaka.testing.adapters import EVERYTHING, answered, attempt
+from vaka.testing.models import PROMPT, say
+from vaka.testing.provider import Provider, Request
+
+NO_PLACE = {
+    ("responses", "stop words"), ("responses", "sound"), ("anthropic", "sound"), ("claude-sonnet-5-5", "some tool"),
+    ("claude-sonnet-5-5", "this tool"), ("claude-sonnet-5-5", "a loose shape"),
+}  # fmt: skip
+"""What a wire, or a model, has no place for."""
+
+
+async def sent(wire: str, prompt: Prompt, model: str = "some-model") -> Request:
+    async with Provider(say("Hi.")) as provider:
+        asked = adapter(wire, provider.url, model=model)
+        _, error = await attempt(asked, prompt)
+        await close(asked)
+    if error is not None:
+        assert provider.requests == []  # what cannot be sent is told before anything is
+        raise error
+    return provider.requests[0]
+
+
+@pytest.mark.parametrize(("wire", "model"), [(wire, model) for wire, models in MODELS.items() for model in models])
+@pytest.mark.parametrize("name", PROMPTS)
+async def test_their_types_have_a_place_for_all_we_send(wire: str, model: str, name: str) -> None:
+    if NO_PLACE & {(wire, name), (model, name)}:
+        with pytest.raises(BadRequest):
+            await sent(wire, PROMPTS[name], model)
+        return
+    request = await sent(wire, PROMPTS[name], model)
+    assert request.model == model
+    check_request(wire, request.body)
+
+
+async def test_the_newest_models_of_anthropic_are_sent_nothing_that_they_do_not_take() -> None:
+    for name in ("a conversation", "numbers"):
+        request = await sent("anthropic", PROMPTS[name], "claude-sonnet-5-5")
+        assert not {*FORMER["anthropic"]} & {*request.body}
+
+
+@WIRES
+async def test_their_types_have_a_place_for_what_they_said_themselves(wire: str) -> None:
+    async with Provider(EVERYTHING, say("Sure."), EVERYTHING, say("Sure.")) as provider:
+        model = adapter(wire, provider.url)
+        prompt: Prompt = PROMPT
+        for _ in range(2):
+            chunks, error = await attempt(model, prompt)
+            assert error is None
+            prompt = answered(chunks, PROMPT)
+            await attempt(model, prompt)
+        await close(model)
+    for request in provider.requests:
+        check_request(wire, request.body)
+
+
+@WIRES
+async def test_what_one_provider_thought_in_private_is_told_to_no_other(wire: str) -> None:
+    request = await sent(wire, PROMPTS["thoughts of all providers"])
+    text = request.raw.decode()
+    assert [other for other, mark in MARKS.items() if mark in text and other != wire] == []
+    assert wire == "chat" or MARKS[wire] in text  # OpenAI's own chat models take no thoughts back
+
+
+@pytest.mark.parametrize(
+    ("wire", "wrong"),
+    [
+        ("chat", {"messages": [{"role": "tool", "content": "x"}]}),
+        ("chat", {"no_such_field": 1}),
+        ("responses", {"input": [{"type": "function_call_output", "call_id": "c"}]}),
+        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
+        ("anthropic", {"no_such_field": 1}),
+        ("gemini", {"contents": [{"role": "user", "parts": [{"txt": "x"}]}]}),
+    ],
+)
+async def test_the_oracle_knows_wrong_from_right(wire: str, wrong: dict[str, Any]) -> None:
+    request = await sent(wire, PROMPTS["a conversation"])
+    check_request(wire, request.body)
+    with pytest.raises((ValueError, AssertionError)):
+        check_request(wire, {**request.body, **wrong})
