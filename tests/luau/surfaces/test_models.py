@@ -196,6 +196,17 @@ async def test_only_the_last_count_of_a_call_is_told() -> None:
     assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
 
 
+async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None:
+    costs: list[UsageRecorded] = []
+    lost, kept = UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5))
+    model = again(lost, TextChunk("wro"), RetryChunk("busy", "busy"), kept, TextChunk("right"), StopChunk())
+    assert (
+        await result("return ctx.generate('m', 'x')", parts=Parts(models=lambda _: model, usage=costs.append))
+        == "right"
+    )
+    assert [cost.usage.input for cost in costs] == [1, 5]
+
+
 async def test_a_model_cannot_begin_again_after_something_was_told() -> None:
     model = again(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
     async with AsyncExitStack() as closing:

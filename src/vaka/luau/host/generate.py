@@ -65,6 +65,8 @@ class Asker:
                     if isinstance(chunk, TextChunk):
                         yield chunk.text
                     elif isinstance(chunk, RetryChunk):
+                        self._spent(model, prompt, cost)
+                        cost = None
                         yield None
                     elif isinstance(chunk, StopChunk):
                         stop = chunk
@@ -75,11 +77,14 @@ class Asker:
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
         finally:
-            if cost is not None and self._parts.usage is not None:
-                told = UsageRecorded(model=cost.model or model.name, usage=cost.usage, agent=prompt.agent)
-                self._parts.usage(told)
+            self._spent(model, prompt, cost)
         if stop is None or stop.reason == "refusal":
             raise ScriptError(f"{model.name}: {'the model refused to answer' if stop else 'the answer was cut off'}")
+
+    def _spent(self, model: Model, prompt: Prompt, cost: UsageChunk | None) -> None:
+        """What a try has cost was spent, also when it does not count."""
+        if cost is not None and self._parts.usage is not None:
+            self._parts.usage(UsageRecorded(model=cost.model or model.name, usage=cost.usage, agent=prompt.agent))
 
     def _notice(self, chunk: Chunk) -> None:
         nest = self._parts.nest
