@@ -6,6 +6,7 @@ import pytest
 
 from tests.models.hostile.scene import WIRES, adapter, close
 from tests.models.oracles.corpus import MARKS, MODELS, PROMPTS
+from tests.models.oracles.pairs import check_history
 from tests.models.oracles.sdks import FORMER, check_request
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
@@ -41,6 +42,7 @@ async def test_their_types_have_a_place_for_all_we_send(wire: str, model: str, n
     request = await sent(wire, PROMPTS[name], model)
     assert request.model == model
     check_request(wire, request.body)
+    check_history(wire, request.body)
 
 
 async def test_the_newest_models_of_anthropic_are_sent_nothing_that_they_do_not_take() -> None:
@@ -62,6 +64,7 @@ async def test_their_types_have_a_place_for_what_they_said_themselves(wire: str)
         await close(model)
     for request in provider.requests:
         check_request(wire, request.body)
+        check_history(wire, request.body)
 
 
 @WIRES
