@@ -1,11 +1,18 @@
 """What a tool reaches through its context: the session's values, and what the runtime lends."""
 
+import hashlib
+
 import pytest
+from msgspec import structs
 
 import vaka
 from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import ToolContext
+from vaka.core.types.content import Stored, Text
 from vaka.core.types.control import StateChanged
+from vaka.core.types.ids import Digest
+from vaka.core.types.message import ToolMessage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -88,3 +95,29 @@ async def test_any_plain_value_can_be_kept(value: object) -> None:
     async with runtime(MemoryStore()) as rt:
         await (await rt.open(agent(ScriptedModel(call("keep"), say("done")), keep), id="s")).run("Go.")
     assert seen == [value]
+
+
+async def test_a_text_put_away_is_told_by_its_preview_and_given_back_whole() -> None:
+    store, long = MemoryStore(), "many words, and my-secret-word among them. " * 5_000
+
+    @vaka.tool(effect="read")
+    async def recite(context: ToolContext) -> Stored:
+        """Say much."""
+        return structs.replace(await context.put_away(long), preview="many words…")
+
+    @vaka.tool(effect="read")
+    async def recall(context: ToolContext, name: str) -> int:
+        """Count what was said."""
+        return len(await context.put_back(Digest(name)))
+
+    kept = long.replace("my-secret-word", "[redacted]")
+    name = hashlib.sha256(kept.encode()).hexdigest()
+    model = ScriptedModel(call("recite"), call("recall", name=name), call("recall", name="0" * 64), say("done"))
+    async with runtime(store, secrets=["my-secret-word"]) as rt:
+        await (await rt.open(agent(model, recite, recall), id="s")).run("Go.")
+    told = [result for message in model.prompts[-1].messages if isinstance(message, ToolMessage)
+            for result in message.results]  # fmt: skip
+    assert told[0].content == (Text(text="many words…"),)
+    assert [result.text for result in told[1:]] == [str(len(kept)), f"NotFound: there is no blob '{'0' * 64}'"]
+    await store.gc(Retention(blobs_before="9999-01-01T00:00:00Z"))
+    assert await store.blobs.get(Digest(name)) == kept.encode()

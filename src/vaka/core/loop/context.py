@@ -13,10 +13,10 @@ from vaka.core.ports.world import World
 from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.log import stamp
 from vaka.core.session.state import OpenCall, child_name
-from vaka.core.types.content import clean
+from vaka.core.types.content import Stored, Text, clean
 from vaka.core.types.control import QuestionAsked, StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.core.types.ids import JSON, DecisionId, MessageId
+from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
 from vaka.core.types.progress import ToolOutputDelta
 
 LARGE = 256 * 1024
@@ -74,6 +74,16 @@ class Context:
         if size > LARGE:
             raise InvalidInput(f"a value the session keeps has at most {LARGE} bytes, {key!r} has {size}")
         self.owner.log.later(self.owner.at, StateChanged(key=key, value=value))
+
+    async def put_away(self, text: str) -> Stored:
+        """Keep a text beside the log, without the registered secrets in it."""
+        whole: Text = self.owner.log.secrets.clean(Text(text=clean(text)))
+        data = whole.text.encode()
+        return Stored(blob=await self.owner.log.store.blobs.put(data), size=len(data), cut=True)
+
+    async def put_back(self, digest: Digest) -> str:
+        """Return a text that was put away."""
+        return (await self.owner.log.store.blobs.get(digest)).decode("utf-8", "replace")
 
     @property
     def stopping(self) -> bool:

@@ -122,6 +122,8 @@ async def _restored(blobs: Blobs, part: Part) -> Part:
     digest: Digest | None = getattr(part, "blob", None)
     if digest is None:
         return part
+    if isinstance(part, Stored) and part.cut:
+        return Text(text=part.preview)
     try:
         data = await blobs.get(digest)
     except NotFound:

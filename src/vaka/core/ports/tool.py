@@ -5,8 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from vaka.core.ports.files import Files
 from vaka.core.ports.world import World
-from vaka.core.types.content import Part
-from vaka.core.types.ids import JSON, CallId, Path, SessionId, TurnId
+from vaka.core.types.content import Part, Stored
+from vaka.core.types.ids import JSON, CallId, Digest, Path, SessionId, TurnId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import Arguments, Problem, ToolSpec
 
@@ -41,6 +41,17 @@ class ToolContext(Protocol):
 
     def keep(self, key: str, value: JSON) -> None:
         """Keep a value in the session's log, together with the result of this call; ``None`` removes it."""
+        ...
+
+    async def put_away(self, text: str) -> Stored:
+        """Keep a text too large for a result, durable on return, and return the part that stands for it.
+
+        It is kept as long as a result of the session has the part; give it a ``preview`` for the model to read.
+        """
+        ...
+
+    async def put_back(self, digest: Digest) -> str:
+        """Return a text that was put away. Raises ``NotFound`` when it is not kept (any more)."""
         ...
 
     @property

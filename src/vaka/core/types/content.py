@@ -59,6 +59,8 @@ class Stored(_Part, frozen=True, kw_only=True, gc=False, tag="stored"):
     size: int
     preview: str = ""
     media_type: str = "text/plain"
+    cut: bool = False
+    """True when a model is told the preview alone, which says how to read the rest."""
 
 
 class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
