@@ -353,6 +353,11 @@ async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_i
             await (await rt.open(vaka.Agent("a", model="high"))).run("Hi.")
         with pytest.raises(ConfigError, match=r"no model for the tier 'mid' \(there are low, high\), and no default"):
             await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
+    async with runtime(model="mid", model_pool=tiers) as rt:
+        with pytest.raises(ConfigError, match="no model for the tier 'mid'"):
+            await (await rt.open(vaka.Agent("a"))).run("Hi.")
+        with pytest.raises(ConfigError, match="no model for the tier 'mid'"):
+            await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
 
 
 async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:

@@ -29,6 +29,7 @@ class Agent:
         "model",
         "name",
         "options",
+        "output",
         "tool_choice",
         "tools",
     )
@@ -42,7 +43,11 @@ class Agent:
         tools: Sequence[ToolLike] = (),
         **more: Any,
     ) -> None:
-        """Make an agent. Also takes ``middleware``, ``limits``, ``description``, ``tool_choice`` and ``options``."""
+        """Make an agent.
+
+        Also takes ``middleware``, ``limits``, ``description``, ``tool_choice``, ``options`` and ``output``: what its
+        answers are to be, a type or a JSON Schema; the value is then ``Response.data``.
+        """
         self.name, self.model, self.instructions = name, model, instructions
         self.tools: tuple[ToolLike, ...] = tuple(tools)
         self.middleware: tuple[Middleware, ...] = tuple(more.pop("middleware", ()))
@@ -50,6 +55,7 @@ class Agent:
         self.description: str = more.pop("description", "")
         self.tool_choice: ToolChoice = more.pop("tool_choice", "auto")
         self.options: Mapping[str, Any] = more.pop("options", None) or {}
+        self.output: Any = more.pop("output", None)
         if more:
             raise InvalidInput(f"agent {name!r} has no setting {next(iter(more))!r}")
 

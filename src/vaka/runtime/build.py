@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
@@ -17,12 +18,14 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import Problem, ToolSpec
+from vaka.runtime import registry
 from vaka.runtime.models import Book, Models, Refusing
 from vaka.tools.function import as_tool, tool
 
 if TYPE_CHECKING:
     from vaka.luau.lent import Lent
     from vaka.runtime.scripts import Scripts
+    from vaka.runtime.shape import Shape
 
 RECIPES = 512
 """Recipes kept at hand."""
@@ -56,7 +59,7 @@ class Builder:
         """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
         now = (
             agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
-            agent.tool_choice, agent.options, model,
+            agent.tool_choice, agent.options, agent.output, model,
         )  # fmt: skip
         cached = self._recipes.get(agent)
         if cached is not None and cached[0] == now:
@@ -74,13 +77,14 @@ class Builder:
             model = NoModel(agent.name)
         if model is None:
             raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
-        options = {**self._options, **getattr(model, "options", {}), **agent.options}
+        options = {**self._options, **getattr(model, "options", {}), **_shaped(agent), **agent.options}
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
             tools=[self._tool(given, agent, model) for given in agent.tools],
             settings=Settings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.body = bind(self._lend(agent, model)) if bind is not None else None
+        _check_choice(agent, recipe)
         return recipe
 
     def _choose(self, agent: Agent, parent: Model | None) -> Model | None:
@@ -133,6 +137,28 @@ class Builder:
 
         description = given.description or given.agent.description or f"Hand a task to the agent {given.name}."
         return tool(run, name=given.name, description=description, effect="resume")
+
+
+def shape_of(agent: Agent) -> "Shape | None":
+    """Return what an agent's answers are to be, if it says so. Raises ``InvalidInput`` when JSON cannot express it."""
+    if agent.output is None:
+        return None
+    shape: Shape = registry.load(registry.SHAPE)(agent.output)
+    return shape
+
+
+def _shaped(agent: Agent) -> dict[str, Any]:
+    shape = shape_of(agent)
+    return {} if shape is None else shape.options
+
+
+def _check_choice(agent: Agent, recipe: Recipe) -> None:
+    """Refuse a tool to be called that is not there: a provider would, in words of its own."""
+    choice = agent.tool_choice
+    if choice not in ("auto", "none", "required") and choice not in recipe.tools:
+        near = get_close_matches(choice, recipe.tools, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(recipe.tools) or 'none'}"
+        raise ConfigError(f"agent {agent.name!r} has no tool {choice!r} to be called; {hint}")
 
 
 class _Shown:

@@ -18,6 +18,7 @@ from vaka.runtime.models import Book, Refusing
 from vaka.runtime.providers import Provider
 
 LOCAL = "local"
+_LOCAL = Provider(name=LOCAL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
 
 class Maker:
@@ -69,7 +70,8 @@ class Maker:
         if name in self.definitions():
             return self._defined(self.definitions()[name])
         if name == LOCAL:
-            return self._keep(registry.load(registry.LOCAL)(http=self.http, progress=self.book.progress))
+            made = registry.load(registry.LOCAL)(http=self.http, progress=self.book.progress)
+            return self._wrapped(made, ModelEntry(model=LOCAL), _LOCAL)
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
         if provider is None:

@@ -96,8 +96,9 @@ class Models:
         pool: dict[str, Model] = {
             name: self.given(model) if name in wanted else _Unasked(name) for name, model in self.book.tiers.items()
         }
-        if not wanted:
-            instead = instead or self.default
+        if not wanted and instead is None:
+            named = self.book.default
+            instead = None if isinstance(named, str) and tier_of(named) == tier_of(tier) else self.default
             if instead is None:
                 has = ", ".join(pool) or "none"
                 raise ConfigError(f"there is no model for the tier {tier!r} (there are {has}), and no default")

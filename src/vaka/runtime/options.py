@@ -157,6 +157,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the calls that were refused."""
     code: str = ""
     message: str = ""
+    data: Any = None
+    """The answer as a value, where the agent says what it is to be."""
 
 
 def _tier(name: str) -> str:

@@ -20,10 +20,13 @@ WIRES = {
 
 MAKER = "vaka.runtime.maker:Maker"
 """What makes models that are more than a file."""
+SHAPE = "vaka.runtime.shape:shape"
 TABLE = "vaka.config.model_tables:table"
 
 SCRIPTED = "vaka.models.scripted:Scripted"
 LOCAL = "vaka.models.local:Local"
+LOCAL_MISSING = "vaka.models.local:missing"
+SERVE_LOCAL = "vaka.models.local:serve"
 HTTP = "vaka.models.http:Http"
 ACCOUNT = "vaka.models.http:Account"
 OPTIONS = "vaka.models.options:read"

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from vaka.agents.react import Agent
 from vaka.core.loop.prompt import messages
 from vaka.core.loop.texts import restore
@@ -13,11 +15,12 @@ from vaka.core.session.follow import Following, Hub
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import as_content
 from vaka.core.types.control import CheckpointSaved, Conflict, InputAdded, InterruptRequested, SessionClosed
-from vaka.core.types.errors import Busy, Closed, InvalidInput
+from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Message
 from vaka.runtime.branch import last_turn
+from vaka.runtime.build import shape_of
 from vaka.runtime.options import OnBusy, Response, Says
 from vaka.runtime.outcome import Watcher
 
@@ -61,7 +64,7 @@ class Session:
             if driver is not None:
                 await driver.withdraw(watcher.key)
             raise
-        return watcher.response()
+        return self._read(watcher.response())
 
     async def stream(
         self, says: Says, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
@@ -156,6 +159,17 @@ class Session:
     def metadata(self) -> dict[str, Any]:
         """What the first event will say of the session."""
         return self._metadata
+
+    def _read(self, response: Response) -> Response:
+        """Return a response with its answer as a value, where the agent says what that is to be."""
+        shape = shape_of(self.agent)
+        if shape is None or response.stop != "end":
+            return response
+        try:
+            return msgspec.structs.replace(response, data=shape.read(response.text))
+        except TurnError as error:
+            error.result = response
+            raise
 
     async def _tell_end(self) -> None:
         watcher, follower = Watcher(self.id), Follower(patient=True)
