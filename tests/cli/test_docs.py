@@ -38,7 +38,7 @@ def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
 
 
 def test_every_command_is_on_the_page() -> None:
-    for name in ("run", "sessions", "approvals", "tools", "luau", "config", "doctor", "completion", "version"):
+    for name in "run sessions approvals models tools luau config doctor completion version".split():
         assert f"`vaka {name}" in PAGE
 
 

@@ -44,6 +44,7 @@ def test_json_is_one_object_with_everything_a_program_asks(shell: Shell) -> None
             "status": "completed",
             "exit_code": 0,
             "text": "It is 3.",
+            "structured_output": None,
             "session_id": "s",
             "turn_id": "trn",
             "stop": "end",

@@ -1,6 +1,7 @@
 """The tables that speak of models: what they may say, who may say it, and how one value of them is changed."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from vaka.config.edit import changed_text, write_setting
 from vaka.config.files import line_at, project_file, read_file
 from vaka.config.keys import KEYS, locate, read
 from vaka.config.layers import Place, load, redacted
-from vaka.config.model_tables import ModelEntry, PriceEntry
+from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.models.options import ModelOptions
 
 KEY = "sk-something-secret"
 
@@ -312,3 +314,18 @@ def test_lines_are_those_of_the_nearest_thing_that_is_there() -> None:
     text = "a = 1\n[x.y]\nz = 2\nfallback = [\n  'u',\n]\n"
     paths = (("a",), ("x",), ("x", "y"), ("x", "y", "z"), ("x", "y", "none"), ("x", "y", "z", "0"), ("q",))
     assert json.dumps([line_at(text, path) for path in paths]) == "[1, 2, 2, 3, 2, 3, 1]"
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text("utf-8")
+
+
+def test_the_tables_of_the_guide_can_be_written(tmp_path: Path) -> None:
+    text = "\n".join(re.findall(r"^```toml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
+    found = read_file(write(tmp_path / "vaka.toml", text))
+    assert (set(found), set(found["models"].value)) == ({"models", "tiers", "subagents"}, {"fast", "house", "old"})
+    assert all(f"`{tier}`" in GUIDE for tier in TIERS)
+
+
+def test_the_guide_has_every_option_of_a_model_and_every_field_of_an_entry() -> None:
+    assert [name for name in ModelOptions.__struct_fields__ if f"`{name}`" not in GUIDE] == []
+    assert [name for name in ModelEntry.__struct_fields__ if not re.search(rf"\b{name} = ", GUIDE)] == []

@@ -12,9 +12,11 @@ from vaka.cli.report import Report
 from vaka.cli.signals import Signals
 from vaka.cli.start import has_terminal
 from vaka.core.ports.store import Query, SessionInfo
+from vaka.core.types.content import Part, Text, clean
 from vaka.core.types.errors import NotFound, Suspended, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import TurnStarted
+from vaka.runtime.options import Says
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 
@@ -27,6 +29,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     fork: str = ""
     prompt: str = ""
+    parts: tuple[Part, ...] = ()
+    """What is said besides the prompt."""
+
+    @property
+    def says(self) -> Says:
+        """Everything that is said: the words first."""
+        return (Text(text=clean(self.prompt)), *self.parts) if self.parts else self.prompt
 
 
 class Conversation:
@@ -62,7 +71,7 @@ class Conversation:
         try:
             if target.resume:
                 await self._recall(session)
-            stream = session.resume() if target.resume else session.stream(target.prompt)
+            stream = session.resume() if target.resume else session.stream(target.says)
             async with aclosing(stream) as events:
                 async for event in events:
                     await self.report.event(event)

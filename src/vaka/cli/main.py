@@ -21,6 +21,7 @@ COMMANDS = {
     "sessions": ("vaka.cli.sessions:sessions", "List, show, export, fork, rewind, check and remove sessions."),
     "approvals": ("vaka.cli.approvals:approvals", "What waits for a person: list it, decide it, answer it."),
     "luau": ("vaka.cli.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
+    "models": ("vaka.cli.models:models", "List models and keys, try one, or serve the one on this machine."),
     "tools": ("vaka.cli.tools:tools", "List tools, or make one governed call."),
     "config": ("vaka.cli.config:config", "Settings, and where each comes from."),
     "doctor": ("vaka.cli.doctor:doctor", "Look whether everything is in place."),

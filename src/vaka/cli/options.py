@@ -77,6 +77,12 @@ _AGENT = (
     ),
 )  # fmt: skip
 
+_TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="Let this folder's vaka.toml also allow things, and say where models are and their keys.",
+)
+
 _POLICY = (
     click.option(
         "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
@@ -88,10 +94,7 @@ _POLICY = (
         "--ask", type=choice("ask"),
         help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
     ),
-    click.option(
-        "--trust", is_flag=True,
-        help="Let this folder's vaka.toml allow things too. (It holds nothing else that needs trust yet.)",
-    ),
+    _TRUST,
     click.option("--ephemeral", is_flag=True, help="Keep nothing: the session lives in memory."),
 )  # fmt: skip
 
@@ -109,6 +112,11 @@ def agent_options(command: F) -> F:
 def policy_options(command: F) -> F:
     """Who may do what."""
     return _all(command, _POLICY)
+
+
+def trust_option(command: F) -> F:
+    """Whether the folder is trusted."""
+    return _TRUST(command)
 
 
 def json_option(command: F) -> F:

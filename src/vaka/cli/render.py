@@ -9,7 +9,7 @@ import msgspec
 
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.content import text_of
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall, ToolResult
 
@@ -152,10 +152,16 @@ class Transcript:
 class Stream:
     """The answer on a terminal as it arrives, each character once."""
 
-    def __init__(self) -> None:
-        self.shown = ""
+    kind: type[progress.TextDelta | progress.ReasoningDelta] = progress.TextDelta
+
+    def __init__(self, *, aside: bool = True) -> None:
+        """``aside``: what a model thinks is not shown, so it does not end the line either."""
+        self.shown: str = ""
         """What was shown of the message that is last."""
+        self._quiet: tuple[type[Body], ...] = (progress.ToolArgsDelta, progress.MessageSnapshot)
+        self._quiet += (progress.ReasoningDelta,) if aside else ()
         self._message = ""
+        self._block = self._before = 0
         self._open = False
 
     def take(self, event: Event) -> None:
@@ -163,27 +169,49 @@ class Stream:
         body = event.data
         if event.path:
             return
-        if isinstance(body, progress.TextDelta):
-            self._more(body.message_id, body.text, body.offset)
-        elif isinstance(body, progress.MessageSnapshot) and body.of == progress.TextDelta.type:
-            self._more(body.message_id, body.text, 0)
-        elif not isinstance(body, progress.ReasoningDelta | progress.ToolArgsDelta | progress.MessageSnapshot):
+        if isinstance(body, progress.TextDelta | progress.ReasoningDelta) and type(body) is self.kind:
+            self._more(body.message_id, body.block, body.text, body.offset)
+        elif isinstance(body, progress.MessageSnapshot) and body.of == self.kind.type:
+            self._more(body.message_id, body.block, body.text, 0)
+        elif not isinstance(body, self._quiet):
             self.close()
 
     def close(self) -> None:
         """End the line that is open."""
         if self._open:
-            click.echo()
+            self.write("\n")
             self._open = False
 
-    def _more(self, message: str, text: str, offset: int) -> None:
+    def write(self, text: str) -> None:
+        """Show some characters."""
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+
+    def _more(self, message: str, block: int, text: str, offset: int) -> None:
         if message != self._message:
             self.close()
-            self._message, self.shown = message, ""
-        if offset > len(self.shown):
+            self.shown = ""
+            self._message, self._block, self._before = message, block, 0
+        if block != self._block:
+            self._block, self._before = block, len(self.shown)
+        seen = len(self.shown) - self._before
+        if offset > seen:
             return  # a gap: the whole text comes at the end
-        fresh = text[len(self.shown) - offset :]
+        fresh = text[seen - offset :]
         if fresh:
-            click.echo(printable(fresh), nl=False)
-            sys.stdout.flush()
-            self.shown, self._open = self.shown + fresh, True
+            self.write(printable(fresh))
+            self.shown += fresh
+            self._open = True
+
+
+class Thoughts(Stream):
+    """What a model thinks, as it arrives, beside the answer."""
+
+    kind = progress.ReasoningDelta
+
+    def __init__(self) -> None:
+        super().__init__(aside=True)
+
+    def write(self, text: str) -> None:
+        """Show some characters on stderr."""
+        click.secho(text, nl=False, err=True, dim=True)

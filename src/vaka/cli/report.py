@@ -4,15 +4,20 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from vaka.cli.errors import OK, Told, told
-from vaka.cli.render import Progress, Stream, compact, printable
+from vaka.cli.errors import MODEL, OK, Told, told
+from vaka.cli.render import Progress, Stream, Thoughts, compact, printable
 from vaka.cli.tally import Result, Tally
+from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Event, encode
+from vaka.core.types.progress import ReasoningDelta
+
+if TYPE_CHECKING:
+    from vaka.runtime.shape import Shape
 
 
 class Report:
@@ -22,14 +27,18 @@ class Report:
         self.quiet, self.file = quiet, file
         self.tally = Tally()
         self.done: Result | None = None
+        self.wanted: Shape | None = None
+        """What the answer is to be."""
         self._opened = False
         self._progress = Progress(verbose=verbose)
+        self._thoughts = Thoughts() if verbose and not quiet else None
         self.shape(output)
 
     def shape(self, output: str) -> None:
         """Choose the shape, before anything was written."""
         self.output = output
-        self._stream = Stream() if output == "text" and sys.stdout.isatty() and not self.quiet else None
+        live = output == "text" and sys.stdout.isatty() and not self.quiet
+        self._stream = Stream(aside=self._thoughts is None) if live else None
 
     def session(self, **facts: Any) -> None:
         """Say which session this is, before anything of it."""
@@ -42,15 +51,16 @@ class Report:
         self.tally.see(event)
         if self.output == "stream-json":
             await asyncio.to_thread(_write, encode(event))
-        if self._stream is not None:
-            self._stream.take(event)
+        thinking = isinstance(event.data, ReasoningDelta)
+        for shown in (self._stream, self._thoughts) if thinking else (self._thoughts, self._stream):
+            if shown is not None:
+                shown.take(event)  # who has nothing to show ends its line first
         self.note(self._progress.line(event))
 
     def note(self, text: str) -> None:
         """Tell the person who watches, if one wants to know."""
         if text and not self.quiet:
-            if self._stream is not None:
-                self._stream.close()
+            self._close()
             click.secho(printable(text), err=True, dim=True)
 
     def finish(self, decisions: Sequence[dict[str, Any]] = ()) -> int:
@@ -71,9 +81,8 @@ class Report:
             self._settle(told(error), ())
 
     def _settle(self, told: Told | None, decisions: Sequence[dict[str, Any]]) -> Result:
-        self.done = result = self.tally.result(told, decisions)
-        if self._stream is not None:
-            self._stream.close()
+        self.done = result = self._read(self.tally.result(told, decisions))
+        self._close()
         if self.output == "json":
             _write(msgspec.json.encode(result))
         elif self.output == "stream-json":
@@ -85,6 +94,23 @@ class Report:
         if self.file is not None and (result.text or result.exit_code == OK):
             self.file.write_text(result.text, encoding="utf-8")
         return result
+
+    def _read(self, result: Result) -> Result:
+        """Return a result with its answer read as data, where data is wanted; what is none is a failure."""
+        if self.wanted is None or result.status not in ("completed", "denied"):
+            return result
+        try:
+            value = self.wanted.read(result.text)
+        except TurnError as error:
+            fault = {"code": error.code, "message": str(error)}
+            return msgspec.structs.replace(result, status="failed", exit_code=MODEL, error=fault)
+        return msgspec.structs.replace(result, text=self.wanted.json(result.text), structured_output=value)
+
+    def _close(self) -> None:
+        """End the lines that are open."""
+        for shown in (self._stream, self._thoughts):
+            if shown is not None:
+                shown.close()
 
 
 def how_to_decide(decision: dict[str, Any]) -> str:

@@ -7,12 +7,14 @@ import click
 
 from vaka.agents.react import Agent
 from vaka.cli import options
+from vaka.cli.attach import attachments
 from vaka.cli.conversation import Conversation, Target
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.load import load_agent, load_tools
 from vaka.cli.report import Report
 from vaka.cli.start import run_loop, runtime_of, settings_of
 from vaka.cli.stdin import read_prompt
+from vaka.cli.wishes import asked
 from vaka.config.layers import Settings
 from vaka.core.types.errors import ConfigError
 
@@ -23,6 +25,8 @@ _EXAMPLES = options.examples(
     'vaka run "And tomorrow?" --session weather --output json',
     "vaka run --session weather --resume",
     'vaka run "Try it otherwise." --fork weather@12',
+    'vaka run "What is on it?" --attach photo.png --model gemini/gemini-3-flash --option reasoning=low',
+    'vaka run "List the boats." --output-schema boats.json --model local',
 )
 
 _FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -36,7 +40,28 @@ _FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, path_type=
     help="text (default), json, or stream-json: one event per line.",
 )
 @options.agent_options
-@click.option("--model", metavar="NAME", help="The model, such as scripted:FILE.")
+@click.option(
+    "--model", metavar="NAME",
+    help="The model: PROVIDER/NAME such as openai/gpt-5-mini, a name or a tier of your settings, local (a small one on "
+    "this machine, without a key), or scripted:FILE. `vaka models list` shows what there is.",
+)  # fmt: skip
+@click.option(
+    "--option", multiple=True, metavar="KEY=VALUE",
+    help="A model option, such as reasoning=high, temperature=0 or max_tokens=500; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--tool-choice", metavar="auto|none|required|NAME",
+    help="Whether the model must call a tool first: none, any (required), or this one.",
+)  # fmt: skip
+@click.option(
+    "--attach", multiple=True, metavar="FILE|URL",
+    help="An image, audio, video, PDF or text to go with the prompt (or image=URL, audio=URL, document=URL); may be "
+    "repeated.",
+)  # fmt: skip
+@click.option(
+    "--output-schema", metavar="FILE",
+    help="A JSON Schema: the answer is JSON of that shape, and it is checked (exit code 6 when it is not).",
+)  # fmt: skip
 @click.option("--instructions", metavar="TEXT|@FILE", help="What the agent is told first.")
 @click.option("--session", metavar="ID", help="Go on with this session; it is made when it is new.")
 @click.option("--last", "-c", is_flag=True, help="Go on with the session that changed last.")
@@ -63,7 +88,9 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     try:
         settings = settings_of(given)
         report.shape(settings["output"])
-        code = run_loop(_turn(_target(words, given), settings, _agent(given, settings), report))
+        target, agent = _target(words, given), _agent(given, settings)
+        report.wanted = asked(agent, given["option"], given["tool_choice"], given["output_schema"])
+        code = run_loop(_turn(target, settings, agent, report))
     except BaseException as error:
         report.failed(error)
         raise
@@ -71,7 +98,7 @@ def run(words: tuple[str, ...], **given: Any) -> None:
 
 
 async def _turn(target: Target, settings: Settings, agent: Agent, report: Report) -> int:
-    async with runtime_of(settings, agent) as runtime:
+    async with runtime_of(settings, agent, quiet=report.quiet) as runtime:
         return await Conversation(runtime, report).hold(target)
 
 
@@ -80,7 +107,7 @@ def _target(words: tuple[str, ...], given: dict[str, Any]) -> Target:
     _compatible(words, given)
     return Target(
         session=given["session"] or "", last=given["last"], resume=given["resume"], fork=given["fork"] or "",
-        prompt="" if given["resume"] else read_prompt(words),
+        prompt="" if given["resume"] else read_prompt(words), parts=attachments(given["attach"]),
     )  # fmt: skip
 
 
@@ -88,8 +115,10 @@ def _compatible(words: tuple[str, ...], given: dict[str, Any]) -> None:
     named = given["session"] or given["last"]
     if given["last"] and (given["session"] or given["fork"]):
         raise UsageError("--last names a session itself; leave --session and --fork out")
-    if given["resume"] and (words or given["fork"]):
-        raise UsageError("--resume finishes a turn and takes no new prompt and no --fork; leave one of them out")
+    if given["resume"] and (words or given["fork"] or given["attach"]):
+        raise UsageError(
+            "--resume finishes a turn and takes no prompt, no --attach and no --fork; leave one of them out"
+        )
     if given["resume"] and not named:
         raise UsageError("--resume needs to know which session; add --session ID or --last")
     if given["ephemeral"] and (given["resume"] or given["fork"] or given["last"] or given["ask"] == "suspend"):
@@ -102,7 +131,10 @@ def _agent(given: dict[str, Any], settings: Settings) -> Agent:
     agent = load_agent(given["agent"], load_tools(given["tools"]), settings, _instructions(given["instructions"]))
     script = hasattr(agent, "bind")  # an agent that is a script may do without a model
     if agent.model is None and not script and not settings["model"] and not given["resume"]:
-        raise ConfigError("no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME`")
+        raise ConfigError(
+            "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME` (local needs no key, "
+            "and `vaka models list` shows what there is)"
+        )
     return agent
 
 

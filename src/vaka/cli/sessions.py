@@ -22,6 +22,7 @@ from vaka.core.session.log import stamp
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.stats import ModelStats, SessionStats
 
 _BLOBS = 86400
 """Seconds a blob nobody names is kept: a writer may be about to name it."""
@@ -56,8 +57,13 @@ def list_(**given: Any) -> None:
         click.echo(f"more: vaka sessions list --after {page.next}", err=True)
 
 
-@sessions.command(epilog=options.examples("vaka sessions show demo", "vaka sessions show demo --events --follow"))
+@sessions.command(
+    epilog=options.examples(
+        "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
+    )
+)
 @click.argument("session", metavar="ID")
+@click.option("--usage", is_flag=True, help="What it has used instead: calls, tokens and money, model by model.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as it happens, in whichever process, until Ctrl-C.")
 @click.option("--after", metavar="SEQ", help="Begin after this event.")
@@ -65,6 +71,9 @@ def list_(**given: Any) -> None:
 @options.store_options
 def show(session: str, **given: Any) -> None:
     """Show a session as a conversation."""
+    if given["usage"]:
+        print_usage(with_runtime(given, lambda runtime: runtime.stats(session)), as_json=given["as_json"])
+        return
     write = _writer(given)
 
     async def work(runtime: Runtime) -> None:
@@ -176,6 +185,22 @@ def delete(session: str, yes: bool, **given: Any) -> None:
         click.confirm(f"Delete session {printable(session)} for good?", abort=True, err=True)
     with_runtime(given, lambda runtime: runtime.store.sessions.delete(SessionId(session)))
     click.echo(f"deleted {printable(session)}", err=True)
+
+
+def print_usage(stats: SessionStats, *, as_json: bool) -> None:
+    """Print what sessions have used, with a line for each model and one for all."""
+    if as_json:
+        print_json(stats)
+        return
+    total = ModelStats(usage=stats.usage, request_count=stats.request_count)
+    rows = [
+        (
+            name, str(one.request_count), str(one.usage.input), str(one.usage.cache_read), str(one.usage.cache_write),
+            str(one.usage.output), str(one.usage.reasoning), f"{one.usage.cost:.6f}".rstrip("0").rstrip("."),
+        )
+        for name, one in (*stats.by_model.items(), ("all", total))
+    ]  # fmt: skip
+    print_table(("MODEL", "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 
 def shown(info: SessionInfo) -> dict[str, Any]:

@@ -51,11 +51,12 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
+def runtime_of(settings: Settings, agent: Agent | None = None, *, quiet: bool = False) -> Runtime:
     """Return the runtime the settings describe. Closing it is the caller's."""
     return Runtime(
         Options(
-            store=settings["store"], durability=settings["durability"], agent=agent, **model_options(settings),
+            store=settings["store"], durability=settings["durability"], agent=agent,
+            **model_options(settings, quiet=quiet),
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"), permission_mode=settings["permission_mode"],
             allow=settings["allow"], confirm=settings["confirm"], deny=settings["deny"],
             secrets=secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
@@ -64,12 +65,12 @@ def runtime_of(settings: Settings, agent: Agent | None = None) -> Runtime:
     )  # fmt: skip
 
 
-def model_options(settings: Settings) -> dict[str, Any]:
+def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
     """Return what the settings say of models, as options of a runtime."""
     return {
         "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
         "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
-        "model_files": settings["model_files"], "progress": _loading,
+        "model_files": settings["model_files"], "progress": None if quiet else _loading,
     }  # fmt: skip
 
 

@@ -37,9 +37,14 @@ def read_prompt(words: tuple[str, ...]) -> str:
 
 def fenced(said: str, data: str) -> str:
     """Return an instruction with data below it, between marks the data cannot forge."""
+    return f"{said}\n\n{quoted('Input from stdin', data)}"
+
+
+def quoted(title: str, data: str) -> str:
+    """Return data under a title, between marks the data cannot forge."""
     longest = max(map(len, re.findall("`+", data)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{said}\n\nInput from stdin:\n{fence}\n{data.rstrip(chr(10))}\n{fence}"
+    return f"{title}:\n{fence}\n{data.rstrip(chr(10))}\n{fence}"
 
 
 def _split(words: tuple[str, ...]) -> tuple[str | None, bool]:

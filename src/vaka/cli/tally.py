@@ -29,6 +29,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: str | None = None
     stop: str | None = None
     limit: str | None = None
+    structured_output: Any = None
+    """The answer as data, where --output-schema wants it."""
     usage: dict[str, Any] = {}
     models: dict[str, dict[str, Any]] = {}
     cost: float = 0.0

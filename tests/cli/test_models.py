@@ -1,0 +1,368 @@
+"""Models on the command line: which there are, whether they answer, and what a run can ask of them."""
+
+import asyncio
+import base64
+import json
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.cli.shell import Done, Shell, call, say
+from vaka.testing.models import say as answer
+from vaka.testing.provider import Fault, Provider
+
+KEY = "sk-a-key-nobody-may-see"
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
+SCHEMA = {"type": "object", "properties": {"boats": {"type": "integer"}}, "required": ["boats"]}
+
+
+async def vaka(shell: Shell, provider: Provider, *words: str, **env: str) -> Done:
+    """Run a command while the provider answers; every provider is that one."""
+    given = {
+        "OPENAI_BASE_URL": provider.url, "ANTHROPIC_BASE_URL": provider.url, "GEMINI_BASE_URL": provider.url,
+        "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, **env,
+    }  # fmt: skip
+    return await asyncio.to_thread(lambda: shell.vaka(*words, **given, input=None))
+
+
+def test_the_list_tells_of_keys_and_never_shows_them(shell: Shell) -> None:
+    shell.file("models/house.json", json.dumps({
+        "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY",
+        "models": [{"name": "house/small", "model": "small-1"}],
+    }))  # fmt: skip
+    shell.file("models/other.json", json.dumps({
+        "schema": "gemini/v1", "type": "generator", "api_key": "$NOT_SET", "models": [],
+    }))  # fmt: skip
+    shell.file(
+        "vaka.toml", "[tiers]\nlow = 'fast'\n[models.fast]\nmodel = 'openai/small'\n[models.none]\nmodel = 'opnai/y'\n"
+    )
+    env = {
+        "OPENAI_API_KEY": KEY, "HOUSE_KEY": KEY, "VAKA_MODEL_FILES": "models", "GOOGLE_API_KEY": KEY,
+        "OLLAMA_BASE_URL": f"http://kim:{KEY}@box.lan:11434",
+    }  # fmt: skip
+    done, plain = (shell.vaka("models", "list", *more, input=None, **env) for more in (("--json",), ()))
+    assert KEY not in done.out + done.err + plain.out + plain.err
+    listing = done.json
+    keys = {one["name"]: (one["key"], one["key_from"]) for one in listing["providers"]}
+    assert [keys[name] for name in ("openai", "openai-chat", "anthropic", "gemini", "ollama", "azure")] == [
+        ("set", "OPENAI_API_KEY"), ("set", "OPENAI_API_KEY"), ("not set", None), ("set", "GOOGLE_API_KEY"),
+        ("not needed", None), ("no address", None),
+    ]  # fmt: skip
+    assert (
+        next(one["address"] for one in listing["providers"] if one["name"] == "ollama") == "http://***@box.lan:11434/v1"
+    )
+    assert {one["name"]: one.get("problem", "").partition(" (")[0] for one in listing["models"]} == {
+        "fast": "", "none": "models.none: model 'opnai/y' is not known; did you mean 'openai/y'?", "house/small": "",
+    }  # fmt: skip
+    assert (listing["tiers"], listing["local"]) == ({"low": "fast"}, {"available": True, "install": None})
+    assert [note for note in listing["notes"] if "NOT_SET" in note]
+    assert re.search(
+        r"^openai/… +set +OPENAI_API_KEY +responses +https://api\.openai\.com/v1$", plain.out, re.MULTILINE
+    )
+    assert re.search(r"^fast +openai/small +.*vaka\.toml:3$", plain.out, re.MULTILINE)
+    assert re.search(r"^low +fast$", plain.out, re.MULTILINE)
+    assert "note: " in plain.err
+
+
+def test_what_an_untrusted_folder_says_of_keys_is_listed_and_ignored(shell: Shell) -> None:
+    shell.file("vaka.toml", "[models.away]\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'https://evil.example/v1'\n")
+    careful = shell.vaka("models", "list", "--json", OPENAI_API_KEY=KEY)
+    assert careful.json["models"] == []
+    assert "note: " in careful.err
+    assert "vaka.toml:1: models.away does not count: base_url could send keys" in careful.err
+    assert shell.vaka("run", "Hi.", "--model", "away", OPENAI_API_KEY=KEY).code == 3
+    trusting = shell.vaka("models", "list", "--json", "--trust", OPENAI_API_KEY=KEY)
+    assert [one["name"] for one in trusting.json["models"]] == ["away"]
+
+
+async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> None:
+    report: Any = {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": 21}}]}
+    async with Provider(answer("ready"), report) as provider:
+        done = await vaka(shell, provider, "models", "test", "openai/gpt-5-mini", "--tools")
+    assert done.code == 0, done.err
+    assert re.fullmatch(
+        r"openai/gpt-5-mini answers: ready\n  first piece after [\d.]+ ms, whole"
+        r" after [\d.]+ ms; \d+ tokens in, \d+ out"
+        r', US\$ 0\.\d+\nopenai/gpt-5-mini calls tools: report_temperature \{"celsius":21\}\n  first piece .*\n',
+        done.out,
+    )
+    asked = provider.requests[1].body
+    assert asked["tool_choice"] == {"type": "function", "name": "report_temperature"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "told"),
+    [
+        (Fault(status=401, body=b'{"error": {"message": "bad key"}}'), 4, "set the variable with the right key"),
+        (Fault(status=404, body=b'{"error": {"message": "no such model"}}'), 6, "check the name of the model"),
+        (Fault(status=503), 75, "try again; if it stays so, check the address"),
+        (Fault(status=429), 75, "wait and try again"),
+        (Fault(cut=60), 75, "something between here and the provider"),
+    ],
+)
+async def test_a_model_that_fails_its_test_says_what_to_do(shell: Shell, fault: Fault, code: int, told: str) -> None:
+    async with Provider(answer("ready"), fault=fault) as provider:
+        done = await vaka(shell, provider, "models", "test", "anthropic/claude-x")
+        data = await vaka(shell, provider, "models", "test", "anthropic/claude-x", "--json")
+    assert (done.code, data.code, done.out, data.json["ok"]) == (code, code, "", False)
+    assert told in done.err
+    assert data.json["trials"][0]["exit_code"] == code
+    assert KEY not in done.err + data.out
+    assert len(provider.requests) == 2
+
+
+async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: Shell) -> None:
+    for wrong, told in (
+        (answer("It is warm."), "it had to call report_temperature and did not"),
+        (
+            {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": "warm"}}]},
+            "lacks the number celsius",
+        ),
+        ({"tool_calls": [{"name": "report_temperature", "arguments": "[1]"}]}, "arguments that cannot be used"),
+    ):
+        async with Provider(answer("ready"), wrong) as provider:
+            done = await vaka(shell, provider, "models", "test", "openai-chat/x", "--tools")
+        assert (done.code, told in done.err) == (6, True), done.err
+    async with Provider(answer("")) as provider:
+        done = await vaka(shell, provider, "models", "test", "openai-chat/x")
+    assert (done.code, "it said nothing (stop: end)" in done.err) == (6, True)
+
+
+def test_a_model_without_a_key_or_a_meaning_is_told_at_once(shell: Shell) -> None:
+    for words in (("models", "test"), ("run", "Hi.", "--model")):
+        missing = shell.vaka(*words, "openai/x")
+        assert missing.code == 4
+        assert "error: openai/x: there is no key for openai; set OPENAI_API_KEY\n" in missing.err
+        unknown = shell.vaka(*words, "opnai/x")
+        assert (unknown.code, "did you mean 'openai/x'?" in unknown.err) == (3, True)
+    assert shell.vaka("sessions", "list", "--json").json["sessions"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("openai/x", "/v1/responses"),
+        ("openai-chat/x", "/v1/chat/completions"),
+        ("anthropic/x", "/v1/messages"),
+        ("gemini/x", "/v1beta/models/x:streamGenerateContent"),
+    ],
+)
+async def test_a_run_asks_the_provider_its_model_names(shell: Shell, name: str, path: str) -> None:
+    async with Provider(answer("Hello there.")) as provider:
+        done = await vaka(shell, provider, "run", "Say hello.", "--model", name, "--session", "s")
+        assert (done.code, done.out) == (0, "Hello there.\n"), done.err
+        assert [request.path for request in provider.requests] == [path]
+    assert KEY not in shell.vaka("sessions", "export", "s").out
+
+
+async def test_a_session_changes_its_model_from_run_to_run_and_usage_tells_both(shell: Shell) -> None:
+    async with Provider(answer("One."), answer("Two.")) as provider:
+        await vaka(shell, provider, "run", "First.", "--model", "anthropic/claude-sonnet-5", "--session", "s")
+        await vaka(shell, provider, "run", "Second.", "--model", "openai-chat/gpt-5-mini", "--session", "s")
+    said = [message["content"] for message in provider.requests[1].body["messages"]]
+    assert said == ["First.", "One.", "Second."]
+    usage = shell.vaka("sessions", "show", "s", "--usage")
+    assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
+        ("claude-sonnet-5", "1"), ("gpt-5-mini", "1"), ("all", "2"),
+    ]  # fmt: skip
+    stats = shell.vaka("sessions", "show", "s", "--usage", "--json").json
+    assert (stats["request_count"], set(stats["by_model"])) == (2, {"claude-sonnet-5", "gpt-5-mini"})
+    assert stats["usage"]["cost"] > 0
+
+
+async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: Shell) -> None:
+    lines = ({"tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}, answer("3."))
+    words = (
+        "run", "Add.", "--model", "openai-chat/x", "--agent", "agent.py:agent", "--tool-choice", "add", "--option",
+        "temperature=0", "--option", "reasoning=high", "--option", "stop=END", "--option", "user=42", "--option",
+        'extra={"x": [1]}',
+    )  # fmt: skip
+    async with Provider(*lines) as provider:
+        done = await vaka(shell, provider, *words)
+        assert (done.code, done.out) == (0, "3.\n"), done.err
+    first, second = (request.body for request in provider.requests)
+    assert (first["temperature"], first["reasoning_effort"], first["x"]) == (0, "high", [1])
+    assert (first["stop"], first["user"]) in ((["END"], "42"), ("END", "42"))
+    assert first["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+    assert second.get("tool_choice", "auto") == "auto"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--option", "temprature=0"), "there is no model option 'temprature'; did you mean 'temperature'?"),
+        (("--option", "temperature=warm"), "--option temperature=warm: model options: Expected `float"),
+        (("--option", "high"), "--option high: expected KEY=VALUE"),
+        (("--tool-choice", "ad"), "agent 'payer' has no tool 'ad' to be called; did you mean 'add'?"),
+        (("--output-schema", "none.json"), "--output-schema none.json: No such file"),
+        (("--output-schema", "agent.py"), "--output-schema agent.py: expected a JSON Schema"),
+        (("--output-schema", "bad.json"), "--output-schema bad.json: not a usable JSON Schema"),
+        (("--output-schema", "good.json", "--option", "output={}"), "leave one of them out"),
+        (("--attach", "none.png"), "--attach none.png: No such file"),
+        (("--attach", "empty.txt"), "--attach empty.txt: the file is empty"),
+        (("--attach", "data.zip"), "--attach data.zip: application/zip cannot be read by a model"),
+        (("--attach", "big.txt"), "--attach big.txt: larger than 20 MB"),
+        (("--attach", "https://h.example/x"), "what is there? write image=URL"),
+        (("--attach", *(["most.txt", "--attach"] * 3), "most.txt"), "all files together are larger than 50 MB"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: tuple[str, ...], told: str) -> None:
+    shell.script(say("Hi."))
+    shell.file("bad.json", '{"type": "nonsense"}')
+    shell.file("good.json", json.dumps(SCHEMA))
+    shell.file("empty.txt", "")
+    (shell.folder / "data.zip").write_bytes(b"PK\3\4\0\0")
+    with (shell.folder / "big.txt").open("wb") as file:
+        file.truncate(21 * 1024 * 1024)
+    with (shell.folder / "most.txt").open("wb") as file:
+        file.write(b"x" * (13 * 1024 * 1024))
+    done = shell.run("Hi.", *words, agent="agent.py:agent")
+    assert done.code == (3 if "tool-choice" in words[0] else 2)
+    assert told in done.err
+    assert shell.vaka("sessions", "list", "--json").json["sessions"] == []
+
+
+async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
+    (shell.folder / "dot.bin").write_bytes(PNG)
+    (shell.folder / "page.pdf").write_bytes(b"%PDF-1.4 tiny")
+    shell.file("notes.md", "# Boats\n```\nhull\n```\n")
+    attached = (
+        "--attach", "dot.bin", "--attach", "page.pdf", "--attach", "notes.md", "--attach", "https://h.example/a.png",
+        "--attach", "image=https://h.example/b",
+    )  # fmt: skip
+    async with Provider(answer("Seen.")) as provider:
+        done = await vaka(shell, provider, "run", "Look.", "--model", "anthropic/claude-x", "--session", "s", *attached)
+        assert (done.code, done.out) == (0, "Seen.\n"), done.err
+    words, dot, page, notes, link, other = provider.requests[0].body["messages"][0]["content"]
+    assert words["text"] == "Look."
+    assert dot["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
+    assert (page["type"], page["source"]["media_type"]) == ("document", "application/pdf")
+    assert notes["text"] == "notes.md:\n````\n# Boats\n```\nhull\n```\n````"
+    assert [part["source"]["url"] for part in (link, other)] == ["https://h.example/a.png", "https://h.example/b"]
+
+
+def test_what_a_model_cannot_take_is_told(shell: Shell) -> None:
+    (shell.folder / "dot.png").write_bytes(PNG)
+    done = shell.vaka("run", "Look.", "--attach", "dot.png", "--model", "local", "-q")
+    assert (done.code, "local cannot take this image: it reads text only" in done.err) == (6, True)
+    assert shell.vaka("run", "--session", "s", "--resume", "--attach", "dot.png").code == 2
+
+
+def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
+    shell.file("boats.json", json.dumps(SCHEMA))
+    shell.script(say('```json\n{"boats": 3}\n```'), say('{"boats": "three"}'), say("Three boats."))
+    words = ("How many?", "--output-schema", "boats.json", "--session", "s")
+    good = shell.run(*words)
+    assert (good.code, good.out) == (0, '{"boats": 3}\n')
+    bad = shell.run(*words)
+    assert (bad.code, "error: the answer has another shape: " in bad.err) == (6, True)
+    none = shell.run(*words, "--output", "json")
+    assert (none.code, none.json["status"], none.json["structured_output"]) == (6, "failed", None)
+    assert none.json["error"]["code"] == "invalid_output"
+
+
+async def test_the_shape_is_told_to_the_model_and_the_answer_comes_as_data(shell: Shell) -> None:
+    shell.file("boats.json", json.dumps(SCHEMA))
+    async with Provider(answer('{"boats": 3}')) as provider:
+        words = ("run", "How many?", "--model", "openai-chat/x", "--output-schema", "boats.json", "--output", "json")
+        done = await vaka(shell, provider, *words)
+    assert (done.code, done.json["structured_output"]) == (0, {"boats": 3}), done.err
+    told = provider.requests[0].body["response_format"]["json_schema"]
+    assert (told["name"], told["schema"]["properties"]) == ("boats", SCHEMA["properties"])
+
+
+def test_what_a_model_thinks_is_shown_beside_the_answer_when_asked(shell: Shell) -> None:
+    shell.script({"reasoning": "Let me see.", "text": "It is 3."})
+    loud, plain = shell.run("Add.", "-v"), shell.run("Add.")
+    assert (loud.out, plain.out) == ("It is 3.\n", "It is 3.\n")
+    assert "Let me see.\n" in loud.err
+    assert "Let me see." not in plain.err
+
+
+def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> None:
+    shell.script({"reasoning": "Let me see.", "text": "It is 3."})
+    terminal = shell.terminal("run", "Add.", "--model", "scripted:script.jsonl", "-v", "--ask", "deny")
+    assert terminal.end() == 0
+    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in terminal.screen.splitlines()]
+    assert "Let me see." in lines
+    assert "It is 3." in lines
+
+
+async def test_a_budget_in_money_needs_a_price_and_says_how_to_give_it(shell: Shell) -> None:
+    words = ("run", "Hi.", "--model", "openai/unheard-of", "--max-budget-usd", "1")
+    async with Provider(answer("Hi.")) as provider:
+        unpriced = await vaka(shell, provider, *words)
+        assert (unpriced.code, provider.requests) == (3, [])
+        assert 'prices."openai/unheard-of" = { input' in unpriced.err
+        shell.file("conf/vaka/config.toml", '[prices."openai/unheard-of"]\ninput = 1\noutput = 2\n')
+        priced = await vaka(shell, provider, *words, "--output", "json")
+    assert (priced.code, priced.json["cost"] > 0) == (0, True)
+    shell.script(say("Hi."))
+    assert shell.run("Hi.", "--max-budget-usd", "1").code == 0
+
+
+async def test_tiers_and_names_of_the_settings_are_models(shell: Shell) -> None:
+    shell.file(
+        "conf/vaka/config.toml",
+        f"""
+model = "low"
+[tiers]
+low = "fast"
+[models.fast]
+model = "openai-chat/small"
+key = "{KEY}-other"
+options = {{ temperature = 0.5 }}
+""",
+    )
+    provider = Provider(answer(f"Your key is {KEY}-other."))
+    async with provider:
+        done = await vaka(shell, provider, "run", "Hi.", "--session", "s")
+        assert (done.code, "Your key is" in done.out) == (0, True), done.err
+        assert (await vaka(shell, provider, "run", "Hi.", "--model", "high")).code == 3
+    request = provider.requests[0]
+    assert (request.model, request.body["temperature"]) == ("small", 0.5)
+    assert request.headers["authorization"] == f"Bearer {KEY}-other"
+    log = shell.vaka("sessions", "export", "s").out
+    assert (f"{KEY}-other" in log, '"model.selected"' in log) == (False, True)
+
+
+def test_the_model_of_this_machine_is_served_to_others(shell: Shell) -> None:
+    command = [sys.executable, "-m", "vaka", "models", "serve-local", "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=shell.folder, env=shell.env, stdout=pipe, stderr=pipe) as serving:
+        assert serving.stdout is not None
+        served = json.loads(serving.stdout.readline())
+        body = json.dumps({"model": "local", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hi."}]})
+        request = Request(
+            f"{served['url']}/chat/completions", body.encode(),
+            {"content-type": "application/json", "authorization": f"Bearer {served['key']}"},
+        )  # fmt: skip
+        with urlopen(request, timeout=60) as response:
+            assert json.load(response)["choices"][0]["message"]["content"]
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(60) == 130
+    refused = shell.vaka("models", "serve-local", "--key-env", "NOT_SET")
+    assert (refused.code, "--key-env NOT_SET: the variable is not set" in refused.err) == (3, True)
+
+
+def test_the_local_model_answers_and_calls_what_it_must(shell: Shell) -> None:
+    done = shell.vaka("run", "Say hello.", "--model", "local")
+    assert (done.code, bool(done.out.strip())) == (0, True)
+    assert "loading SmolLM2-135M" in done.err
+    forced = shell.vaka(
+        "run", "Add 1 and 2.", "--model", "local", "--agent", "agent.py:agent", "--tool-choice", "add", "-q",
+        "--output", "json", "--max-steps", "3",
+    )  # fmt: skip
+    assert [one["name"] for one in forced.json["tool_calls"]][:1] == ["add"]
+
+
+def test_scripts_of_the_shell_still_run_without_a_model(shell: Shell) -> None:
+    done = shell.vaka("run", "Hi.")
+    assert (done.code, "no model; give one with --model" in done.err) == (3, True)
+    shell.script(call("add", a=1, b=2), say("3."))
+    assert shell.run("Add.").out == "3.\n"
