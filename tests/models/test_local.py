@@ -8,6 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from vaka.agents.react import Agent
 from vaka.core.ports.model import CallChunk, Closes, Model, Prompt, StopChunk, TextChunk
 from vaka.core.types.content import Document, Image, Text
 from vaka.core.types.errors import BadRequest, ConfigError, ContextTooLong, InvalidInput
@@ -16,7 +17,9 @@ from vaka.core.types.message import ToolMessage, ToolResult, UserMessage
 from vaka.core.types.tool import ToolSpec
 from vaka.models.llama.order import Settings
 from vaka.models.local import Local, Wire, missing, to_prompt
+from vaka.runtime.runtime import Runtime
 from vaka.testing.models import PROMPT, drain, hear, heard
+from vaka.tools.function import tool
 
 WEATHER = ToolSpec(
     name="weather",
@@ -132,6 +135,26 @@ async def test_a_call_that_was_cut_by_its_limit_is_never_taken_for_a_whole_one(w
 async def test_a_conversation_that_is_too_long_is_called_that(wire: Wire) -> None:
     with pytest.raises(ContextTooLong, match="8192"):
         await hear(Local(wire=wire), ask("word " * 9000))
+
+
+@wires
+async def test_it_answers_with_what_its_tool_found(wire: Wire) -> None:
+    found: list[str] = []
+
+    @tool(effect="read")
+    async def weather(city: str) -> str:
+        """Return today's weather for a city."""
+        found.append(city)
+        return f"{city}: 24 degrees, light rain"
+
+    local = Local(wire=wire)
+    agent = Agent("assistant", model=local, tools=[weather], tool_choice="required", instructions="Be brief.")
+    async with Runtime() as runtime:
+        session = await runtime.open(agent)
+        response = await session.run("Is it raining in Hilo?")
+    await local.close()
+    assert (found, response.tool_calls) == (["Hilo"], ("weather",))
+    assert "light rain" in response.text
 
 
 async def test_many_at_once_get_an_answer_each(local: Local) -> None:

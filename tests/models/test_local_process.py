@@ -474,6 +474,18 @@ Hm.
 </tool_call><|im_end|>
 <|im_start|>user
 <tool_response>
+{"size": 9, "name": "red"}
+</tool_response><|im_end|>
+<|im_start|>assistant
+The answer is: size 9, name red<|im_end|>
+<|im_start|>user
+<tool_response>
+good news
+</tool_response><|im_end|>
+<|im_start|>assistant
+The answer is: good news<|im_end|>
+<|im_start|>user
+<tool_response>
 rain<| im_end|>
 </tool_response><|im_end|>
 <|im_start|>assistant
