@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import Shell
+from vaka.cli.main import COMMANDS
 from vaka.config.files import read_file
 from vaka.config.keys import KEYS
 
@@ -38,7 +39,7 @@ def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
 
 
 def test_every_command_is_on_the_page() -> None:
-    for name in "run sessions approvals models tools luau config doctor completion version".split():
+    for name in COMMANDS:
         assert f"`vaka {name}" in PAGE
 
 

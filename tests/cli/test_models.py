@@ -366,3 +366,12 @@ def test_scripts_of_the_shell_still_run_without_a_model(shell: Shell) -> None:
     assert (done.code, "no model; give one with --model" in done.err) == (3, True)
     shell.script(call("add", a=1, b=2), say("3."))
     assert shell.run("Add.").out == "3.\n"
+
+
+def test_files_are_checked_for_models_that_cannot_be_had(shell: Shell) -> None:
+    shell.file("vaka.toml", "[models.good]\nmodel = 'openai/x'\n\n[models.bad]\nmodel = 'opnai/x'\n")
+    done = shell.vaka("config", "validate", "vaka.toml")
+    assert done.code == 3
+    assert "vaka.toml:4: models.bad: model 'opnai/x' is not known; did you mean 'openai/x'?" in done.err
+    shell.file("vaka.toml", "[models.bad]\nmodel = 'openai/x'\noptions = { tempreature = 1 }\n")
+    assert "there is no model option 'tempreature'" in shell.vaka("config", "validate", "vaka.toml").err

@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import collect, logged, now, runtime, said, until
+from tests.runtime.scene import logged, runtime, said
 from vaka.core.ports.model import Estimates
-from vaka.core.types.content import as_content
-from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, TurnError
 from vaka.core.types.monitor import ModelFailed, ModelSelected
 from vaka.core.types.progress import StepStarted
-from vaka.core.types.usage import Usage
 from vaka.runtime import providers
 from vaka.runtime.models import Models
 from vaka.runtime.options import Options
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
-from vaka.testing.models import ScriptedModel, call, say, stall
+from vaka.testing.models import ScriptedModel, say
 from vaka.testing.provider import Fault, Provider
 
 KEY = "sk-a-key-nobody-may-see"
@@ -274,6 +271,39 @@ async def test_a_fallback_answers_when_the_first_cannot_and_one_without_a_key_is
     assert [event.data.model for event in log if isinstance(event.data, ModelSelected)] == ["second/two"]
 
 
+def test_a_model_that_falls_back_on_itself_by_way_of_a_tier_is_told() -> None:
+    entry = {"model": "openai/x", "fallback": ["low"]}
+    looping = models({"OPENAI_API_KEY": KEY}, models={"own": entry}, model_pool={"low": "own"})
+    with pytest.raises(ConfigError, match="model 'own' falls back on itself"):
+        looping.find("own")
+
+
+async def test_only_headers_that_hold_keys_are_kept_out_of_the_log() -> None:
+    store = MemoryStore()
+    async with Provider(say("boats and planes and a-token-1")) as provider:
+        headers = {"x-team": "planes", "x-token": "a-token-1"}
+        entry = {"base_url": provider.url, "wire": "chat", "model": "m", "headers": headers}
+        async with runtime(store, models={"own": entry}) as rt:
+            await (await rt.open(vaka.Agent("a", model="own"), id="s")).run("Hello.")
+    said = [event.data for event in await logged(store, "s") if event.type == "message.completed"]
+    assert [message.content[0].text for message in said] == ["boats and planes and [redacted]"]  # type: ignore[attr-defined]  # a message
+
+
+async def test_a_model_without_function_calling_is_asked_in_plain_text() -> None:
+    @vaka.tool(effect="read")
+    def weather(city: str) -> str:
+        """Return the weather."""
+        return f"{city}: rain"
+
+    told = '```json\n{"tool": "weather", "parameters": {"city": "Hilo"}}\n```'
+    async with Provider(say(told), say("It rains.")) as provider:
+        entry = {"base_url": provider.url, "wire": "chat", "model": "m", "text_calls": True}
+        async with runtime(models={"own": entry}) as rt:
+            response = await (await rt.open(vaka.Agent("a", model="own", tools=[weather]))).run("Rain?")
+    assert (response.text, response.tool_calls) == ("It rains.", ("weather",))
+    assert all("tools" not in request.body for request in provider.requests)
+
+
 async def test_how_often_it_is_tried_again_is_a_setting() -> None:
     provider = Provider(say("x"), fault=Fault(status=503))
     async with provider, runtime(retries=0, environ=everywhere(provider.url)) as rt:
@@ -325,168 +355,6 @@ def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Pa
         file.write_text(json.dumps({"schema": wire, "type": "generator", "api_key": KEY, "models": [entry]}))
         found = models({}, model_files=(str(file),)).find("x")
         assert (found.name, KEY in repr(found)) == ("x", False)
-
-
-POOL = {"low": "Low.", "mid": "Mid.", "high": "High."}
-
-
-def pool(*tiers: str) -> dict[str, ScriptedModel]:
-    """Return a model for each tier that says which it is."""
-    return {tier: ScriptedModel(say(POOL[tier], repeat=True), name=f"m-{tier}") for tier in tiers}
-
-
-async def test_a_request_is_answered_by_the_tier_it_asks_for() -> None:
-    store = MemoryStore()
-    async with runtime(store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=pool("low", "high")) as rt:
-        for model, text in (("", "Default."), ("low", "Low."), ("Opus", "High."), ("mid", "Default.")):
-            assert (await rt.run(vaka.Request(prompt="Hi.", model=model, session_id="s"))).text == text
-    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
-    assert [(event.model, event.tier) for event in selected] == [("m-low", "low"), ("m-high", "high"), ("scripted", "")]
-    assert "tier 'mid' (asked for) is not in the pool, which has low, high" in selected[-1].reason
-
-
-async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_is_made() -> None:
-    tiers: dict[str, Any] = {**pool("low"), "high": "mistral/x"}
-    async with runtime(model_pool=tiers, environ={}) as rt:
-        assert (await (await rt.open(vaka.Agent("a", model="low"))).run("Hi.")).text == "Low."
-        with pytest.raises(AuthenticationFailed, match="MISTRAL_API_KEY"):
-            await (await rt.open(vaka.Agent("a", model="high"))).run("Hi.")
-        with pytest.raises(ConfigError, match=r"no model for the tier 'mid' \(there are low, high\), and no default"):
-            await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
-    async with runtime(model="mid", model_pool=tiers) as rt:
-        with pytest.raises(ConfigError, match="no model for the tier 'mid'"):
-            await (await rt.open(vaka.Agent("a"))).run("Hi.")
-        with pytest.raises(ConfigError, match="no model for the tier 'mid'"):
-            await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
-
-
-async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:
-    store = MemoryStore()
-    children = [vaka.Agent("Explore"), vaka.Agent("plan", model=ScriptedModel(say("Own."))), vaka.Agent("other")]
-    boss = ScriptedModel(
-        call("Explore", prompt="Look."), call("plan", prompt="Plan."), call("other", prompt="Do."), say("Done.")
-    )
-    options: dict[str, Any] = {
-        "model_pool": pool("low", "mid"), "subagent_model_mapping": {"explore": "haiku", "plan": "mid"},
-    }  # fmt: skip
-    async with runtime(store, model=ScriptedModel({**say("Default."), "agent": "other"}), **options) as rt:
-        session = await rt.open(vaka.Agent("boss", model=boss, tools=children), id="s")
-        assert (await session.run("Go.")).text == "Done."
-    log = await logged(store, "s")
-    models = {event.data.agent: event.data.model for event in log if isinstance(event.data, StepStarted)}
-    assert models == {"boss": "scripted", "Explore": "m-low", "plan": "scripted", "other": "scripted"}
-    assert [e.data.reason for e in log if isinstance(e.data, ModelSelected)] == ["subagent 'Explore'"]
-
-
-def test_tiers_that_are_none_are_told() -> None:
-    with pytest.raises(ConfigError, match="there is no tier 'hihg'; the tiers are low, mid, high"):
-        runtime(model_pool={"hihg": "openai/x"})
-    with pytest.raises(ConfigError, match="there is no tier 'x'"):
-        runtime(subagent_model_mapping={"explore": "x"})
-
-
-async def test_a_session_changes_its_model_by_request_and_keeps_its_history() -> None:
-    store = MemoryStore()
-    async with Provider(say("From there.")) as provider:
-        one = ScriptedModel(say("One."), say("Not asked."), say("Three."))
-        async with runtime(store, model=one, environ=everywhere(provider.url)) as rt:
-            session = await rt.open(id="s")
-            await session.run("First.")
-            second = await session.run("Second.", model="openai-chat/gpt-x", options={"temperature": 0.5})
-            assert second.text == "From there."
-            await session.run("Third.")
-    body = provider.requests[0].body
-    assert [message["content"] for message in body["messages"]] == ["First.", "One.", "Second."]
-    assert body["temperature"] == 0.5
-    assert (one.prompts[-1].options, len(one.prompts[-1].messages)) == ({}, 5)
-    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
-    assert [(event.model, event.reason) for event in selected] == [("openai-chat/gpt-x", "asked for")]
-
-
-async def test_what_a_queued_input_asks_for_counts_when_its_turn_comes() -> None:
-    gate = ScriptedModel(stall(0.0, text="Slow."), say("Default."))
-    async with runtime(model=gate, model_pool=pool("high")) as rt:
-        session = await rt.open(id="s")
-        await session.send("First.")
-        assert (await session.run("Second.", model="high", options={"seed": 1})).text == "High."
-
-
-async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() -> None:
-    store, tiers = MemoryStore(), pool("high")
-    async with runtime(store, model=ScriptedModel(say("x")), model_pool={"high": ScriptedModel(stall())}) as dying:
-        session = await dying.open(id="s")
-        await session.send("Go.", model="high", options={"seed": 7})
-        driver = dying.driver(session.id)
-        assert driver is not None
-        await until(lambda: now(store, "s", "step.started") == 1)
-        driver.abort()
-        await driver.wait()
-    async with runtime(store, model=ScriptedModel(say("x")), model_pool=tiers) as rt:
-        events = await collect((await rt.open(id="s")).resume())
-    assert events[-1].data.text == "High."  # type: ignore[attr-defined]  # a turn that was completed
-    assert tiers["high"].prompts[0].options == {"seed": 7}
-
-
-async def test_a_model_that_means_nothing_is_told_to_whoever_asks_and_nothing_is_written() -> None:
-    store = MemoryStore()
-    async with runtime(store, model=ScriptedModel(say("x")), environ={}) as rt:
-        for model, error in (("opnai/x", ConfigError), ("openai/x", AuthenticationFailed)):
-            with pytest.raises(error):
-                await rt.run(vaka.Request(prompt="Hi.", session_id="s", model=model))
-    assert await logged(store, "s") == []
-
-
-async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_turn_and_no_other() -> None:
-    here = ScriptedModel(say("Here.", repeat=True))
-    async with runtime(model=here, environ={}) as rt:
-        session = await rt.open(id="s")
-        await session.run("First.")
-        for model, code in (("mistral/x", "authentication"), ("nobody", "config")):
-            await rt.offer(session.id, InputAdded(key=model, content=as_content("Hi."), model=model), model)
-            events = await collect(session.resume())
-            assert (events[-1].type, getattr(events[-1].data, "code", "")) == ("turn.failed", code)
-        assert (await session.run("Second.")).text == "Here."
-
-
-@pytest.mark.parametrize(
-    ("default", "request_", "seen"), [(None, None, None), (True, None, True), (True, False, False)]
-)
-async def test_whether_prompts_are_cached_is_said_by_the_request_then_the_runtime(
-    default: bool | None, request_: bool | None, seen: bool | None
-) -> None:
-    model = ScriptedModel(say("Hi."))
-    async with runtime(model=model, default_enable_cache=default) as rt:
-        await rt.run(vaka.Request(prompt="Hi.", enable_prompt_cache=request_))
-    assert model.prompts[0].options.get("cache") is seen
-
-
-USED = {"input": 5, "output": 1, "cost": 0.5}
-
-
-async def test_what_was_used_is_summed_up_by_model_and_agent_children_included() -> None:
-    child = vaka.Agent("child", model=ScriptedModel({**say("Yes."), "agent": "child", "usage": USED}))
-    lines = ({**call("child", prompt="?"), "usage": {"input": 10, "output": 2}}, {**say("Ok."), "usage": {"input": 20}})
-    store = MemoryStore()
-    async with runtime(store, clock=FakeClock()) as rt:
-        session = await rt.open(vaka.Agent("boss", model=ScriptedModel(*lines, name="big"), tools=[child]), id="s")
-        await session.run("Go.")
-        stats = await rt.stats("s")
-        fork = await session.fork(id="f")
-        assert (await rt.stats(fork.id)).request_count == 0
-        assert stats.usage == Usage(input=35, output=3, cost=0.5)
-        assert (stats.total_tokens, stats.request_count, stats.cache_read, stats.cache_created) == (38, 3, 0, 0)
-        assert {name: (one.usage.input, one.request_count) for name, one in stats.by_model.items()} == {
-            "big": (30, 2), "scripted": (5, 1),
-        }  # fmt: skip
-        assert {name: one.request_count for name, one in stats.by_agent.items()} == {"boss": 2, "child": 1}
-        assert stats.first_request <= stats.last_request != ""
-        other = await rt.open(vaka.Agent("a", model=ScriptedModel({**say("x"), "usage": {"output": 4}})))
-        await other.run("Go.")
-        total = await rt.total_stats()
-    assert (total.session_id, total.request_count, total.total_input, total.total_output) == ("_total", 4, 35, 7)
-    with pytest.raises(vaka.VakaError, match="there is no session 'nobody'"):
-        async with runtime(store) as rt:
-            await rt.stats("nobody")
 
 
 async def test_a_budget_in_money_needs_a_price() -> None:

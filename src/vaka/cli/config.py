@@ -13,10 +13,11 @@ from vaka.cli.report import print_json
 from vaka.cli.start import here, settings_of
 from vaka.cli.table import print_table
 from vaka.config.edit import write_setting
-from vaka.config.files import PROJECT, read_file
+from vaka.config.files import PROJECT, Found, read_file
 from vaka.config.keys import KEYS, Key, locate, read
 from vaka.config.layers import Value, redacted
 from vaka.core.types.errors import ConfigError
+from vaka.runtime.models import Book, Models
 
 
 @click.group()
@@ -129,7 +130,19 @@ def validate(files: tuple[str, ...]) -> None:
     """Check files. The first fault is told with file and line; exit code 3."""
     for name in files:
         found = read_file(options.given_path(name))
+        if "models" in found:
+            _check_models(found["models"])
         click.echo(f"{name}: ok, {len(found)} of {len(KEYS)} settings", err=True)
+
+
+def _check_models(found: Found) -> None:
+    """Look whether the models that a file names can be had, but for their keys."""
+    maker = Models(Book(models=found.value)).maker
+    for name, entry in found.value.items():
+        try:
+            maker.check(name, entry)
+        except ConfigError as error:
+            raise ConfigError(f"{found.parts[name]}: {error}") from error
 
 
 def _rows(name: str, value: Any, setting: Value) -> list[list[str]]:

@@ -148,12 +148,15 @@ def shown_entry(entry: object) -> Any:
     if entry.key:
         plain["key"] = HIDDEN
     if entry.headers:
-        plain["headers"] = {
-            name: HIDDEN if _SECRET_HEADERS.search(name) else value for name, value in entry.headers.items()
-        }
+        plain["headers"] = {name: HIDDEN if is_secret(name) else value for name, value in entry.headers.items()}
     if entry.base_url:
         plain["base_url"] = _without_password(entry.base_url)
     return plain
+
+
+def is_secret(header: str) -> bool:
+    """Whether a header of that name holds something like a key."""
+    return bool(_SECRET_HEADERS.search(header))
 
 
 def _entry(name: str, value: object) -> ModelEntry:

@@ -196,8 +196,8 @@ class Driver:
 
     def _wish(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that asks for a model or for something of it."""
-        known = [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
-        return next((i for i in reversed([*known, *fresh]) if i.key in keys and (i.model or i.options)), None)
+        known = fresh or [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
+        return next((i for i in reversed(known) if i.key in keys and (i.model or i.options)), None)
 
     async def _turn(self, opening: Opening | None) -> None:
         answering = opening.keys if opening else self._taken_on()

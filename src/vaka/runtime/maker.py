@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from vaka.config.model_files import ModelDefinition, read_model_files
-from vaka.config.model_tables import ModelEntry, PriceEntry
+from vaka.config.model_tables import ModelEntry, PriceEntry, is_secret
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closes, Estimates, Model, Prompt
 from vaka.core.session.redact import Secrets
@@ -78,10 +78,14 @@ class Maker:
             raise self._unknown(name)
         return self._wrapped(self._adapter(provider, model, name), ModelEntry(model=model), provider)
 
-    def _configured(self, name: str, entry: ModelEntry) -> Model:
+    def check(self, name: str, entry: ModelEntry) -> tuple[Provider, str, dict[str, Any]]:
+        """Return who serves a model of one's own, under which name and with which options. Raises ``ConfigError``."""
         options = self._options(entry.options, f"models.{name}.options")
         head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
-        provider = self._provider(name, entry, entry.provider or head)
+        return self._provider(name, entry, entry.provider or head), model, options
+
+    def _configured(self, name: str, entry: ModelEntry) -> Model:
+        provider, model, options = self.check(name, entry)
         made = self._wrapped(self._adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
         made = Preset(made, options) if options else made
         if entry.fallback:
@@ -132,7 +136,8 @@ class Maker:
             )
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{name}: {error}") from None
-        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *entry.headers.values()):
+        headers = [value for name, value in entry.headers.items() if is_secret(name)]
+        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *headers):
             self._secrets.add(secret)
         account = registry.load(registry.ACCOUNT)(
             base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query

@@ -48,6 +48,7 @@ class Models:
         self.book = book
         self._secrets, self._clock = secrets if secrets is not None else Secrets(), clock
         self._made: dict[str, Model] = {}
+        self._making: list[str] = []
         self._default: Model | None = None
         self._maker: Maker | None = None
 
@@ -74,7 +75,13 @@ class Models:
         if tier:
             return self.choose(tier=tier)
         if name not in self._made:
-            self._made[name] = self._scripted(name) or self.maker.make(name)
+            if name in self._making:
+                raise ConfigError(f"model {name!r} falls back on itself")
+            self._making.append(name)
+            try:
+                self._made[name] = self._scripted(name) or self.maker.make(name)
+            finally:
+                self._making.pop()
         return self._made[name]
 
     def given(self, model: "Model | str") -> Model:
