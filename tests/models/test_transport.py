@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+import socket
 import ssl
+import struct
 import subprocess
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import h11
@@ -252,6 +254,40 @@ async def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
         first.answers.append(answer)
         assert await get(client, first) == b"ok"
         assert first.connections == 2
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_request_to_a_kept_connection_that_is_closed_just_then_goes_out_on_another(reset: bool) -> None:
+    asked = 0
+    talks: list[asyncio.Task[None] | None] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer once, and hang up on the second request without a word."""
+        nonlocal asked
+        talks.append(asyncio.current_task())
+        for answer in (HEAD + b"content-length: 2\r\n\r\nok", b""):
+            if await reader.read(1 << 16):
+                asked += 1
+            writer.write(answer)
+        if reset:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with server, httpx2.AsyncClient(transport=Transport()) as client:
+        assert [(await client.post(url, content=b"hello")).content for _ in range(3)] == [b"ok"] * 3
+    await asyncio.gather(*(talk for talk in talks if talk is not None))
+    assert asked == 5
+
+
+async def test_a_server_that_never_says_a_word_is_asked_once() -> None:
+    async with peer([b""]) as made, httpx2.AsyncClient(transport=Transport()) as client:
+        with pytest.raises(httpx2.RemoteProtocolError, match="the server hung up without an answer"):
+            await get(client, made)
+    assert made.connections == 1
 
 
 async def test_a_connection_is_used_again_when_the_end_of_a_body_comes_after_all_that_was_wanted_of_it() -> None:

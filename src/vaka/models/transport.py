@@ -10,6 +10,7 @@ import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
@@ -35,6 +36,10 @@ _BLANK = re.compile(rb"\r?\n\r?\n")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _BAD = re.compile(rb"[\x00\r\n]")
+
+
+class HungUp(httpx2.RemoteProtocolError):
+    """The peer is gone and has not said a word to this request."""
 
 
 class Connection(asyncio.Protocol):
@@ -100,7 +105,7 @@ class Connection(asyncio.Protocol):
     async def write(self, data: bytes) -> None:
         """Send ``data``."""
         if self._transport is None or self._transport.is_closing():
-            raise httpx2.WriteError("the connection is closed")
+            raise HungUp("the connection is closed")
         self._transport.write(data)
         if self._writer is not None:
             await self._writer
@@ -303,7 +308,14 @@ class Transport(httpx2.AsyncBaseTransport):
         timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
         origin = _origin(request.url)
         data = _written(request, await request.aread())
-        connection = self._kept(origin) or await self._connect(origin, timeouts.get("connect"))
+        kept = self._kept(origin)
+        if kept is not None:
+            with suppress(HungUp):  # it was closed while it was idle, or right now; servers do not say which
+                return await self._ask(kept, request, data)
+        return await self._ask(await self._connect(origin, timeouts.get("connect")), request, data)
+
+    async def _ask(self, connection: Connection, request: httpx2.Request, data: bytes) -> httpx2.Response:
+        origin = _origin(request.url)
         try:
             await connection.write(data)
             status, headers, kept = await _head(connection)
@@ -389,9 +401,7 @@ async def _head(connection: Connection) -> tuple[int, httpx2.Headers, bool]:
             raise httpx2.RemoteProtocolError(f"the head of the answer has more than {HEAD} bytes")
         if found is None:
             looked = max(len(data) - 3, 0)
-            more = await connection.read()
-            if not more:
-                raise httpx2.RemoteProtocolError("the server hung up without an answer")
+            more = await _read(connection, heard=bool(data))
             data += more
             continue
         status, headers, kept = _read_head(data[: found.start()])
@@ -399,6 +409,19 @@ async def _head(connection: Connection) -> tuple[int, httpx2.Headers, bool]:
         if status >= 200 or status == 101:
             connection.unread(data)
             return status, headers, kept
+
+
+async def _read(connection: Connection, *, heard: bool) -> bytes:
+    """Return more of a head. Raises ``HungUp`` when there is none and never was any."""
+    try:
+        more = await connection.read()
+    except httpx2.ReadError as error:
+        if heard:
+            raise
+        raise HungUp(str(error)) from error
+    if not more:
+        raise (httpx2.RemoteProtocolError if heard else HungUp)("the server hung up without an answer")
+    return more
 
 
 def _read_head(head: bytes) -> tuple[int, httpx2.Headers, bool]:
