@@ -68,6 +68,23 @@ async def test_a_name_says_who_is_asked_and_how(name: str, path: str, headers: d
 
 
 @pytest.mark.parametrize(
+    ("model", "role", "bound"),
+    [
+        ("llama-3.3", "system", "max_tokens"), ("gpt-oss-120b", "system", "max_tokens"),
+        ("gpt-5-mini", "developer", "max_completion_tokens"), ("openai/o3", "developer", "max_completion_tokens"),
+    ],
+)  # fmt: skip
+async def test_a_server_elsewhere_is_asked_in_words_every_server_knows_unless_openai_is_behind_it(
+    model: str, role: str, bound: str
+) -> None:
+    async with Provider(say("Hi.")) as provider, runtime(environ=everywhere(provider.url)) as rt:
+        agent = vaka.Agent("a", model=f"openai-chat/{model}", instructions="Be brief.", options={"max_tokens": 99})
+        await said(await rt.open(agent, id="s"), "Hello.")
+        body = provider.requests[0].body
+    assert (body["messages"][0]["role"], body[bound]) == (role, 99)
+
+
+@pytest.mark.parametrize(
     ("provider", "given", "address"),
     [
         ("openai", "http://h", "http://h/v1"),

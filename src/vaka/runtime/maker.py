@@ -17,6 +17,7 @@ from vaka.runtime import providers, registry
 from vaka.runtime.models import Book, Refusing
 from vaka.runtime.providers import Provider
 
+CHAT = "openai-chat"
 LOCAL = "local"
 _LOCAL = Provider(name=LOCAL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
@@ -111,7 +112,7 @@ class Maker:
 
     def _defined(self, definition: ModelDefinition) -> Model:
         """Return the model of a model file, with what the file says it can do."""
-        usual = {"chat": "openai-chat", "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+        usual = {"chat": CHAT, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
         provider = providers.find(usual[definition.wire])
         assert provider is not None  # noqa: S101  # each of the four is known
         if definition.base_url:
@@ -144,7 +145,8 @@ class Maker:
         )
         facts: dict[str, Any] = {}
         if provider.profile is not None:
-            facts["profile"] = provider.profile
+            elsewhere = provider.name == CHAT and not providers.is_openai(found.base_url, model)
+            facts["profile"] = registry.load(registry.COMPATIBLE) if elsewhere else provider.profile
         if found.bearer:
             facts["bearer"] = True
         made: Model = registry.load(registry.WIRES[provider.wire])(model, account, http=self.http, name=name, **facts)
@@ -163,15 +165,17 @@ class Maker:
         attempts = {} if retries is None else {"attempts": retries + 1}
         model = registry.load(registry.RETRY)(model, clock=self._clock, **attempts)
         price = entry.price or (registry.load(registry.FREE) if provider.local else None)
-        return self._keep(self._metered(model, price))
+        return self._keep(self._metered(model, price, f"{provider.name}/{entry.model}"))
 
-    def _metered(self, model: Model, price: object) -> Model:
+    def _metered(self, model: Model, price: object, named: str) -> Model:
         if self._prices is None:
             self._prices = registry.load(registry.PRICES)(self.book.prices)
             self._ledger = registry.load(registry.LEDGER)()
         if isinstance(price, PriceEntry):
             price = registry.load(registry.PRICE)(**_given(price))
-        made: Model = registry.load(registry.METERED)(model, self._prices, price=price, ledger=self._ledger)
+        made: Model = registry.load(registry.METERED)(
+            model, self._prices, model=named, price=price, ledger=self._ledger
+        )
         return made
 
     def _options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:

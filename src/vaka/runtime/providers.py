@@ -14,6 +14,8 @@ from vaka.runtime import registry
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
+_OPENAI = re.compile(r"gpt-[3-9]|chatgpt-|o[1-9](-|$)")
+"""How OpenAI's own models are called; its open ones, ``gpt-oss``, run everywhere."""
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 
 
@@ -135,6 +137,12 @@ def addressed(provider: Provider, url: str) -> str:
     if provider.version:
         return url if not url or any(_VERSION.fullmatch(part) for part in parts) else f"{url}/{provider.version}"
     return url if parts or not url else f"{url}{urlsplit(provider.base_url).path.rstrip('/')}"
+
+
+def is_openai(url: str, model: str) -> bool:
+    """Whether OpenAI answers there, itself or behind a gateway: others that speak its wire know less of it."""
+    host = urlsplit(url).hostname or ""
+    return host == "openai.com" or host.endswith(".openai.com") or bool(_OPENAI.match(model.rpartition("/")[2]))
 
 
 def is_address(url: str) -> bool:
