@@ -1,0 +1,274 @@
+"""Paths in rules: gitignore patterns with an anchor, and every name a file goes by.
+
+``//x`` begins at the root of the machine, ``~/x`` at home, ``/x`` at the folder of the settings the rule stands in,
+``x`` and ``./x`` at the working directory. What tightens is read the wide way, what widens the narrow way: letters'
+case makes no difference to a deny or ask rule, and ``secrets/**`` without an anchor means such a folder anywhere to
+them, but only the one in the working directory to an allow rule.
+"""
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from vaka.policy.globs import between
+
+Kind: TypeAlias = Literal["allow", "ask", "deny"]
+Segments: TypeAlias = tuple[str, ...]
+Fits: TypeAlias = Callable[[str], bool]
+
+INSIDE = "\0"
+"""The name of something in a folder, whatever it is called: no file has this name."""
+
+_LINKS = 40
+"""Links after which the kernel gives up, too."""
+_MAGIC = re.compile(r"[*?\[\\]")
+_RELATIVE = re.compile(r"(?:\./+)+")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where patterns begin; each folder is absolute."""
+
+    cwd: str
+    home: str
+    folder: str
+    """Of the settings a rule stands in."""
+
+
+class PathPattern:
+    """A pattern for paths, as a rule has it. Raises ``ValueError`` saying what is wrong with it."""
+
+    def __init__(self, text: str, kind: Kind, place: Place) -> None:
+        self._fold = kind != "allow"
+        anchor, rest, explicit = _anchor(text, place)
+        only_folder = rest.endswith("/")
+        parts = [part for part in rest.split("/") if part not in ("", ".")]
+        anchor, parts = _climbed(anchor, parts)
+        explicit = explicit or (kind == "allow" and text.startswith("./"))
+        if not explicit and _any_depth(parts, kind, only_folder=only_folder):
+            parts.insert(0, "**")
+            anchor = anchor if kind == "allow" or text.startswith("./") else os.sep
+        self._spare = 1 if only_folder and kind == "allow" else 0  # "x/" is a folder: what it allows is inside it
+        self._roots = tuple({self._folded(segments(root)) for root in (anchor, _real(anchor))})
+        self._steps = tuple(self._step(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+
+    def covers(self, path: Segments) -> bool:
+        """Return whether the pattern means this path, or a folder it is in."""
+        path = self._folded(path)
+        return any(path[: len(root)] == root and self._below(path[len(root) :]) for root in self._roots)
+
+    def _below(self, path: Segments) -> bool:
+        """Match from a root on. What follows a match is inside it, so the first one is enough."""
+        steps, usable = self._steps, len(path) - self._spare
+        at, step = 0, 0
+        again: tuple[int, int] | None = None
+        while step < len(steps):
+            fits = steps[step]
+            if fits is None:
+                step, again = step + 1, (step + 1, at)
+            elif at < usable and fits(path[at]):
+                step, at = step + 1, at + 1
+            elif again is not None and again[1] < usable:
+                again = (again[0], again[1] + 1)
+                step, at = again
+            else:
+                return False
+        return True
+
+    def _step(self, part: str, *, last: bool) -> Fits | None:
+        if part == "**":
+            return _anything if last else None  # at the end: all that is inside, not the folder itself
+        return _fits(_fold(part) if self._fold else part)
+
+    def _folded(self, path: Segments) -> Segments:
+        return tuple(map(_fold, path)) if self._fold else path
+
+
+def segments(path: str) -> Segments:
+    """Return an absolute path in its parts."""
+    return tuple(part for part in path.split(os.sep) if part)  # noqa: PTH206  # text, not a file
+
+
+def absolute(path: str, cwd: str, home: str) -> str:
+    """Return a path as a tool means it, from the root on; ``..`` stays, since a link may stand before it."""
+    if path == "~" or path.startswith(f"~{os.sep}"):
+        path = home + path[1:]
+    return os.path.join(cwd, path)  # noqa: PTH118  # a Path would drop "." and "//", which are not ours to drop
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Return every name of what an absolute path leads to: as written, each link on the way, and the file itself.
+
+    Raises ``ValueError`` when it cannot be the name of a file.
+    """
+    if "\0" in path:
+        raise ValueError("it holds a NUL")
+    plain, real = os.path.normpath(path), os.path.realpath(path)
+    if plain == real and ".." not in path:
+        return (plain,)
+    return tuple(dict.fromkeys((plain, *_on_the_way(path), real)))
+
+
+def inside(path: Segments, folder: Segments) -> bool:
+    """Return whether a path is in a folder, or the folder itself."""
+    return path[: len(folder)] == folder
+
+
+def exact(path: str) -> str:
+    """Return the pattern that means exactly this absolute path."""
+    return "/" + re.sub(r"([*?\[\]\\])", r"\\\1", path)
+
+
+def _on_the_way(path: str) -> list[str]:
+    """Walk as the kernel does and note what each link makes of the path."""
+    found: list[str] = []
+    done, left = os.sep, [*reversed(segments(path))]
+    while left and len(found) < _LINKS:
+        part = left.pop()
+        if part in (".", ".."):
+            done = os.path.dirname(done) if part == ".." else done  # noqa: PTH120  # text, not a file
+            continue
+        here = os.path.join(done, part)  # noqa: PTH118
+        try:
+            target = os.readlink(here)  # noqa: PTH115
+        except OSError:
+            done = here
+            continue
+        done = os.sep if target.startswith(os.sep) else done
+        left += reversed(segments(target))
+        found.append(os.path.normpath(os.path.join(done, *reversed(left))))  # noqa: PTH118
+    return found
+
+
+def _anchor(text: str, place: Place) -> tuple[str, str, bool]:
+    """Return where a pattern begins, what follows, and whether it says so itself."""
+    text = re.sub(r"(?<!\\)\s+\Z", "", text)
+    if not text:
+        raise ValueError("it is empty; expected a path such as ./src/**")
+    if text.startswith("!"):
+        raise ValueError("a rule cannot take back another one; write the paths you mean")
+    if text.startswith("//"):
+        return os.sep, text[2:], True
+    if text == "~" or text.startswith("~/"):
+        return place.home, text[2:], True
+    if text.startswith("~"):
+        raise ValueError("expected ~/ for your own home; write // and the whole path for another one")
+    if text.startswith("/"):
+        return place.folder, text[1:], True
+    rest = _RELATIVE.sub("", text, count=1) if text.startswith("./") else text
+    return place.cwd, rest, rest.partition("/")[0] in (".", "..")
+
+
+def _climbed(anchor: str, parts: list[str]) -> tuple[str, list[str]]:
+    """Follow leading ``..`` up from the anchor; in the middle they take back the folder before."""
+    kept: list[str] = []
+    for part in parts:
+        if part != "..":
+            kept.append(part)
+        elif not kept:
+            anchor = os.path.dirname(anchor)  # noqa: PTH120  # text, not a file
+        elif _MAGIC.search(kept[-1]):
+            raise ValueError("'..' cannot follow a wildcard")
+        else:
+            kept.pop()
+    return anchor, kept
+
+
+def _any_depth(parts: list[str], kind: Kind, *, only_folder: bool) -> bool:
+    if len(parts) == 1:
+        return kind != "allow" or not only_folder
+    return kind != "allow" and len(parts) == 2 and parts[1] in ("*", "**") and parts[0] != "**"
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _fold(text: str) -> str:
+    return text if text.isascii() and text.islower() else unicodedata.normalize("NFC", text).casefold()
+
+
+def _anything(name: str) -> bool:
+    return True
+
+
+def _fits(part: str) -> Fits:
+    """Return what tells whether the name of a file or folder is meant by one part of a pattern."""
+    if not _MAGIC.search(part):
+        return part.__eq__
+    if not re.search(r"[?\[\\]", part):
+        pieces = part.split("*")
+        return _anything if not any(pieces) else lambda name: between(pieces, name)
+    signs = _signs(part)
+    return lambda name: _walk(signs, name)
+
+
+_Sign: TypeAlias = "str | Fits | None"
+"""One character, a test for one, or any number of them."""
+
+
+def _signs(part: str) -> tuple[_Sign, ...]:
+    signs: list[_Sign] = []
+    at = 0
+    while at < len(part):
+        character = part[at]
+        at += 1
+        if character == "*":
+            signs.append(None)
+        elif character == "?":
+            signs.append(_anything)
+        elif character == "[":
+            test, at = _class(part, at)
+            signs.append(test)
+        elif character == "\\":
+            if at == len(part):
+                raise ValueError("it ends in a backslash")
+            signs.append(part[at])
+            at += 1
+        else:
+            signs.append(character)
+    return tuple(signs)
+
+
+def _class(part: str, at: int) -> tuple[Fits, int]:
+    """Read ``[a-z]`` or ``[!a-z]`` whose bracket opened before ``at``."""
+    negated = part[at : at + 1] in ("!", "^")
+    at += negated
+    ranges: list[tuple[str, str]] = []
+    first = True
+    while first or part[at : at + 1] != "]":
+        first = False
+        low, at = _member(part, at)
+        high = low
+        if part[at : at + 1] == "-" and part[at + 1 : at + 2] not in ("]", ""):
+            high, at = _member(part, at + 1)
+        ranges.append((low, high))
+    return lambda name: any(low <= name <= high for low, high in ranges) is not negated, at + 1
+
+
+def _member(part: str, at: int) -> tuple[str, int]:
+    at += part[at : at + 1] == "\\"
+    if at >= len(part):
+        raise ValueError("'[' is never closed; write \\[ for the bracket itself")
+    return part[at], at + 1
+
+
+def _walk(signs: tuple[_Sign, ...], name: str) -> bool:
+    """Match with two pointers: at most one look back for each character."""
+    at, sign = 0, 0
+    again: tuple[int, int] | None = None
+    while at < len(name) or sign < len(signs):
+        wanted = signs[sign] if sign < len(signs) else ""
+        if wanted is None:
+            sign, again = sign + 1, (sign + 1, at + 1)
+        elif at < len(name) and (wanted(name[at]) if callable(wanted) else wanted == name[at]):
+            at, sign = at + 1, sign + 1
+        elif again is not None and again[1] <= len(name):
+            sign, at = again
+            again = (again[0], again[1] + 1)
+        else:
+            return False
+    return True

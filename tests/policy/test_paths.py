@@ -1,0 +1,262 @@
+"""Path rules: gitignore patterns, their anchors, and every name of a file."""
+
+import fnmatch
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.policy.paths import INSIDE, Kind, PathPattern, Place, absolute, exact, inside, names_of, segments
+
+PLACE = Place(cwd="/work/app", home="/home/kim", folder="/work")
+
+
+def covers(pattern: str, path: str, kind: Kind = "allow", place: Place = PLACE) -> bool:
+    return PathPattern(pattern, kind, place).covers(segments(path))
+
+
+# -------------------------------------------------------------------------------- anchors
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"), [
+        ("//etc/hosts", "/etc/hosts", True),
+        ("//etc/hosts", "/work/app/etc/hosts", False),
+        ("//etc/**", "/etc/ssh/config", True),
+        ("//**", "/anything/at/all", True),
+        ("//", "/anything", True),
+        ("~/notes/*.md", "/home/kim/notes/a.md", True),
+        ("~/notes/*.md", "/home/ann/notes/a.md", False),
+        ("~/notes/*.md", "/home/kim/notes/old/a.md", False),
+        ("~", "/home/kim/x", True),
+        ("~/", "/home/kim/x", True),
+        ("/src/**", "/work/src/a.py", True),
+        ("/src/**", "/work/app/src/a.py", False),
+        ("/src/**", "/src/a.py", False),
+        ("/", "/work/anything", True),
+        ("./src/a.py", "/work/app/src/a.py", True),
+        ("src/a.py", "/work/app/src/a.py", True),
+        ("src/a.py", "/work/app/lib/src/a.py", False),
+        ("./a.py", "/work/app/a.py", True),
+        (".", "/work/app/deep/a.py", True),
+        ("./", "/work/app/deep/a.py", True),
+        (".", "/work/other", False),
+        ("../docs/**", "/work/docs/a.md", True),
+        ("../docs/**", "/work/app/docs/a.md", False),
+        ("a/../b/x", "/work/app/b/x", True),
+        ("//etc/../srv/x", "/srv/x", True),
+        ("../../../..", "/anything", True),
+    ]
+)  # fmt: skip
+def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None:
+    assert covers(pattern, path) is expected
+    assert covers(pattern, path, "deny") is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "allow", "deny"), [
+        # a name alone: at any depth, but to allow only in the working directory
+        (".env", "/work/app/.env", True, True),
+        (".env", "/work/app/deep/.env", True, True),
+        (".env", "/work/.env", False, True),
+        ("*.pem", "/srv/key.pem", False, True),
+        # with ./ it is meant in the working directory: to allow right there, to deny anywhere below
+        ("./.env", "/work/app/.env", True, True),
+        ("./.env", "/work/app/deep/.env", False, True),
+        ("./.env", "/work/.env", False, False),
+        # a folder: to allow the one here, to deny any of that name
+        ("src/**", "/work/app/src/a", True, True),
+        ("src/**", "/work/app/lib/src/a", False, True),
+        ("src/**", "/srv/src/a", False, True),
+        ("src/", "/work/app/src/a", True, True),
+        ("src/", "/work/app/lib/src/a", False, True),
+        ("src/*", "/work/app/lib/src/a", False, True),
+        ("./src/**", "/work/app/lib/src/a", False, True),
+        ("./src/**", "/work/src/a", False, False),
+        ("src/**", "/work/app/src", False, False),
+        ("src/", "/work/app/src", False, True),
+        # two folders are a path, for everybody
+        ("src/gen/**", "/work/app/src/gen/a", True, True),
+        ("src/gen/**", "/work/app/lib/src/gen/a", False, False),
+        ("**/gen/**", "/work/app/lib/src/gen/a", True, True),
+        # case
+        ("Secret.txt", "/work/app/secret.TXT", False, True),
+        ("stra\u00dfe", "/work/app/STRASSE", False, True),
+        ("caf\u00e9", "/work/app/cafe\u0301", False, True),
+    ]
+)  # fmt: skip
+def test_what_tightens_is_read_wide_and_what_widens_narrow(pattern: str, path: str, allow: bool, deny: bool) -> None:
+    assert (covers(pattern, path), covers(pattern, path, "deny"), covers(pattern, path, "ask")) == (allow, deny, deny)
+
+
+# -------------------------------------------------------------------------------- wildcards
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"), [
+        ("//a/*/c", "/a/b/c", True),
+        ("//a/*/c", "/a/b/b/c", False),
+        ("//a/**/c", "/a/c", True),
+        ("//a/**/c", "/a/b/b/c", True),
+        ("//a/**/c/**/e", "/a/c/x/c/d/e", True),
+        ("//a/**/c/**/e", "/a/c/d", False),
+        ("//**/c", "/c", True),
+        ("//a/**", "/a", False),
+        ("//a/**", "/a/b/c", True),
+        ("//a/*", "/a/b/c", True),
+        ("//a", "/a/b/c", True),
+        ("//a", "/ab", False),
+        ("//a/b", "/a", False),
+        ("//*.py", "/x.py", True),
+        ("//*.py", "/x.pyc", False),
+        ("//a*b*c", "/a1b2c", True),
+        ("//a*b*c", "/acb", False),
+        ("//a?c", "/abc", True),
+        ("//a?c", "/ac", False),
+        ("//a[0-9]c", "/a5c", True),
+        ("//a[0-9]c", "/axc", False),
+        ("//a[!0-9]c", "/axc", True),
+        ("//a[^0-9]c", "/a5c", False),
+        ("//a[]]c", "/a]c", True),
+        ("//a[a-]c", "/a-c", True),
+        ("//a[\\]x]c", "/axc", True),
+        ("//a\\*c", "/a*c", True),
+        ("//a\\*c", "/abc", False),
+        ("//a\\?", "/a?", True),
+        ("//*[0-9]?z", "/abc12z", True),
+        ("//*[0-9]?z", "/abcz", False),
+        ("//a**b", "/axxb", True),
+        ("//a**b", "/a/b", False),
+        ("//*", "/.hidden", True),
+        ("//a ", "/a", True),
+        ("//a\\ ", "/a ", True),
+    ]
+)  # fmt: skip
+def test_wildcards(pattern: str, path: str, expected: bool) -> None:
+    for kind in ("allow", "deny"):
+        assert covers(pattern, path, kind) is expected, kind  # type: ignore[arg-type]  # each of the kinds
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"), [
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ("!src", "cannot take back"),
+        ("~ann/x", "expected ~/ for your own home"),
+        ("*/../x", "'..' cannot follow a wildcard"),
+        ("a[b", "'[' is never closed"),
+        ("a[b-", "'[' is never closed"),
+        ("a\\", "ends in a backslash"),
+    ]
+)  # fmt: skip
+def test_a_pattern_that_makes_no_sense_says_why(pattern: str, why: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        PathPattern(pattern, "deny", PLACE)
+    assert why in str(caught.value)
+
+
+def test_a_search_is_meant_by_what_is_inside_its_folder() -> None:
+    def covers_search(pattern: str, folder: str) -> bool:
+        return PathPattern(pattern, "allow", PLACE).covers((*segments(folder), INSIDE))
+
+    assert covers_search("src/**", "/work/app/src")
+    assert covers_search("src/", "/work/app/src")
+    assert covers_search("./**", "/work/app")
+    assert not covers_search("src/*.py", "/work/app/src")
+    assert covers_search("src/*.py", "/work/app/src/a.py")
+
+
+def test_a_pattern_of_many_stars_is_not_slow() -> None:
+    """A matcher that tries every split would not come back."""
+    assert not covers("//" + "*a" * 40 + "[b]", "/" + "a" * 200)
+    assert not covers("//" + "**/a/" * 40 + "b", "/a" * 200)
+    assert not covers("//" + "*a" * 40 + "b", "/" + "a" * 5000)
+
+
+@given(st.text("ab*?[]!-", min_size=1, max_size=8), st.text("ab-]", min_size=1, max_size=6))
+def test_one_part_of_a_pattern_means_what_the_standard_library_says(part: str, name: str) -> None:
+    try:
+        mine = covers(f"//{part}", f"/{name}")
+    except ValueError:
+        return  # the library takes a bracket that never closes as itself
+    if "[" not in part and part != "**":
+        assert mine is fnmatch.fnmatchcase(name, part)
+
+
+@given(st.text("ab/.*?[]\\-~! ", max_size=12), st.lists(st.sampled_from("ab*"), max_size=4))
+def test_any_text_is_a_pattern_or_an_error_and_what_allows_is_never_wider(text: str, path: list[str]) -> None:
+    try:
+        allow, deny = PathPattern(text, "allow", PLACE), PathPattern(text, "deny", PLACE)
+    except ValueError:
+        return
+    for start in ((), ("work", "app")):
+        assert deny.covers((*start, *path)) or not allow.covers((*start, *path))
+
+
+# -------------------------------------------------------------------------------- names
+
+
+def test_a_path_is_meant_as_tools_mean_it() -> None:
+    assert absolute("a", "/work", "/home/kim") == "/work/a"
+    assert absolute("/a", "/work", "/home/kim") == "/a"
+    assert absolute("~/a", "/work", "/home/kim") == "/home/kim/a"
+    assert absolute("~", "/work", "/home/kim") == "/home/kim"
+    assert absolute("~ann/a", "/work", "/home/kim") == "/work/~ann/a"
+    assert absolute("a/../b", "/work", "/home/kim") == "/work/a/../b"
+
+
+def test_every_name_of_a_file_is_known(tmp_path: Path) -> None:
+    root = Path(os.path.realpath(tmp_path))
+    (root / "real").mkdir()
+    (root / "real" / "file").write_text("")
+    (root / "second").symlink_to("real")
+    (root / "first").symlink_to(root / "second")
+    assert names_of(str(root / "real" / "file")) == (str(root / "real" / "file"),)
+    assert names_of(str(root / "first" / "file")) == tuple(
+        str(root / folder / "file") for folder in ("first", "second", "real")
+    )
+    assert names_of(str(root / "first" / "missing" / "x"))[-1] == str(root / "real" / "missing" / "x")
+
+
+def test_going_up_after_a_link_is_followed_as_the_kernel_does(tmp_path: Path) -> None:
+    root = Path(os.path.realpath(tmp_path))
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "link").symlink_to("a/b")
+    names = names_of(str(root / "link" / ".." / "x"))
+    assert str(root / "x") in names, "as it is written"
+    assert str(root / "a" / "x") in names, "as it is opened"
+
+
+def test_links_in_a_circle_and_a_link_to_nowhere_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "gone").symlink_to("/nowhere/at/all")
+    assert names_of(str(tmp_path / "a" / "x"))
+    assert names_of(str(tmp_path / "gone"))[-1] == "/nowhere/at/all"
+
+
+@pytest.mark.parametrize("path", ["/a\0b", "/\ud800"])
+def test_what_cannot_be_a_path_has_no_names(path: str) -> None:
+    with pytest.raises(ValueError):
+        names_of(path)
+
+
+def test_the_door_to_ones_own_process_is_a_link_like_others() -> None:
+    assert str(Path.cwd().resolve() / "x") in names_of("/proc/self/cwd/x")
+
+
+@given(st.text(st.characters(blacklist_characters="/\0", blacklist_categories=("Cs",)), min_size=1).filter(str.strip))
+def test_the_exact_pattern_of_a_path_means_it_and_nothing_longer(name: str) -> None:
+    if name in (".", "..") or name != name.rstrip():
+        return
+    path = f"/srv/{name}"
+    assert covers(exact(path), path)
+    assert not covers(exact(path), f"{path}x")
+
+
+def test_inside_goes_by_folders_not_by_letters() -> None:
+    assert inside(("a", "b"), ("a",))
+    assert inside(("a",), ("a",))
+    assert not inside(("ab",), ("a",))

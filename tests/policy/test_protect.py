@@ -1,0 +1,40 @@
+"""Paths that decide what runs or what is allowed."""
+
+import pytest
+
+from vaka.policy.paths import segments
+from vaka.policy.protect import protected
+
+
+@pytest.mark.parametrize(
+    "path", [
+        "/w/.git/config", "/w/.git/hooks/pre-commit", "/w/.git", "/w/sub/.git/HEAD", "/w/.vscode/tasks.json",
+        "/w/.idea/workspace.xml", "/w/.claude/settings.json", "/w/.claude/settings.local.json", "/w/.claude/hooks/x.sh",
+        "/w/.claude", "/w/vaka.toml", "/w/.mcp.json", "/home/kim/.bashrc", "/home/kim/.gitconfig",
+        "/home/kim/.config/vaka/config.toml", "/etc/vaka/managed-settings.json", "/w/.husky/pre-commit",
+        # as other file systems see them
+        "/w/.GIT/config", "/w/.Git/config", "/w/.git./config", "/w/.git /config", "/w/.git::$INDEX/config",
+        "/w/.g\u200cit/config", "/w/\uff0egit/config", "/w/GIT~1/config", "/w/.CLAUDE/Settings.json", "/w/VAKA.TOML",
+        "/w/.claude/settings.json.", "/w/.vs\u200bcode/x",
+    ]
+)  # fmt: skip
+def test_protected(path: str) -> None:
+    assert protected(segments(path))
+
+
+@pytest.mark.parametrize(
+    "path", [
+        "/w/src/a.py", "/w/.github/workflows/ci.yml", "/w/.gitignore", "/w/.gitattributes", "/w/git/config",
+        "/w/x.git/config", "/w/vaka.toml/x", "/w/.config/vaka",
+        "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/settings.json",
+        "/w/src/vaka/core.py", "/w/.vscode.md", "/w/docs/vaka.toml.md", "/w/.env", "/",
+    ]
+)  # fmt: skip
+def test_ordinary(path: str) -> None:
+    assert protected(segments(path)) == ""
+
+
+def test_what_is_protected_is_named() -> None:
+    assert protected(segments("/w/.git/config")) == ".git"
+    assert protected(segments("/w/.claude/settings.json")) == ".claude/settings.json"
+    assert protected(segments("/w/vaka.toml")) == "vaka.toml"
