@@ -70,11 +70,12 @@ async def _put_away(blobs: Blobs, secrets: Secrets, part: Part) -> Part:
 
 
 async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
-    """Return ``result`` with its large texts put away as blobs."""
+    """Return ``result`` with its large texts put away as blobs, and without data that would be as large."""
     content = await offload(turn, result.content)
     if content is result.content:
         return result
-    return msgspec.structs.replace(result, content=content, value=None)
+    value = result.value if len(_encode(result.value)) <= LARGE else None
+    return msgspec.structs.replace(result, content=content, value=value)
 
 
 async def restore(blobs: Blobs, messages: tuple[Message, ...]) -> tuple[Message, ...]:
