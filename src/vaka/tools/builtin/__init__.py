@@ -1,0 +1,31 @@
+"""The tools vaka brings along: one file each, with its words beside it."""
+
+from collections.abc import Iterable
+from importlib import import_module
+
+from vaka.core.ports.tool import Tool
+from vaka.core.types.errors import InvalidInput
+from vaka.tools.validate import near
+
+TOOLS: dict[str, str] = {
+    "Read": "vaka.tools.builtin.read:read",
+}
+"""Where each tool is; a module is imported when its tool is asked for."""
+
+
+def builtin(names: Iterable[str] | None = None) -> list[Tool]:
+    """Return the built-in tools with these names, or all of them. Raises ``InvalidInput`` for an unknown name."""
+    return [_tool(name) for name in (TOOLS if names is None else names)]
+
+
+def _tool(name: str) -> Tool:
+    if name not in TOOLS:
+        raise InvalidInput(
+            f"there is no built-in tool {name!r}{near(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
+        )
+    module, _, attribute = TOOLS[name].partition(":")
+    tool: Tool = getattr(import_module(module), attribute)
+    return tool
+
+
+__all__ = ["TOOLS", "builtin"]

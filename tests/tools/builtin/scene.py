@@ -1,0 +1,70 @@
+"""A session with real files: tools are called as the loop calls them, and what they keep goes into a real log."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.ports.tool import Tool
+from vaka.core.ports.world import World
+from vaka.core.types.message import ToolResult
+from vaka.files.workspace import Workspace
+from vaka.runtime.runtime import Runtime
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools.builtin import builtin
+
+
+class Bench:
+    """A folder, a session in it and the built-in tools, with a scripted model that calls what a test wants called."""
+
+    def __init__(self, root: Path, *roots: Path, tools: list[Tool] | None = None) -> None:
+        self.root, self.store = root, MemoryStore()
+        self.files: Any = Workspace(root, roots, home=root)
+        self.tools = builtin() if tools is None else tools
+        self.told: list[Any] = []
+        """What the model was told last."""
+        self.lines: list[Any] = []
+        """All that the model says in this session."""
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Return a runtime that lends the files."""
+        rt = runtime(self.store, permission_mode="bypassPermissions", **options)
+        rt.env.world = World(files=self.files, cwd=str(self.root))
+        return rt
+
+    async def do(self, *made: tuple[str, dict[str, Any]], at_once: bool = False) -> list[ToolResult]:
+        """Call tools one after the other, in a runtime of their own, and return their results."""
+        answers = [call(name, **arguments) for name, arguments in made]
+        self.lines += [*([calls(*answers)] if at_once else answers), say("done")]
+        model = ScriptedModel(*self.lines)
+        before = len(await self.results())
+        async with self.runtime() as rt:
+            await (await rt.open(agent(model, *self.tools), id="s")).run("Go.")
+        self.told = list(model.prompts[-1].messages)
+        return (await self.results())[before:]
+
+    async def call(self, name: str, /, **arguments: Any) -> ToolResult:
+        """Call one tool and return its result."""
+        return (await self.do((name, arguments)))[0]
+
+    async def results(self) -> list[ToolResult]:
+        """Return every result of the session so far."""
+        try:
+            return list(results(await logged(self.store, "s")).values())
+        except LookupError:
+            return []
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        """Put a file into the folder."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        return target
+
+
+def value(result: ToolResult) -> Any:
+    """Return the data of a result that succeeded."""
+    assert not result.failed, result.text
+    return msgspec.to_builtins(result.value)

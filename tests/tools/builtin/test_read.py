@@ -1,0 +1,207 @@
+"""Reading: lines with numbers, by range, of anything a model can see."""
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.builtin.scene import Bench, value
+from vaka.core.types.content import Document, Image, Text
+from vaka.core.types.message import ToolMessage
+from vaka.tools.builtin.lines import WHOLE
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_lines_come_with_their_numbers_and_the_range_as_data(bench: Bench) -> None:
+    bench.write("a.txt", "one\ntwo\nthree\nfour\n")
+    read = await bench.call("Read", file_path="a.txt", offset=2, limit=2)
+    assert read.text == "     2\ttwo\n     3\tthree\n[lines 2 to 3 of 4; go on with offset=4]"
+    assert value(read) == {
+        "path": "a.txt", "offset": 2, "limit": 2, "total_lines": 4, "returned_lines": 2, "line_truncations": 0,
+        "truncated": True,
+    }  # fmt: skip
+    assert (await bench.call("Read", file_path=str(bench.root / "a.txt"))).text.endswith("     4\tfour")
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "total"),
+    [("", "[a.txt is empty]", 0), ("one\ntwo", "[line 9 is past the end: a.txt has 2 lines]", 2)],
+)
+async def test_past_the_end_is_a_success_that_says_so(bench: Bench, content: str, text: str, total: int) -> None:
+    bench.write("a.txt", content)
+    read = await bench.call("Read", file_path="a.txt", offset=9)
+    assert (read.text, value(read)["total_lines"], value(read)["range_out_of_file"]) == (text, total, True)
+
+
+async def test_long_lines_are_cut_between_characters_and_long_files_at_the_limits(bench: Bench) -> None:
+    bench.write("wide.txt", "ä🙂" * 3000 + "\nshort\n")
+    wide = await bench.call("Read", file_path="wide.txt")
+    assert wide.text == f"     1\t{'ä🙂' * 1000}… [4000 more characters in this line]\n     2\tshort"
+    assert value(wide)["line_truncations"] == 1
+    bench.write("long.txt", "x\n" * 5000)
+    long = await bench.call("Read", file_path="long.txt")
+    assert long.text.endswith("\n  2000\tx\n[lines 1 to 2000 of 5000; go on with offset=2001]")
+    bench.write("much.txt", ("y" * 1000 + "\n") * 1000)
+    much = value(await bench.call("Read", file_path="much.txt"))
+    assert much["truncated"]
+    assert much["returned_lines"] == 100
+
+
+async def test_a_huge_file_is_read_by_the_pieces_that_are_needed(bench: Bench) -> None:
+    line = b"a line of sixty-three characters and its end, again and again\n"
+    target = bench.write("huge.log", line * (WHOLE // len(line) + 1000))
+    with target.open("ab") as end:
+        end.truncate(WHOLE * 4096)  # sparse: the rest is never looked at
+    first = await bench.call("Read", file_path="huge.log", limit=3)
+    assert first.text.splitlines()[0] == "     1\t" + line.decode().rstrip()
+    assert first.text.endswith("[lines 1 to 3; go on with offset=4]")
+    assert value(first)["total_lines"] is None
+    later = await bench.call("Read", file_path="huge.log", offset=200_001, limit=1)
+    assert later.text.startswith("200001\ta line of")
+
+
+async def test_the_end_of_a_huge_file_is_its_end(bench: Bench) -> None:
+    bench.write("huge.log", b"x" * (WHOLE + 5) + "\r\nzwölf\r\n".encode() + b"last")
+    read = await bench.call("Read", file_path="huge.log", offset=2)
+    assert read.text == "     2\tzwölf\n     3\tlast"
+    assert (await bench.call("Read", file_path="huge.log", offset=4)).text == (
+        "[line 4 is past the end: huge.log has fewer lines]"
+    )
+    first = await bench.call("Read", file_path="huge.log", limit=1)
+    assert first.text.startswith("     1\t" + "x" * 2000 + "…")
+    bench.write("wide.log", "\ufeff".encode("utf-16-le") + "é\n".encode("utf-16-le") * WHOLE)
+    wide = await bench.call("Read", file_path="wide.log", offset=5, limit=1)
+    assert wide.text == "     5\té\n[lines 5 to 5; go on with offset=6]"
+
+
+@pytest.mark.parametrize("size", [100, WHOLE + 100])
+async def test_binary_files_and_sparse_ones_are_refused_in_words(bench: Bench, size: int) -> None:
+    target = bench.write("a.bin", b"")
+    os.truncate(target, size)
+    read = await bench.call("Read", file_path="a.bin")
+    assert read.failed
+    assert read.text.startswith("FileError: 'a.bin' is binary, not text")
+
+
+async def test_nul_far_inside_a_huge_file_is_met_when_it_is_reached(bench: Bench) -> None:
+    bench.write("huge.log", b"line\n" * (WHOLE // 4) + b"\0")
+    assert not (await bench.call("Read", file_path="huge.log")).failed
+    assert "is binary" in (await bench.call("Read", file_path="huge.log", offset=WHOLE)).text
+
+
+async def test_folders_and_missing_files_are_told_apart_and_near_names_suggested(bench: Bench) -> None:
+    bench.write("src/Main.py", "x")
+    folder, missing, lost = await bench.do(
+        ("Read", {"file_path": "src"}), ("Read", {"file_path": "src/main.py"}), ("Read", {"file_path": "nowhere/x.py"})
+    )
+    assert (folder.failed, missing.failed, lost.failed) == (True, True, True)
+    assert "folder" in folder.text
+    assert missing.text.endswith("; did you mean 'src/Main.py'?")
+    assert "did you mean" not in lost.text
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link", "~/../../etc/passwd"])
+async def test_nothing_outside_is_read(bench: Bench, path: str) -> None:
+    (bench.root / "link").symlink_to("/etc/passwd")
+    read = await bench.call("Read", file_path=path)
+    assert read.failed
+    assert "root:" not in read.text
+    assert "FileRefused" in read.text
+
+
+async def test_older_and_wider_encodings_are_read_as_what_they_say(bench: Bench) -> None:
+    bench.write("a.txt", "Grüße".encode("cp1252"))
+    bench.write("b.txt", "Grüße\r\nzwei".encode("utf-16"))
+    bench.write("c.txt", "\ufeffGrüße\n".encode())
+    texts = [(await bench.call("Read", file_path=name)).text for name in ("a.txt", "b.txt", "c.txt")]
+    assert texts == ["     1\tGrüße", "     1\tGrüße\n     2\tzwei", "     1\tGrüße"]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (PNG, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
+    ],
+)  # fmt: skip
+async def test_pictures_are_shown_as_pictures(bench: Bench, start: bytes, kind: str) -> None:
+    data = start + bytes(range(256)) * 300
+    bench.write("a.dat", data)
+    read = await bench.call("Read", file_path="a.dat")
+    assert value(read) == {"path": "a.dat", "media_type": kind, "size": len(data)}
+    told = [part for message in bench.told if isinstance(message, ToolMessage) for part in message.results[0].content]
+    assert told == [
+        Text(text=f"[a.dat: {kind}, {len(data)} bytes]"),
+        Image(media_type=kind, data=base64.b64encode(data).decode()),
+    ]
+
+
+async def test_a_pdf_is_shown_as_a_document_and_one_too_large_is_refused(bench: Bench) -> None:
+    bench.write("docs/a.pdf", b"%PDF-1.7 tiny")
+    read = await bench.call("Read", file_path="docs/a.pdf")
+    data = base64.b64encode(b"%PDF-1.7 tiny").decode()
+    assert read.content[1] == Document(media_type="application/pdf", data=data, name="a.pdf")
+    os.truncate(bench.write("big.pdf", b"%PDF-1.7"), 40 * 1024**2)
+    assert "is shown up to 33554432 bytes" in (await bench.call("Read", file_path="big.pdf")).text
+
+
+def notebook(*cells: dict[str, Any]) -> str:
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells)})
+
+
+async def test_a_notebook_is_shown_cell_by_cell_with_its_outputs(bench: Bench) -> None:
+    picture = base64.b64encode(PNG).decode()
+    outputs: list[Any] = [
+        {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]},
+        {"output_type": "display_data", "data": {"image/png": picture + "\n", "text/plain": "<Figure>"}},
+        {"output_type": "execute_result", "data": {"text/plain": "42"}},
+        {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[31mE\x1b[0m: v"]},
+        {"output_type": "stream", "text": "x" * 20_000},
+        {"output_type": "execute_result", "data": None}, 7,
+    ]  # fmt: skip
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "id": "intro", "source": "# Title"},
+        {"cell_type": "code", "source": ["1 +\n", "1"], "outputs": outputs},
+    ]
+    bench.write("a.ipynb", notebook(*cells))
+    read = await bench.call("Read", file_path="a.ipynb")
+    first, image, rest = read.content
+    assert first == Text(
+        text="[cell 1: markdown, id intro]\n# Title\n[cell 2: code, id cell-1]\n1 +\n1\n[output]\none\ntwo"
+    )
+    assert image == Image(media_type="image/png", data=picture)
+    assert isinstance(rest, Text)
+    assert rest.text == (
+        f"[output]\n42\n[output]\nE: v\n[output]\n{'x' * 10_000}… [10000 more characters in this output]"
+    )
+    assert value(read) == {"path": "a.ipynb", "cells": 2}
+
+
+@pytest.mark.parametrize("content", ["not json", '{"worksheets": []}', '{"cells": [1]}', "[" * 10_000])
+async def test_what_only_has_the_name_of_a_notebook_is_read_as_text(bench: Bench, content: str) -> None:
+    bench.write("a.ipynb", content)
+    read = await bench.call("Read", file_path="a.ipynb")
+    assert not read.failed
+    assert read.text.startswith(f"     1\t{content[:100]}")
+    bench.write("b.ipynb", notebook())
+    assert (await bench.call("Read", file_path="b.ipynb")).text == "[the notebook has no cells]"
+
+
+async def test_bad_ranges_are_refused_and_numbers_written_as_words_taken(bench: Bench) -> None:
+    bench.write("a.txt", "one\ntwo\n")
+    refused, taken = await bench.do(
+        ("Read", {"file_path": "a.txt", "offset": 0}), ("Read", {"file_path": "a.txt", "offset": "2"})
+    )
+    assert refused.reason == "invalid_arguments"
+    assert taken.text == "     2\ttwo"
