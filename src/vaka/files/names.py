@@ -1,0 +1,94 @@
+"""How files are named: paths from a root, read the same way for every tree."""
+
+import unicodedata
+from collections.abc import Sequence
+
+from vaka.core.types.errors import FileRefused
+
+LONGEST_NAME = 255
+"""Bytes of one name, as file systems have it."""
+LONGEST_PATH = 4095
+"""Bytes of a whole path."""
+
+
+def shown(path: str) -> str:
+    """Return a path as it can be told: quoted, escaped where nothing can print it, and not too long."""
+    return repr(path) if len(path) <= 300 else f"{path[:200]!r}… ({len(path)} characters)"
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return the names on the way from the root to ``path``, none for the root itself.
+
+    ``..`` takes back the name before it, whatever that is: the path that rules were asked about is the one that is
+    opened. Raises ``FileRefused`` for a path that leaves the root or that can name nothing.
+    """
+    if path.startswith("/"):
+        raise FileRefused(f"{shown(path)} is absolute; expected a path from the root of this tree")
+    parts = names_of(path)
+    if parts is None:
+        raise FileRefused(f"{shown(path)} leaves the root")
+    return parts
+
+
+def names_of(path: str) -> tuple[str, ...] | None:
+    """Return the names of a path whatever it begins with, ``None`` when it goes up further than it came down."""
+    if "\0" in path:
+        raise FileRefused(f"{shown(path)} has a NUL in it, which no name of a file has")
+    parts: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif name and name != ".":
+            parts.append(name)
+    if len(raw(path)) > LONGEST_PATH:
+        raise FileRefused(f"{shown(path)} is too long: at most {LONGEST_PATH} bytes")
+    return tuple(_checked(name) for name in parts)
+
+
+def raw(name: str) -> bytes:
+    """Return the bytes of a name; those that are no UTF-8 stand in it as lone surrogates (``surrogateescape``)."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise FileRefused(f"{shown(name)} has half a character in it, which no name of a file has") from error
+
+
+def read_name(data: bytes) -> str:
+    """Return the name that these bytes are."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def join(parts: Sequence[str]) -> str:
+    """Return the path of some names."""
+    return "/".join(parts)
+
+
+def below(folder: str, name: str) -> str:
+    """Return the path of what a folder holds under a name."""
+    if not folder or folder.endswith("/"):
+        return folder + name
+    return f"{folder}/{name}"
+
+
+def folded(name: str) -> str:
+    """Return what a name may be taken for by a file system that does not look closely.
+
+    Upper and lower case, composed and decomposed letters, invisible characters, dots and blanks at the end.
+    """
+    if name.isascii():
+        return name.lower().rstrip(". ") or name
+    visible = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()).rstrip(". ") or name
+
+
+def _checked(name: str) -> str:
+    if name.isascii():
+        size = len(name)
+    else:
+        data = raw(name)
+        size, name = len(data), read_name(data)  # one spelling for each name
+    if size > LONGEST_NAME:
+        raise FileRefused(f"the name {shown(name)} is too long: {size} bytes, at most {LONGEST_NAME}")
+    return name

@@ -1,0 +1,441 @@
+"""What every tree of files promises, as tests: subclass ``FilesContract`` and give it your files.
+
+::
+
+    class TestMyFiles(FilesContract):
+        @pytest.fixture
+        def files(self) -> Files: ...
+
+One that is a folder of this machine also takes ``FolderContract``, with a fixture ``folder`` that says where it is.
+``arm`` kills the own process at a chosen place of a write.
+"""
+# ruff: noqa: D102, S101  # the names of the tests say what is promised
+
+import asyncio
+import hashlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.files import FileInfo, Files
+from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused, InvalidInput
+from vaka.core.types.ids import Digest
+from vaka.files import failpoint
+
+PLACES = ("write.after_create", "write.after_data", "write.before_rename", "write.after_rename", "write.before_return")
+"""Where a write can be stopped."""
+
+NAMES = [
+    "a..b", "...", "..a", "-rf", "a b", " a", "a ", "a\nb", "~", "~root", "%41", "%", "*", "?", "[x]", "{a,b}", "\\",
+    "C:", "CON", "é", "e\u0301", "日本", "🛶", "\u202e", "'; rm -rf $HOME", "A", "a", "caf\udce9", "x" * 255, "é" * 127,
+]  # fmt: skip
+"""Names that are odd, and only names."""
+
+UNNAMEABLE = ["a\0b", "x" * 256, "é" * 128, "/".join(["x" * 200] * 30), "half \ud800", "a/b\0"]
+"""What no file can be called."""
+
+Action = Callable[[str], Awaitable[object]]
+
+
+def arm(place: str) -> None:
+    """From now on, kill this process (``SIGKILL``) when a write comes to a place."""
+    if place not in PLACES:
+        raise InvalidInput(f"there is no place {place!r} in a write; places: {PLACES}")
+
+    def hit(name: str) -> None:
+        if name == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    failpoint.hit = hit
+
+
+def digest(data: bytes) -> Digest:
+    """Return what ``known`` takes for content."""
+    return Digest(hashlib.sha256(data).hexdigest())
+
+
+def actions(files: Files) -> list[Action]:
+    """Return everything that can be done with a path."""
+    return [files.stat, files.entries, files.read, lambda path: files.write(path, b"leaked"), files.delete]
+
+
+class FilesContract:
+    """What every tree promises."""
+
+    prefix = ""
+    """What paths of this tree begin with, such as ``memories/``."""
+
+    def at(self, path: str) -> str:
+        """Return a path as this tree has it."""
+        return (self.prefix + path) if path else self.prefix.rstrip("/")
+
+    async def names(self, files: Files, path: str = "") -> list[str]:
+        """Return the names in a folder."""
+        return [info.path.rpartition("/")[2] for info in await files.entries(self.at(path))]
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"hello", bytes(range(256)), b"\r\n\0", "🛶".encode() * 9, os.urandom(700_000)], ids=len
+    )
+    async def test_what_was_written_is_read(self, files: Files, data: bytes) -> None:
+        path = self.at("a/b/file.bin")
+        written = await files.write(path, data)
+        found = await files.read(path)
+        assert found.data == data
+        assert found.info == written == await files.stat(path)
+        assert (written.path, written.kind, written.size, written.target) == (path, "file", len(data), "")
+        assert written.modified > 1_500_000_000_000_000_000
+
+    async def test_what_is_written_again_is_replaced_whole(self, files: Files) -> None:
+        path = self.at("a")
+        first = await files.write(path, b"x" * 300_000)
+        second = await files.write(path, b"short")
+        assert (await files.read(path)).data == b"short"
+        assert second.modified >= first.modified
+
+    @pytest.mark.parametrize("size", [10, 500_000])
+    async def test_a_range_is_what_lies_there(self, files: Files, size: int) -> None:
+        path, data = self.at("ranges"), os.urandom(size)
+        await files.write(path, data)
+        for start in (0, 1, size // 2, size - 1, size, size + 5):
+            for count in (None, 0, 1, size // 3, size, size * 2):
+                found = await files.read(path, start=start, size=count)
+                assert found.data == data[start : None if count is None else start + count]
+                assert found.info.size == size
+
+    async def test_a_range_before_the_beginning_makes_no_sense(self, files: Files) -> None:
+        await files.write(self.at("a"), b"x")
+        for start, size in ((-1, None), (0, -1)):
+            with pytest.raises(InvalidInput):
+                await files.read(self.at("a"), start=start, size=size)
+
+    async def test_what_is_not_there_is_missing(self, files: Files) -> None:
+        await files.write(self.at("there/file"), b"x")
+        for path in ("gone", "there/gone", "gone/x/y", "there/file/x"):
+            for action in (files.stat, files.entries, files.read, files.delete):
+                with pytest.raises(FileMissing):
+                    await action(self.at(path))
+
+    async def test_a_folder_is_no_file_and_a_file_no_folder(self, files: Files) -> None:
+        await files.write(self.at("folder/file"), b"x")
+        for attempt in (
+            files.read(self.at("folder")), files.read(self.at("")), files.entries(self.at("folder/file")),
+            files.write(self.at("folder"), b""), files.write(self.at(""), b""),
+            files.write(self.at("folder/file/x"), b""),
+        ):  # fmt: skip
+            with pytest.raises(FileError) as told:
+                await attempt
+            assert not isinstance(told.value, FileMissing | FileChanged)
+        assert (await files.read(self.at("folder/file"))).data == b"x"
+
+    async def test_the_root_is_a_folder_from_the_start(self, files: Files) -> None:
+        info = await files.stat(self.at(""))
+        assert (info.path, info.kind) == (self.at(""), "folder")
+        assert await self.names(files) == []
+
+    async def test_entries_are_sorted_and_told_by_their_whole_path(self, files: Files) -> None:
+        for path in ("b/2", "b/10", "b/1", "a", "c/d/e", "B"):
+            await files.write(self.at(path), path.encode())
+        assert await self.names(files) == ["B", "a", "b", "c"]
+        found = await files.entries(self.at("b"))
+        assert [(info.path, info.kind, info.size) for info in found] == [
+            (self.at("b/1"), "file", 3), (self.at("b/10"), "file", 4), (self.at("b/2"), "file", 3),
+        ]  # fmt: skip
+        assert [info.kind for info in await files.entries(self.at(""))] == ["file", "file", "folder", "folder"]
+        for info in found:
+            assert await files.stat(info.path) == info
+
+    async def test_a_file_is_written_only_over_what_was_known(self, files: Files) -> None:
+        path = self.at("a/known")
+        await files.write(path, b"one")
+        await files.write(path, b"two", known=digest(b"one"))
+        with pytest.raises(FileChanged):
+            await files.write(path, b"three", known=digest(b"one"))
+        assert (await files.read(path)).data == b"two"
+        assert await self.names(files, "a") == ["known"]
+
+    async def test_what_was_known_and_is_gone_has_changed(self, files: Files) -> None:
+        for path in ("gone", "no/folder"):
+            with pytest.raises(FileChanged):
+                await files.write(self.at(path), b"x", known=digest(b""))
+
+    async def test_new_means_that_there_is_nothing_yet(self, files: Files) -> None:
+        path = self.at("a/new")
+        await files.write(path, b"one", new=True)
+        with pytest.raises(FileChanged):
+            await files.write(path, b"two", new=True)
+        assert (await files.read(path)).data == b"one"
+        with pytest.raises(InvalidInput):
+            await files.write(path, b"two", new=True, known=digest(b"one"))
+
+    @pytest.mark.parametrize("known", [True, False])
+    async def test_of_many_who_knew_the_same_one_wins(self, files: Files, known: bool) -> None:
+        path = self.at("contested")
+        if known:
+            await files.write(path, b"start")
+        expected = digest(b"start") if known else None
+
+        async def attempt(number: int) -> int | None:
+            try:
+                await files.write(path, b"%d" % number, known=expected, new=not known)
+            except FileChanged:
+                return None
+            return number
+
+        won = [number for number in await asyncio.gather(*map(attempt, range(12))) if number is not None]
+        assert len(won) == 1
+        assert (await files.read(path)).data == b"%d" % won[0]
+
+    async def test_a_reader_never_sees_half_a_file(self, files: Files) -> None:
+        path, whole = self.at("whole"), [b"a" * 400_000, b"b" * 390_000]
+        await files.write(path, whole[0])
+
+        async def write() -> None:
+            for number in range(6):
+                await files.write(path, whole[number % 2])
+
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            assert (await files.read(path)).data in whole
+            await asyncio.sleep(0)
+        await writing
+
+    async def test_a_deleted_file_is_gone(self, files: Files) -> None:
+        await files.write(self.at("a/one"), b"1")
+        await files.write(self.at("a/two"), b"2")
+        await files.delete(self.at("a/one"))
+        assert await self.names(files, "a") == ["two"]
+        with pytest.raises(FileMissing):
+            await files.delete(self.at("a/one"))
+
+    async def test_only_empty_folders_are_deleted(self, files: Files) -> None:
+        await files.write(self.at("a/b/c"), b"1")
+        for path in ("a", "a/b"):
+            with pytest.raises(FileError):
+                await files.delete(self.at(path))
+        await files.delete(self.at("a/b/c"))
+        for path in ("a/b", "a"):
+            try:
+                await files.delete(self.at(path))
+            except FileMissing:
+                continue  # a tree whose folders go with their last file
+        assert await self.names(files) == []
+
+    async def test_the_root_stays(self, files: Files) -> None:
+        with pytest.raises(FileRefused):
+            await files.delete(self.at(""))
+
+    async def test_a_path_that_leaves_the_root_is_refused(self, files: Files) -> None:
+        await files.write(self.at("a/x"), b"x")
+        up = "../" * (self.prefix.count("/") + 1)
+        for path in (self.at(f"{up}x"), self.at(f"a/../{up}x"), self.at(f"a/{up}../etc/passwd"), "/etc/passwd", "//x",
+                     "/proc/self/environ", "/proc/self/cwd/x", "/../x"):  # fmt: skip
+            for action in actions(files):
+                with pytest.raises(FileRefused):
+                    await action(path)
+
+    @pytest.mark.parametrize("path", UNNAMEABLE, ids=repr)
+    async def test_what_nothing_can_be_called_is_refused(self, files: Files, path: str) -> None:
+        for action in actions(files):
+            with pytest.raises(FileRefused) as told:
+                await action(self.at(path))
+            str(told.value).encode()  # can be told to anybody
+            assert len(str(told.value)) < 1000
+
+    async def test_many_ways_to_write_a_path_are_one_path(self, files: Files) -> None:
+        path = self.at("a/b")
+        await files.write(path, b"x")
+        for way in ("a//b", "./a/b", "a/./b", "a/b/", "a/c/../b", "a/../a/b", "x/y/../../a/b"):
+            assert (await files.read(self.at(way))).info.path == path
+
+    async def test_odd_names_are_only_names(self, files: Files) -> None:
+        for name in NAMES:
+            await files.write(self.at(f"odd/{name}"), repr(name).encode())
+        assert await self.names(files, "odd") == sorted(NAMES)
+        for name in NAMES:
+            assert (await files.read(self.at(f"odd/{name}"))).data == repr(name).encode()
+            assert (await files.stat(self.at(f"odd/{name}"))).path == self.at(f"odd/{name}")
+            await files.delete(self.at(f"odd/{name}"))
+
+    async def test_names_that_are_no_utf_8_are_told_safely(self, files: Files) -> None:
+        await files.write(self.at("caf\udce9/x"), b"1")
+        assert await self.names(files) == ["caf\udce9"]
+        assert (await files.read(self.at("caf\udce9/x"))).data == b"1"
+        with pytest.raises(FileMissing) as told:
+            await files.read(self.at("caf\udce9/y"))
+        assert "caf" in str(told.value).encode().decode()
+
+    async def test_escaped_bytes_of_a_letter_are_the_letter(self, files: Files) -> None:
+        await files.write(self.at("caf\udcc3\udca9"), b"1")
+        assert await self.names(files) == ["café"]
+
+    async def test_a_deep_path_is_fine(self, files: Files) -> None:
+        path = self.at("/".join(["d"] * 100))
+        await files.write(path, b"deep")
+        assert (await files.read(path)).data == b"deep"
+
+
+@contextmanager
+def special_files(folder: Path) -> Generator[list[str]]:
+    """Put a pipe and a socket into a folder."""
+    os.mkfifo(folder / "pipe")
+    here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as listening:
+        os.chdir(folder)  # the name of a socket must be short
+        try:
+            listening.bind("socket")
+        finally:
+            os.chdir(here)
+        yield ["pipe", "socket"]
+
+
+class FolderContract(FilesContract):
+    """What a tree promises that is a folder of this machine. ``folder`` says where, empty at first."""
+
+    @pytest.fixture
+    def outside(self, tmp_path: Path) -> Iterator[Path]:
+        """A folder beside the root that must stay as it is."""
+        outside = tmp_path / "outside"
+        (outside / "inner").mkdir(parents=True)
+        (outside / "secret").write_text("secret")
+        (outside / "inner" / "secret").write_text("secret")
+        yield outside
+        found = {str(path.relative_to(outside)) for path in outside.rglob("*")}
+        assert found == {"secret", "inner", "inner/secret"}
+        assert [(outside / name).read_text() for name in ("secret", "inner/secret")] == ["secret", "secret"]
+
+    async def test_links_that_stay_inside_are_followed_for_reading(self, files: Files, folder: Path) -> None:
+        (folder / "real").mkdir()
+        (folder / "real" / "file").write_text("inside")
+        links = {
+            "file": "real/file", "folder": "real", "up": "real/../real/file", "absolute": str(folder / "real" / "file"),
+            "chain": "file", "real/back": "../real/./file", "whole": ".", "absolute-folder": str(folder / "real"),
+        }  # fmt: skip
+        for link, target in links.items():
+            (folder / link).symlink_to(target)
+        for path in ("file", "folder/file", "up", "absolute", "chain", "real/back", "whole/whole/file", "folder/back",
+                     "absolute-folder/file", "whole/absolute-folder/back"):  # fmt: skip
+            assert (await files.read(self.at(path))).data == b"inside"
+            info = await files.stat(self.at(path))
+            assert (info.path, info.kind, info.size) == (self.at(path), "file", 6)
+        assert await self.names(files, "folder") == ["back", "file"]
+        told = {info.path: (info.kind, info.target) for info in await files.entries(self.at(""))}
+        assert told[self.at("file")] == ("link", "real/file")
+        assert told[self.at("folder")] == ("link", "real")
+
+    async def test_nothing_is_written_through_a_link(self, files: Files, folder: Path) -> None:
+        (folder / "real").mkdir()
+        (folder / "real" / "file").write_text("inside")
+        (folder / "file").symlink_to("real/file")
+        (folder / "folder").symlink_to("real")
+        (folder / "nowhere").symlink_to("real/not-yet")
+        for path in ("file", "folder/file", "folder/new", "folder/deep/new", "nowhere", "folder"):
+            with pytest.raises(FileRefused):
+                await files.write(self.at(path), b"changed")
+        with pytest.raises(FileRefused):
+            await files.delete(self.at("folder/file"))
+        assert (folder / "real" / "file").read_text() == "inside"
+        assert os.listdir(folder / "real") == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell
+
+    async def test_a_link_is_deleted_and_not_what_it_leads_to(self, files: Files, folder: Path, outside: Path) -> None:
+        (folder / "real").write_text("inside")
+        for name, target in (("in", "real"), ("out", str(outside)), ("nowhere", "gone")):
+            (folder / name).symlink_to(target)
+            await files.delete(self.at(name))
+        assert await self.names(files) == ["real"]
+
+    async def test_links_that_leave_are_refused(self, files: Files, folder: Path, outside: Path) -> None:
+        (folder / "inside").mkdir()
+        leaving: dict[str, Path | str] = {
+            "file": outside / "secret", "folder": outside, "not-yet": outside / "not-yet", "passwd": "/etc/passwd",
+            "up": "../" * 60 + "etc/passwd", "parent": "..", "chain": "folder/secret",
+            "inside/out": "../../outside/secret", "root": "/", "self": "/proc/self/environ", "cwd": "/proc/self/cwd",
+            "sly": str(folder) + "/../outside/secret", "near": str(folder) + "-sibling", "fd": "/dev/fd/0",
+        }  # fmt: skip
+        for link, target in leaving.items():
+            (folder / link).symlink_to(target)
+        for link in leaving:
+            for action in actions(files)[:-1]:
+                with pytest.raises(FileRefused):
+                    await action(self.at(link))
+        for path in ("folder/secret", "folder/new", "folder/inner/secret", "parent/outside/secret", "root/etc/passwd"):
+            for action in actions(files):
+                with pytest.raises(FileRefused):
+                    await action(self.at(path))
+        assert {info.kind for info in await files.entries(self.at(""))} == {"link", "folder"}
+
+    async def test_links_in_a_circle_end(self, files: Files, folder: Path) -> None:
+        (folder / "a").symlink_to("b")
+        (folder / "b").symlink_to("a")
+        (folder / "me").symlink_to("me/me")
+        for number in range(60):
+            (folder / f"hop{number}").symlink_to(f"hop{number + 1}")
+        for path in ("a", "me", "a/x", "hop0"):
+            for action in (files.stat, files.entries, files.read):
+                with pytest.raises(FileRefused):
+                    await action(self.at(path))
+
+    async def test_special_files_are_refused_and_nobody_waits_for_them(self, files: Files, folder: Path) -> None:
+        with special_files(folder) as names:
+            (folder / "link").symlink_to("pipe")
+            for name in [*names, "link"]:
+                for action in actions(files)[: 5 if name != "link" else 4]:
+                    with pytest.raises(FileRefused):
+                        await action(self.at(name))
+            told = {info.path: info.kind for info in await files.entries(self.at(""))}
+        assert told == {self.at("link"): "link", self.at("pipe"): "other", self.at("socket"): "other"}
+
+    async def test_the_mode_is_kept(self, files: Files, folder: Path) -> None:
+        for mode in (0o600, 0o644, 0o755, 0o640, 0o664):
+            (folder / "file").write_text("old")
+            (folder / "file").chmod(mode)
+            info = await files.write(self.at("file"), b"new")
+            assert (info.mode, (folder / "file").stat().st_mode & 0o7777) == (mode, mode)
+
+    async def test_new_files_have_the_mode_that_people_expect(self, files: Files, folder: Path) -> None:
+        (folder / "theirs").write_text("made by them")
+        await files.write(self.at("ours"), b"made by us")
+        assert (folder / "ours").stat().st_mode == (folder / "theirs").stat().st_mode
+
+    async def test_rights_lent_to_whoever_runs_a_file_end_with_a_write(self, files: Files, folder: Path) -> None:
+        (folder / "file").write_text("old")
+        (folder / "file").chmod(0o6755)
+        assert (await files.write(self.at("file"), b"new")).mode == 0o755
+
+    async def test_what_others_do_to_the_folder_is_seen(self, files: Files, folder: Path) -> None:
+        (folder / "theirs").write_bytes(b"1")
+        info: FileInfo = (await files.read(self.at("theirs"))).info
+        (folder / "theirs").write_bytes(b"22")
+        with pytest.raises(FileChanged):
+            await files.write(self.at("theirs"), b"3", known=digest(b"1"))
+        os.utime(folder / "theirs", ns=(1, info.modified + 1))
+        assert (await files.stat(self.at("theirs"))).modified == info.modified + 1
+
+    async def test_a_huge_file_is_read_by_ranges_only(self, files: Files, folder: Path) -> None:
+        with (folder / "sparse").open("wb") as file:
+            file.seek(1 << 40)
+            file.write(b"end")
+        assert (await files.stat(self.at("sparse"))).size == (1 << 40) + 3
+        assert (await files.read(self.at("sparse"), start=1 << 40)).data == b"end"
+        assert (await files.read(self.at("sparse"), start=5, size=4)).data == bytes(4)
+        with pytest.raises(FileError, match="ranges"):
+            await files.read(self.at("sparse"))
+
+    async def test_a_refused_write_leaves_nothing_behind(self, files: Files, folder: Path) -> None:
+        (folder / "file").write_text("old")
+        for attempt in (
+            files.write(self.at("file"), b"x", known=digest(b"other")), files.write(self.at("file"), b"x", new=True),
+        ):  # fmt: skip
+            with pytest.raises(FileChanged):
+                await attempt
+        assert os.listdir(folder) == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell
+
+    async def test_a_folder_of_ten_thousand_is_listed(self, files: Files, folder: Path) -> None:
+        (folder / "many").mkdir()
+        for number in range(10_000):
+            (folder / "many" / f"{number:05}").touch()
+        assert await self.names(files, "many") == [f"{number:05}" for number in range(10_000)]

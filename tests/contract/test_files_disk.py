@@ -1,0 +1,43 @@
+"""A folder of this machine keeps every promise of a tree, whichever way it is opened."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from vaka.core.ports.files import Files
+from vaka.files.disk import Disk
+from vaka.files.protect import Protected
+from vaka.testing.files import FolderContract
+
+
+class _OnDisk(FolderContract):
+    way: Literal["openat2", "walk"]
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "root"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def files(self, folder: Path) -> Files:
+        return Disk(folder, way=self.way)
+
+
+class TestOpenat2(_OnDisk):
+    way = "openat2"
+
+
+class TestWalk(_OnDisk):
+    way = "walk"
+
+
+class TestGuarded(_OnDisk):
+    """With something protected, folders are entered one by one."""
+
+    way = "openat2"
+
+    @pytest.fixture
+    def files(self, folder: Path) -> Files:
+        return Disk(folder, protected=Protected(["kept/safe", "**/.git"]))
