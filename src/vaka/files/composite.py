@@ -1,0 +1,163 @@
+"""Several trees as one: what a path begins with says which of them it belongs to."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from vaka.core.ports.files import FileBytes, FileInfo, Files
+from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused
+from vaka.core.types.ids import Digest
+from vaka.files.listing import Listing, listings
+from vaka.files.names import below, join, names_of, parts_of, shown
+
+
+class _Owner(NamedTuple):
+    """Which tree a path belongs to."""
+
+    files: Files
+    prefix: str
+    """What the tree hangs under, ``""`` for the default one."""
+    path: str
+    """The path as that tree knows it."""
+    names: tuple[str, ...] | None
+    """The path from the common root on; ``None`` for one that only the default tree can read, such as ``~/x``."""
+
+
+class CompositeFiles:
+    """A default tree with others under prefixes of their own.
+
+    The longest prefix wins, and ends where a name ends: ``memories`` has ``memories/x`` and not ``memoriesX``. A folder
+    above prefixes shows what the default tree holds there and one folder for each. An error of any tree is an error.
+    """
+
+    def __init__(self, default: Files, routes: Mapping[str, Files]) -> None:
+        self._default = default
+        self._routes: dict[tuple[str, ...], Files] = {}
+        for prefix, files in routes.items():
+            names = parts_of(prefix.lstrip("/"))
+            if not names or names in self._routes:
+                raise ConfigError(f"prefix {prefix!r} names the root or was given before")
+            self._routes[names] = files
+        self._longest = sorted(self._routes, key=lambda names: (-len(names), names))
+
+    @property
+    def root(self) -> str:
+        """The root of the default tree."""
+        return self._default.root
+
+    async def stat(self, path: str) -> FileInfo:
+        """Look at what a path names."""
+        owner = self._owner(path)
+        try:
+            with _named(owner):
+                return _outward(owner, await owner.files.stat(owner.path))
+        except FileMissing:
+            if not self._beneath(owner):
+                raise
+            return _folder(owner.names or ())
+
+    async def entries(self, path: str) -> Sequence[FileInfo]:
+        """Return what a folder holds, sorted by name, with a folder for each tree that hangs in it."""
+        owner = self._owner(path)
+        try:
+            with _named(owner):
+                found = [_outward(owner, info) for info in await owner.files.entries(owner.path)]
+        except FileMissing:
+            if not self._beneath(owner):
+                raise
+            found = []
+        return self._merged(owner, found)
+
+    async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
+        """Return bytes of a file from ``start`` on, at most ``size``."""
+        owner = self._owner(path)
+        self._not_above(owner)
+        with _named(owner):
+            found = await owner.files.read(owner.path, start=start, size=size)
+        return FileBytes(data=found.data, info=_outward(owner, found.info))
+
+    async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
+        """Replace a file whole or not at all, as its tree does it."""
+        owner = self._owner(path)
+        self._not_above(owner)
+        with _named(owner):
+            return _outward(owner, await owner.files.write(owner.path, data, known=known, new=new))
+
+    async def delete(self, path: str) -> None:
+        """Remove a file, a link or an empty folder."""
+        owner = self._owner(path)
+        if self._beneath(owner):
+            raise FileRefused(f"{shown(path)} is not deleted: other trees hang in it")
+        with _named(owner):
+            await owner.files.delete(owner.path)
+
+    async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[Listing]:
+        """Return what the first of these folders hold: those in a row that are of one tree."""
+        owners = [self._owner(folder) for folder in folders]
+        first = owners[0]
+        row = list(takewhile(lambda owner: owner.prefix == first.prefix, owners))
+        found = await listings(first.files, [owner.path for owner in row], details=details, links=links)
+        return [
+            self._listing(folder, owner, listing)
+            for folder, owner, listing in zip(folders, row, found, strict=False)
+        ]  # fmt: skip
+
+    def _listing(self, folder: str, owner: _Owner, listing: Listing) -> Listing:
+        beneath = self._beneath(owner)
+        if listing.error and not (beneath and isinstance(listing.error, FileMissing)):
+            return listing._replace(path=folder)
+        entries = [_outward(owner, info) for info in listing.entries]
+        return Listing(folder, self._merged(owner, entries), listing.ignore, listing.identity)
+
+    def _owner(self, path: str) -> _Owner:
+        try:
+            names = names_of(path.lstrip("/"))
+        except FileRefused:
+            names = None  # the default tree says what is wrong with it
+        for prefix in self._longest if names is not None else ():
+            if names is not None and names[: len(prefix)] == prefix:
+                return _Owner(self._routes[prefix], join(prefix), join(names[len(prefix) :]), names)
+        return _Owner(self._default, "", path if names else path.strip("/"), names)
+
+    def _beneath(self, owner: _Owner) -> list[str]:
+        """Return the names in a folder under which other trees hang."""
+        names = owner.names
+        if names is None:
+            return []
+        size = len(names)
+        return sorted({prefix[size] for prefix in self._routes if len(prefix) > size and prefix[:size] == names})
+
+    def _merged(self, owner: _Owner, found: Sequence[FileInfo]) -> list[FileInfo]:
+        hung = self._beneath(owner)
+        if not hung:
+            return list(found)
+        kept = [info for info in found if info.path.rpartition("/")[2] not in hung]
+        return sorted([*kept, *(_folder((*(owner.names or ()), name)) for name in hung)], key=lambda info: info.path)
+
+    def _not_above(self, owner: _Owner) -> None:
+        if self._beneath(owner):
+            raise FileError(f"{shown(join(owner.names or ()))} is a folder, not a file: other trees hang in it")
+
+
+def _folder(names: Sequence[str]) -> FileInfo:
+    return FileInfo(path=join(names), kind="folder")
+
+
+def _outward(owner: _Owner, info: FileInfo) -> FileInfo:
+    if not owner.prefix:
+        return info
+    return msgspec.structs.replace(info, path=below(owner.prefix, info.path) if info.path else owner.prefix)
+
+
+@contextmanager
+def _named(owner: _Owner) -> Generator[None]:
+    """Say in an error under which prefix it happened, since the tree does not know."""
+    try:
+        yield
+    except FileError as error:
+        if not owner.prefix:
+            raise
+        raise type(error)(f"in {shown(owner.prefix)}: {error}") from error

@@ -1,0 +1,23 @@
+"""A working folder with other roots keeps every promise of a tree, in each of them."""
+
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.files import Files
+from vaka.files.workspace import Workspace
+from vaka.testing.files import FolderContract
+
+
+class TestWorkspace(FolderContract):
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "root"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def files(self, folder: Path, tmp_path: Path) -> Files:
+        other = tmp_path / "other"
+        other.mkdir()
+        return Workspace(folder, [other])
