@@ -201,8 +201,17 @@ async def test_a_process_that_does_not_listen_to_requests_is_killed() -> None:
     await hear(local, ask(max_tokens=2))
     stopped = pid(local)
     os.kill(stopped, signal.SIGSTOP)  # a stopped process gets SIGTERM only when it goes on
+    os.waitid(os.P_PID, stopped, os.WSTOPPED | os.WNOWAIT)
     await local.close()
     assert gone(stopped)
+
+
+async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    local = Local(settings=OWN)
+    with pytest.raises(ModelUnavailable, match="local model could not be started: No such file or directory"):
+        await hear(local, ask())
+    await local.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 100, None])
