@@ -1,24 +1,20 @@
 """What the vendors' own clients make of a stream, and whether their own types have a place for a request."""
 
-import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import anthropic
 import msgspec
-
-with warnings.catch_warnings():  # what their imports warn of is not ours
-    warnings.simplefilter("ignore")
-    import anthropic
-    import openai
-    import pydantic
-    from anthropic.types import RawMessageStreamEvent
-    from anthropic.types.message_create_params import MessageCreateParamsStreaming
-    from google import genai
-    from google.genai import types as google
-    from openai.types.chat import ChatCompletionChunk
-    from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-    from openai.types.responses import ResponseStreamEvent
-    from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+import openai
+import pydantic
+from anthropic.types import RawMessageStreamEvent
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
+from google import genai
+from google.genai import types as google
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.responses import ResponseStreamEvent
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
 
 class Said(msgspec.Struct, frozen=True):
