@@ -74,8 +74,6 @@ class Progress:
                 return "going on with the unfinished turn"
             case progress.SubagentStarted(agent=agent):
                 return f"⇒ agent {agent}"
-            case progress.MessageDiscarded(reason=reason):
-                return f"the answer is asked for again: {short(reason)}"
             case monitor.ModelFailed(model=model, message=message, retried=retried):
                 return f"{model} failed, trying again: {short(message)}" if retried else ""
             case monitor.BudgetWarning(budget=budget, used=used, limit=limit):
@@ -87,6 +85,8 @@ class Progress:
         if not self.verbose:
             return ""
         match event.data:
+            case progress.MessageDiscarded(reason=reason):
+                return f"what came of the answer does not count: {short(reason)}"
             case progress.StepStarted(number=number, model=model):
                 return f"step {number} ({model})"
             case monitor.UsageRecorded(usage=usage):

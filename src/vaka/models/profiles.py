@@ -99,7 +99,9 @@ def _vendor(name: str, base_url: str, *keys: str, **facts: Any) -> Profile:
     return Profile(**{**usual, **facts})
 
 
-COMPATIBLE = _vendor("compatible", "", "OPENAI_API_KEY", base_env="OPENAI_BASE_URL", stops=0, empty="text", merge=True)
+COMPATIBLE = _vendor(
+    "compatible", "", "OPENAI_API_KEY", base_env="OPENAI_BASE_URL", stops=0, empty="text", merge=True, user="user"
+)
 """A server at an address of one's own, of which nothing is known but that it speaks Chat Completions."""
 
 _ALL = (
