@@ -1,0 +1,153 @@
+"""What a rule says about a command: exact words, first words, or a text with wildcards.
+
+Matching is one pass from left to right, so no rule can be slow.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+
+from vaka.policy.bash.words import Word, Words, literal
+
+_SPACE = "\x1f"  # a blank inside a word, which a blank between words does not match
+_HOLE = "\x1e"  # what only bash will know; nothing but a wildcard matches it
+_STAR = "\x1d"  # a star that is no wildcard
+
+Fit: TypeAlias = Literal["yes", "maybe", "no"]
+
+
+class Pattern(NamedTuple):
+    """A rule's pattern, taken apart."""
+
+    kind: Literal["any", "prefix", "exact", "glob"]
+    tokens: tuple[str, ...] = ()
+    """Of ``prefix`` and ``exact``: the words."""
+    segments: tuple[str, ...] = ()
+    """Of ``glob``: what stands between the wildcards."""
+    bare: bool = False
+    """Of ``glob``: whether it also fits without its last wildcard and the blank before it."""
+
+
+@lru_cache(maxsize=4096)
+def pattern(text: str | None) -> Pattern:
+    """Return a rule's pattern taken apart; ``None`` is any command."""
+    if text is None or text.strip() in {"*", ":*"}:
+        return Pattern("any")
+    text = text.strip()
+    if text.endswith(":*") and not text.endswith("\\:*"):
+        return Pattern("prefix", _tokens(_unquoted(text[:-2]).replace("*", _STAR)))
+    flat = _unquoted(text)
+    if "*" not in flat:
+        return Pattern("exact", _tokens(flat))
+    flat = " ".join(flat.split(" "))
+    while "  " in flat:
+        flat = flat.replace("  ", " ")
+    bare = flat.endswith(" *") and flat.count("*") == 1
+    return Pattern("glob", segments=tuple(part.replace(_STAR, "*") for part in flat.split("*")), bare=bare)
+
+
+def _tokens(flat: str) -> tuple[str, ...]:
+    return tuple(token.replace(_SPACE, " ").replace(_STAR, "*") for token in flat.split(" ") if token)
+
+
+def _unquoted(text: str) -> str:
+    """Remove quotes and backslashes as bash does; blanks inside quotes become ``_SPACE``."""
+    out: list[str] = []
+    quote, at = "", 0
+    while at < len(text):
+        character = text[at]
+        if character == "\\" and quote != "'" and at + 1 < len(text):
+            at += 1
+            out.append({"*": _STAR, " ": _SPACE}.get(text[at], text[at]))
+        elif quote and character == quote:
+            quote = ""
+        elif not quote and character in "'\"" and text.find(character, at + 1) > 0:
+            quote = character
+        else:
+            out.append((_SPACE if quote else " ") if character in " \t\n" else character)
+        at += 1
+    return "".join(out)
+
+
+def match(text: str | None, words: Sequence[str | Word]) -> bool:
+    """Return whether a rule's pattern surely speaks of a command, given by its words."""
+    return fit(pattern(text), tuple(literal(word) if isinstance(word, str) else word for word in words)) == "yes"
+
+
+def fit(rule: Pattern, words: Words) -> Fit:
+    """Return whether a pattern speaks of a command: surely, perhaps (it depends on what bash puts in), or not."""
+    if rule.kind == "any":
+        return "yes"
+    if not words:
+        return "no"
+    return _fit_glob(rule, words) if rule.kind == "glob" else _fit_tokens(rule, words)
+
+
+def _fit_tokens(rule: Pattern, words: Words) -> Fit:
+    sure: Fit = "yes"
+    for index, token in enumerate(rule.tokens):
+        if index >= len(words):
+            return "no"
+        word = words[index]
+        if word.value == token:
+            continue
+        if word.value is not None or not _may_be(word, token):
+            return "no"
+        if word.splits:
+            return "maybe"
+        sure = "maybe"
+    if rule.kind == "prefix" or len(words) == len(rule.tokens):
+        return sure if rule.tokens else "no"
+    rest = words[len(rule.tokens) :]
+    return "maybe" if all(word.splits for word in rest) else "no"
+
+
+def _may_be(word: Word, token: str) -> bool:
+    if word.splits and all(not isinstance(piece, str) for piece in word.pieces):
+        return True
+    prefix, suffix = word.prefix, word.suffix
+    if word.splits:
+        return token.startswith(prefix) or (" " not in prefix and prefix.startswith(token))
+    return len(token) >= len(prefix) + len(suffix) and token.startswith(prefix) and token.endswith(suffix)
+
+
+def _rendered(words: Words) -> str:
+    return " ".join(
+        "".join(_flat(piece) if isinstance(piece, str) else _HOLE for piece in _pieces(word)) for word in words
+    )
+
+
+def _pieces(word: Word) -> Sequence[object]:
+    return (word.value,) if word.value is not None else word.pieces or (None,)
+
+
+def _flat(text: str) -> str:
+    if " " not in text and "\t" not in text and "\n" not in text:
+        return text
+    return text.replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+
+
+def _fit_glob(rule: Pattern, words: Words) -> Fit:
+    text = _rendered(words)
+    if _glob(rule.segments, text) or (rule.bare and text == rule.segments[0][:-1]):
+        return "yes"
+    if _HOLE not in text:
+        return "no"
+    before, _, _ = text.partition(_HOLE)
+    after = text.rpartition(_HOLE)[2]
+    first, last = rule.segments[0], rule.segments[-1]
+    fits = (before.startswith(first) or first.startswith(before)) and (after.endswith(last) or last.endswith(after))
+    return "maybe" if fits else "no"
+
+
+def _glob(segments: tuple[str, ...], text: str) -> bool:
+    first, *middle, last = segments
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in middle:
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True

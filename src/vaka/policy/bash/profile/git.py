@@ -1,0 +1,133 @@
+"""git: the subcommands that show something."""
+
+from collections.abc import Mapping
+
+from vaka.policy.bash.profile.options import Parsed, Program, Refused
+from vaka.policy.bash.text import names
+from vaka.policy.bash.words import Word, Words
+
+_GLOBAL = names("--no-pager --literal-pathspecs --no-optional-locks --no-replace-objects -P --no-lazy-fetch")
+_RUNS = names("--output --ext-diff --textconv --show-signature")
+
+
+def _no_signatures(parsed: Parsed) -> None:
+    for value in (*parsed.values("--format", "--pretty"), *parsed.values("-L")):
+        if value.value is None and value.source == "":
+            continue
+        if "%G" in (value.value or value.source):
+            raise Refused("%G in a format runs the program that checks signatures")
+
+
+def _listing(parsed: Parsed) -> None:
+    """Without one of these a name given to ``git branch`` makes a branch."""
+    lists = ("-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
+    if parsed.operands and not parsed.has(*lists):
+        raise Refused("git branch with a name makes a branch")
+
+
+_SHOW = Program(
+    lenient=True,
+    flags="pcmuzsbwWaRtrqiEFPg0",
+    valued="nSGUOLl",
+    attached="MCB",
+    numbers=True,
+    long=names(
+        "format pretty date oneline stat numstat shortstat dirstat summary patch no-patch raw name-only"
+        " name-status patch-with-stat graph all decorate no-decorate first-parent merges no-merges reverse"
+        " follow cached staged full-history simplify-merges topo-order date-order author-date-order cherry"
+        " cherry-pick cherry-mark left-right left-only right-only abbrev abbrev-commit no-abbrev-commit color"
+        " no-color word-diff color-words minimal patience histogram ignore-all-space ignore-space-change"
+        " ignore-blank-lines ignore-space-at-eol ignore-cr-at-eol no-renames find-renames find-copies"
+        " find-copies-harder function-context exit-code quiet text binary full-index check cc"
+        " combined-all-paths no-ext-diff no-textconv no-prefix relative no-relative merge-base no-index source"
+        " walk-reflogs stdin boundary parents children notes no-notes pickaxe-all pickaxe-regex fixed-strings"
+        " perl-regexp extended-regexp basic-regexp regexp-ignore-case invert-grep all-match branches tags"
+        " remotes glob compact-summary relative-date show-pulls simplify-by-decoration diff-merges"
+        " no-diff-merges submodule no-color-moved color-moved"
+    ),
+    long_valued=names(
+        "since until after before author committer grep max-count skip diff-filter word-diff-regex"
+        " inter-hunk-context src-prefix dst-prefix line-prefix ws-error-highlight exclude decorate-refs"
+        " decorate-refs-exclude max-parents min-parents encoding unified diff-algorithm"
+    ),
+    refused=_RUNS,
+    check=_no_signatures,
+)
+
+_SUBCOMMANDS: Mapping[str, Program] = {
+    "log": _SHOW,
+    "diff": _SHOW,
+    "show": _SHOW,
+    "status": Program(lenient=True),
+    "blame": Program(
+        lenient=True, valued="LSCM", long_valued=names("since contents ignore-rev ignore-revs-file date encoding"),
+        files=names("--contents --ignore-revs-file -S"), refused=names("--output --ext-diff --textconv"),
+    ),
+    "rev-parse": Program(lenient=True, paths=False),
+    "ls-files": Program(
+        lenient=True, valued="xX", long_valued=names("exclude exclude-from exclude-per-directory with-tree format"),
+        files=names("-X --exclude-from"),
+    ),
+    "branch": Program(
+        flags="arvliq",
+        long=names(
+            "all remotes list verbose show-current column no-column color no-color ignore-case abbrev no-abbrev"
+            " quiet contains no-contains merged no-merged"
+        ),
+        long_valued=names("sort format points-at"),
+        refused=names(
+            "-d --delete -D -m --move -M -c --copy -C -f --force -u --set-upstream-to --set-upstream"
+            " --unset-upstream -t --track --no-track --edit-description --create-reflog --recurse-submodules"
+        ),
+        paths=False,
+        check=_listing,
+    ),
+}  # fmt: skip
+
+
+def read_git(words: Words) -> list[Word]:
+    """git: a subcommand of the list, told to nothing but show."""
+    at = 0
+    while at < len(words) and words[at].value in _GLOBAL:
+        at += 1
+    folder = ""
+    if at + 1 < len(words) and words[at].value == "-C":
+        folder = _inside(words[at + 1]).rstrip("/") + "/"
+        at += 2
+    subcommand = words[at].value if at < len(words) else None
+    if subcommand == "remote":
+        return _remote(words[at + 1 :])
+    if subcommand == "--version" and at + 1 == len(words):
+        return []
+    program = _SUBCOMMANDS.get(subcommand or "")
+    if program is None:
+        raise Refused(f"git {words[at].source if at < len(words) else ''} is not among the commands that only show")
+    return _paths(program.read(words[at + 1 :]), folder)
+
+
+def _inside(word: Word) -> str:
+    """Another repository may bring settings that run programs, so it must be one below this folder."""
+    value = word.value
+    if value is None or value.startswith(("/", "~", "-")) or ".." in value.split("/"):
+        raise Refused("git -C may lead to a repository whose settings run programs")
+    return value
+
+
+def _remote(words: Words) -> list[Word]:
+    if any(word.value not in {"-v", "--verbose"} for word in words):
+        raise Refused("git remote with more than -v changes something or asks the network")
+    return []
+
+
+def _paths(words: list[Word], folder: str) -> list[Word]:
+    """What may be a path: ``HEAD:a/b`` names a/b, and behind ``-C x`` all of it lies below x."""
+    found: list[Word] = []
+    for word in words:
+        value = word.value
+        if value is not None and ":" in value and not value.startswith(":"):
+            value = value.partition(":")[2]
+        if value is None:
+            found.append(word)
+        elif value:
+            found.append(Word(value if value.startswith("/") else folder + value, word.source))
+    return found

@@ -1,0 +1,74 @@
+"""Rules held against one simple command."""
+
+from collections.abc import Sequence
+
+from vaka.policy.bash.patterns import Pattern, fit, pattern
+from vaka.policy.bash.readings import forbidding, named
+from vaka.policy.bash.verdicts import Decision, Opinion, Rule
+from vaka.policy.bash.words import Simple, Words
+from vaka.policy.bash.wrappers import EXACT
+
+_ACTS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
+_FD_ACTS = frozenset({"-x", "--exec", "-X", "--exec-batch"})
+
+
+class Rules:
+    """Rules with their patterns taken apart, so that many commands can be judged by them."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.deny = _of("deny", rules)
+        self.ask = _of("ask", rules)
+        self.allow = _of("allow", rules)
+        everything = next((rule for rule, said in self.allow if said.kind == "any"), None)
+        self.any = Opinion("allow", everything.text, everything.layer) if everything is not None else None
+        """What allows every command, if anything does."""
+
+    def forbids(self, simple: Simple) -> Opinion | None:
+        """Return the rule that denies a command or asks about it; one that perhaps denies it asks."""
+        if not self.deny and not self.ask:
+            return None
+        readings = list(forbidding(simple))
+        perhaps: Opinion | None = None
+        for rule, said in self.deny:
+            fits = {fit(said, words) for words in readings} or _nothing(said)
+            if "yes" in fits:
+                return Opinion("deny", rule.text, rule.layer, f"the rule {rule.text} denies it")
+            if "maybe" in fits and perhaps is None:
+                perhaps = Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} may deny what it becomes")
+        for rule, said in self.ask:
+            fits = {fit(said, words) for words in readings} or _nothing(said)
+            if fits - {"no"}:
+                return Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
+        return perhaps
+
+    def allows(self, simple: Simple) -> Opinion | None:
+        """Return the rule that allows a command."""
+        words, whole = self.seen(simple), named(simple.words)
+        exact = _exact_only(words)
+        for rule, said in self.allow:
+            if exact and said.kind not in {"exact", "any"}:
+                continue
+            if any(fit(said, one) == "yes" for one in {whole, words}):
+                return Opinion("allow", rule.text, rule.layer, f"the rule {rule.text} allows it")
+        return None
+
+    def seen(self, simple: Simple) -> Words:
+        """Return a command as rules that allow see it."""
+        return named(simple.plain or simple.words)
+
+
+def _of(kind: Decision, rules: Sequence[Rule]) -> list[tuple[Rule, Pattern]]:
+    return [(rule, pattern(rule.pattern)) for rule in rules if rule.kind == kind]
+
+
+def _nothing(said: Pattern) -> set[str]:
+    """Only a rule about every command speaks of one without words."""
+    return {"yes"} if said.kind == "any" else {"no"}
+
+
+def _exact_only(words: Words) -> bool:
+    name = words[0].value if words else None
+    if name in EXACT:
+        return True
+    acts = _ACTS if name == "find" else _FD_ACTS if name in {"fd", "fdfind"} else frozenset[str]()
+    return any((word.value or "").partition("=")[0] in acts for word in words[1:])

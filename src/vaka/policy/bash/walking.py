@@ -1,0 +1,459 @@
+"""One walk over the tree of a text, gathering its simple commands.
+
+The grammar is more generous than bash. So the tree is believed only where the text bears it out: every word is read
+again from its first character and must end where the tree says, and between two nodes there is nothing but blanks.
+Where the two disagree there is no sure reading.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from vaka.policy.bash import heredoc
+from vaka.policy.bash.expanding import Expander
+from vaka.policy.bash.nested import Text, fed, printed, scripts
+from vaka.policy.bash.quoting import Mismatch, decoded
+from vaka.policy.bash.text import names
+from vaka.policy.bash.words import Assignment, Redirection, Script, Simple, Word, Words, literal
+from vaka.policy.bash.wrappers import inner, plain
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Nodes: TypeAlias = "Sequence[Node]"
+
+RESERVED = names("if then else elif fi for while until do done case esac in function select { } ! [[ ]]")
+_TOKENS = names("; & { } ( ) if then elif else fi while until do done case in esac for select") | names(
+    "&& || | |& ! function $( <( >( `"
+)
+_CASE_ENDS = names(";; ;& ;;&")
+_BLOCKS = names("program subshell compound_statement if_statement elif_clause else_clause while_statement do_group")
+_DEEPEST = 60
+_FREE = re.compile(r"[ \t\n]*")
+_BLANKS = re.compile(r"[ \t]*")
+
+
+class Walk:
+    """Gathers the simple commands of one text."""
+
+    def __init__(self, raw: str, text: str, read: Callable[[str], Script]) -> None:
+        self.raw = raw
+        self.text = text
+        self.read = read
+        self.commands: list[Simple] = []
+        self.functions: set[str] = set()
+        self.bomb = False
+        self.depth = 0
+        self.stdin: Text | None = None
+        self.words = Expander(self)
+        self.doubts = self.words.doubts
+        self.kinds: dict[str, Callable[[Node, Nodes], None]] = {
+            "list": self._list,
+            "pipeline": self._pipeline,
+            "negated_command": self._negated,
+            "redirected_statement": self._redirected,
+            "comment": self._comment,
+            "for_statement": self._for,
+            "c_style_for_statement": self._for_numbers,
+            "case_statement": self._case,
+            "function_definition": self._function,
+            "declaration_command": self._words_of,
+            "unset_command": self._words_of,
+            "variable_assignment": self._assignments,
+            "variable_assignments": self._assignments,
+            "test_command": self._test,
+            "file_redirect": self._held,
+        }
+
+    def script(self) -> Script:
+        """Return what was gathered."""
+        if self.words.arithmetic and self.words.payload:
+            self.doubts.append("bash runs commands inside a subscript that it works out")
+        return Script(self.text, tuple(self.commands), tuple(dict.fromkeys(self.doubts)), self.bomb)
+
+    # ---------------------------------------------------------------------------------------- structure
+
+    def program(self, root: "Node") -> None:
+        """Walk over the whole text."""
+        self.gap(0, root.start_byte)
+        self.block(root)
+        self.gap(root.end_byte, len(self.raw))
+
+    def gap(self, start: int, end: int, allowed: re.Pattern[str] = _FREE) -> None:
+        """Make sure that nothing but blanks stands between two nodes."""
+        if start != end and not allowed.fullmatch(self.raw, start, end):
+            raise Mismatch(f"{decoded(self.raw[start:end]).strip()!r} stands where nothing should")
+
+    def block(self, node: "Node", skip: int = 0) -> None:
+        """Walk over the statements of a node, from its child number ``skip`` on."""
+        children = node.children
+        at = children[skip].start_byte if len(children) > skip else node.end_byte
+        for child in children[skip:]:
+            self.gap(at, child.start_byte)
+            at = child.end_byte
+            if child.is_named:
+                self.statement(child)
+            else:
+                self._token(child, node)
+
+    def _token(self, child: "Node", parent: "Node") -> None:
+        if (
+            child.type not in _TOKENS
+            and child.type != "\n"
+            and not (parent.type == "case_item" and child.type in _CASE_ENDS)
+        ):
+            raise Mismatch(f"{child.type!r} stands where it should not")
+        if child.type == "{" and self.raw[child.end_byte : child.end_byte + 1] not in {" ", "\t", "\n"}:
+            raise Mismatch("a brace begins a group only before a blank")
+
+    def statement(self, node: "Node", tail: Nodes = ()) -> None:
+        """Walk over one statement; ``tail`` are redirections that the tree hung onto something around it."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise Mismatch("it is nested too deeply")
+        if node.type == "command":
+            self._command(node, tail)
+        elif node.type in _BLOCKS:
+            self._group(node, tail)
+        elif (found := self.kinds.get(node.type)) is not None:
+            found(node, tail)
+        else:
+            raise Mismatch(f"{node.type.replace('_', ' ')} is not understood")
+        self.depth -= 1
+
+    def _group(self, node: "Node", tail: Nodes) -> None:
+        if node.children and node.children[0].type == "((":
+            self.words.arithmetic_text(node, node.start_byte + 2, node.end_byte - 2)
+            self._hold(tail)
+            return
+        before, taken = self.stdin, self._hold(tail)
+        self.stdin = taken or before
+        self.block(node)
+        self.stdin = before
+
+    def _held(self, node: "Node", tail: Nodes) -> None:
+        self._hold([node, *tail])
+
+    def _hold(self, tail: Nodes) -> Text | None:
+        """Take in redirections of something that is no simple command; return the text they feed to it."""
+        if not tail:
+            return None
+        redirections, extra, following = self._redirections(tail)
+        if extra:
+            raise Mismatch("a word stands behind a redirection of a group")
+        source = self._source(tail[0].start_byte, tail[-1].end_byte)
+        self._add(Simple((), (), tuple(redirections), source))
+        self._follow(following, None)
+        return fed(tuple(redirections))
+
+    def _list(self, node: "Node", tail: Nodes) -> None:
+        parts: list[Node] = []
+        while node.type == "list":  # a long list leans to the left, deeper than we may recurse
+            left, operator, right = self._three(node)
+            parts += [right]
+            if operator.type not in {"&&", "||"}:
+                raise Mismatch(f"{operator.type!r} does not join commands")
+            node = left
+        parts.append(node)
+        for part in reversed(parts[1:]):
+            self.statement(part)
+        self.statement(parts[0], tail)
+
+    def _three(self, node: "Node") -> "tuple[Node, Node, Node]":
+        children = [child for child in node.children if child.type != "comment"]
+        if len(children) != 3 or len(children) != node.child_count:
+            raise Mismatch("a list of commands is not understood")
+        self.gap(children[0].end_byte, children[1].start_byte)
+        self.gap(children[1].end_byte, children[2].start_byte)
+        return children[0], children[1], children[2]
+
+    def _pipeline(self, node: "Node", tail: Nodes, given: Text | None = None, *, piped: bool = False) -> None:
+        before = self.stdin
+        children = node.children
+        last = max(index for index, child in enumerate(children) if child.is_named)
+        at = node.start_byte
+        for index, child in enumerate(children):
+            self.gap(at, child.start_byte)
+            at = child.end_byte
+            if not child.is_named:
+                self._token(child, node)
+                continue
+            self.stdin = given if piped else before
+            count = len(self.commands)
+            self.statement(child, tail if index == last else ())
+            mine = [one for one in self.commands[count:] if not one.origin]
+            given, piped = printed(mine[0]) if len(mine) == 1 else None, True
+        self.stdin = before
+
+    def _negated(self, node: "Node", tail: Nodes) -> None:
+        bang, body = node.children
+        self.gap(bang.end_byte, body.start_byte)
+        self.statement(body, tail)
+
+    def _redirected(self, node: "Node", tail: Nodes) -> None:
+        children = node.children
+        for left, right in pairwise(children):
+            self.gap(left.end_byte, right.start_byte, _BLANKS)
+        if children[0].type.endswith("redirect"):
+            self._hold([*children, *tail])
+        else:
+            self.statement(children[0], [*children[1:], *tail])
+
+    def _comment(self, node: "Node", _tail: Nodes) -> None:
+        start = node.start_byte
+        if start and self.raw[start - 1] not in " \t\n;&|()":
+            raise Mismatch("a comment begins inside a word")
+        if "\n" in self.raw[start : node.end_byte]:
+            raise Mismatch("a comment goes on behind its line")
+
+    # ---------------------------------------------------------------------------------------- control flow
+
+    def _for(self, node: "Node", tail: Nodes) -> None:
+        for index, child in enumerate(node.children):
+            if index:
+                self.gap(node.children[index - 1].end_byte, child.start_byte)
+            if child.type == "variable_name":
+                self.words.assigned(self.raw[child.start_byte : child.end_byte])
+            elif child.type == "do_group" or child.type in _BLOCKS:
+                self._group(child, tail)
+            elif child.is_named:
+                self.words.one(child)
+
+    def _for_numbers(self, node: "Node", tail: Nodes) -> None:
+        types = [child.type for child in node.children]
+        start, end = node.children[types.index("((")], node.children[types.index("))")]
+        self.words.arithmetic_text(node, start.end_byte, end.start_byte, until=end.start_byte, header=True)
+        self.block(node, types.index("))") + 1)
+        self._hold(tail)
+
+    def _case(self, node: "Node", tail: Nodes) -> None:
+        for index, child in enumerate(node.children):
+            if index:
+                self.gap(node.children[index - 1].end_byte, child.start_byte)
+            if child.type == "case_item":
+                self._case_item(child)
+            elif child.type == "comment":
+                self._comment(child, ())
+            elif child.is_named:
+                self.words.one(child)
+            else:
+                self._token(child, node)
+        self._hold(tail)
+
+    def _case_item(self, node: "Node") -> None:
+        children = node.children
+        close = next((index for index, child in enumerate(children) if child.type == ")"), None)
+        if close is None:
+            raise Mismatch("a pattern of a case does not end")
+        for left, right in pairwise(children[: close + 1]):
+            self.gap(left.end_byte, right.start_byte)
+        for child in children[:close]:
+            if child.is_named:
+                self.words.one(child)
+        self.block(node, close)
+
+    def _function(self, node: "Node", tail: Nodes) -> None:
+        children = node.children
+        index = next(index for index, child in enumerate(children) if child.type == "word")
+        name = decoded(self.raw[children[index].start_byte : children[index].end_byte])
+        rest = [child for child in children[index + 1 :] if child.is_named]
+        for left, right in pairwise(children):
+            self.gap(left.end_byte, right.start_byte)
+        if not rest:
+            raise Mismatch("a function has no body")
+        count, outer = len(self.commands), self.depth == 1
+        self.statement(rest[0], [*rest[1:], *tail])
+        body = self.raw[rest[0].start_byte : rest[0].end_byte]
+        if any(one.name == name for one in self.commands[count:]) and ("|" in body or "&" in body):
+            self.bomb = True
+        if outer:
+            self.functions.add(name)
+
+    # ---------------------------------------------------------------------------------------- simple commands
+
+    def _command(self, node: "Node", tail: Nodes) -> None:
+        words: list[Word] = []
+        assignments: list[Assignment] = []
+        redirects: list[Node] = []
+        children = node.children
+        at = node.start_byte
+        for index, child in enumerate(children):
+            if child.end_byte <= at and at != node.start_byte:
+                continue  # part of the word before
+            self.gap(at, child.start_byte, _BLANKS)
+            if child.type.endswith("redirect"):
+                redirects.append(child)
+                at = child.end_byte
+            elif child.type == "variable_assignment" and not words:
+                assignments.append(self.words.assignment(child))
+                at = child.end_byte
+            else:
+                found, at = self.words.word(children, index)
+                words += found
+            self._apart(children, at)
+        if at != node.end_byte:
+            raise Mismatch("a command ends elsewhere than it seems to")
+        if words and words[0].bare and words[0].value in RESERVED:
+            raise Mismatch(f"{words[0].value!r} is no command")
+        self._finish(node, words, assignments, [*redirects, *tail])
+
+    def _apart(self, children: Nodes, at: int) -> None:
+        """Make sure that what bash takes for one word is not two for the tree."""
+        following = next((child for child in children if child.start_byte == at and child.end_byte > at), None)
+        if following is not None and not following.type.endswith("redirect"):
+            raise Mismatch("a word goes on where the tree ends it")
+
+    def _finish(self, node: "Node", words: list[Word], assignments: list[Assignment], redirects: list["Node"]) -> None:
+        redirections, extra, following = self._redirections(redirects)
+        end = max([node.end_byte, *(one.end_byte for one in redirects if one.type != "heredoc_redirect")])
+        simple = Simple(
+            (*words, *extra), tuple(assignments), tuple(redirections), self._source(node.start_byte, end),
+        )  # fmt: skip
+        self._add(simple)
+        self._follow(following, printed(simple))
+
+    def _source(self, start: int, end: int) -> str:
+        return decoded(self.raw[start:end])
+
+    def _words_of(self, node: "Node", tail: Nodes) -> None:
+        """``export``, ``declare``, ``unset`` and the like: commands that the grammar has a node of its own for."""
+        words: list[Word] = []
+        assignments: list[Assignment] = []
+        at = node.start_byte
+        for index, child in enumerate(node.children):
+            if child.end_byte <= at and index:
+                continue
+            self.gap(at, child.start_byte, _BLANKS)
+            if child.type == "variable_assignment":
+                made = self.words.assignment(child)
+                assignments.append(made)
+                said = f"{made.name}={made.value.value}" if made.value.value is not None else None
+                words.append(Word(said, self._source(child.start_byte, child.end_byte), bare=False))
+                at = child.end_byte
+            elif not child.is_named and index == 0:
+                words.append(literal(child.type))
+                at = child.end_byte
+            else:
+                found, at = self.words.word(node.children, index)
+                words += found
+        self.words.arithmetic = True  # a subscript in a name is worked out
+        self._finish(node, words, assignments, list(tail))
+
+    def _assignments(self, node: "Node", tail: Nodes) -> None:
+        nodes = node.children if node.type == "variable_assignments" else [node]
+        for left, right in pairwise(nodes):
+            self.gap(left.end_byte, right.start_byte, _BLANKS)
+        found = [self.words.assignment(child) for child in nodes]
+        self._finish(node, [], found, list(tail))
+
+    def _test(self, node: "Node", tail: Nodes) -> None:
+        if node.children[0].type == "[[":
+            words = self.words.condition(node)
+        elif node.children[0].type == "[":
+            words = self.words.region(node)
+        else:
+            raise Mismatch("a test is not understood")
+        self._finish(node, words, [], list(tail))
+
+    def _add(self, simple: Simple) -> None:
+        words = simple.words
+        readings = inner(words)
+        for reading in readings if words and words[0].bare and words[0].value in {"time", "coproc"} else ():
+            if reading[0].bare and reading[0].value in RESERVED | {"("}:
+                raise Mismatch(f"{reading[0].value!r} is no command")
+        stdin = fed(simple.redirections) or (self.stdin if not _fed_by_file(simple) else None)
+        found = dict.fromkeys(one for reading in (words, *readings) for one in scripts(reading, stdin))
+        unsure = any(not one.text.sure for one in found)
+        self.commands.append(
+            Simple(
+                words, simple.assignments, simple.redirections, simple.source, readings, plain(words), simple.origin,
+                "the script it runs is not known beforehand" if unsure else "", simple.name in self.functions,
+            )
+        )  # fmt: skip
+        for one in found:
+            self.merge(self.read(one.text.text), one.origin)
+
+    def merge(self, script: Script, origin: str) -> None:
+        """Take in what a script inside this one does."""
+        for one in script.commands:
+            self.commands.append(
+                Simple(
+                    one.words, one.assignments, one.redirections, one.source, one.wrapped, one.plain,
+                    one.origin or origin, one.doubt, one.function,
+                )
+            )  # fmt: skip
+        self.doubts += script.doubts
+        self.bomb = self.bomb or script.bomb
+
+    # ---------------------------------------------------------------------------------------- redirections
+
+    def _redirections(self, nodes: Iterable["Node"]) -> tuple[list[Redirection], Words, list["Node"]]:
+        found: list[Redirection] = []
+        extra: list[Word] = []
+        following: list[Node] = []
+        for node in nodes:
+            if node.type == "heredoc_redirect":
+                self._heredoc(node, found, extra, following)
+            else:
+                found.append(self._redirection(node, extra))
+        return found, tuple(extra), following
+
+    def _redirection(self, node: "Node", extra: list[Word]) -> Redirection:
+        children = list(node.children)
+        if children and children[0].type == "file_descriptor":
+            if children[0].end_byte != children[1].start_byte:
+                raise Mismatch("a number before a redirection does not belong to it")
+            children.pop(0)
+        operator = children.pop(0).type
+        at = node.children[-len(children) - 1].end_byte
+        words: list[Word] = []
+        for index, child in enumerate(children):
+            if child.end_byte <= at:
+                continue
+            self.gap(at, child.start_byte, _BLANKS)
+            made, at = self.words.word(children, index)
+            words += made
+        if operator in {">&-", "<&-"}:
+            extra += words
+            return Redirection(operator, literal("-"))
+        if at != node.end_byte or not words:
+            raise Mismatch("a redirection has no target")
+        extra += words[1:]
+        return Redirection(operator, words[0], words[0].sketch + "\n" if operator == "<<<" else None)
+
+    def _heredoc(self, node: "Node", found: list[Redirection], extra: list[Word], following: list["Node"]) -> None:
+        start, end, quoted = heredoc.body(self.raw, node)
+        text = self.raw[start:end]
+        sure = quoted or self.words.heredoc_text(node, start, end)
+        if node.children[0].type == "<<-":
+            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        found.append(Redirection(node.children[0].type, Word("" if sure else None), decoded(text)))
+        at = node.children[1].end_byte
+        middle = [child for child in node.children[2:-1] if child.type != "heredoc_body"]
+        index = 0
+        while index < len(middle) and middle[index].type not in {"pipeline", "&&", "||"}:
+            child = middle[index]
+            self.gap(at, child.start_byte, _BLANKS)
+            if child.type.endswith("redirect"):
+                found.append(self._redirection(child, extra))
+                at = child.end_byte
+            else:
+                made, at = self.words.word(middle, index)
+                extra += made
+            index += 1
+        following += middle[index:]
+
+    def _follow(self, nodes: Sequence["Node"], given: Text | None) -> None:
+        """Walk over what stands behind a here-document on its line."""
+        for left, right in pairwise(nodes):
+            self.gap(left.end_byte, right.start_byte)
+        for node in nodes:
+            if node.type == "pipeline":
+                self._pipeline(node, (), given, piped=True)
+            elif node.type not in {"&&", "||"}:
+                self.statement(node)
+
+
+def _fed_by_file(simple: Simple) -> bool:
+    return any(one.operator.startswith("<") for one in simple.redirections)

@@ -1,0 +1,167 @@
+"""What a command line says, as plain data."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+HoleKind: TypeAlias = Literal["parameter", "command", "process", "arithmetic", "glob", "tilde", "brace", "input"]
+"""What is filled in when the command runs; ``input`` is what ``xargs`` or ``find -exec`` puts there."""
+
+
+class Hole(msgspec.Struct, frozen=True):
+    """A part of a word that only bash will know."""
+
+    kind: HoleKind
+    name: str = ""
+    """The variable, the pattern or the tilde as written."""
+    splits: bool = False
+    """True when it may become several words, or none."""
+    guess: str | None = None
+    """What it becomes if nothing surprising happens: the output of an ``echo`` of known words."""
+
+
+Piece: TypeAlias = str | Hole
+
+
+class Word(msgspec.Struct, frozen=True):
+    """One word as bash sees it after quotes are removed."""
+
+    value: str | None
+    """The word, ``None`` when only bash will know it."""
+    source: str = ""
+    pieces: tuple[Piece, ...] = ()
+    """What is known of it, in order, when ``value`` is ``None``."""
+    bare: bool = True
+    """True when it was written without any quote or backslash: only then can it be a keyword."""
+    braced: bool = False
+    """True when it came out of a brace expansion."""
+
+    @property
+    def prefix(self) -> str:
+        """How it surely begins."""
+        if self.value is not None:
+            return self.value
+        first = self.pieces[0] if self.pieces else ""
+        return first if isinstance(first, str) else ""
+
+    @property
+    def suffix(self) -> str:
+        """How it surely ends."""
+        if self.value is not None:
+            return self.value
+        last = self.pieces[-1] if self.pieces else ""
+        return last if isinstance(last, str) else ""
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """Its parts that only bash will know."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, Hole))
+
+    @property
+    def splits(self) -> bool:
+        """Whether it may become several words, or none."""
+        return any(hole.splits for hole in self.holes)
+
+    @property
+    def guess(self) -> str | None:
+        """Its value, or what that is if nothing surprising happens."""
+        if self.value is not None:
+            return self.value
+        parts = [piece if isinstance(piece, str) else piece.guess for piece in self.pieces]
+        known = [part for part in parts if part is not None]
+        return "".join(known) if len(known) == len(parts) else None
+
+    @property
+    def sketch(self) -> str:
+        """Its value with a variable wherever that is not known: good for telling what it may do, not what it does."""
+        if self.value is not None:
+            return self.value
+        return "".join(piece if isinstance(piece, str) else piece.guess or UNKNOWN for piece in self.pieces)
+
+    @property
+    def path(self) -> str | None:
+        """The path it names, with ``~`` for the home folder; ``None`` when that is not known."""
+        if self.value is not None:
+            return self.value
+        first, *rest = self.pieces or ("",)
+        if not isinstance(first, Hole) or first.name not in _HOME or not all(isinstance(piece, str) for piece in rest):
+            return None
+        tail = "".join(str(piece) for piece in rest)
+        return "~" + tail if not tail or tail.startswith("/") else None
+
+
+_HOME = {"~", "HOME"}
+UNKNOWN = "$__"
+"""Stands for what is not known in a text that is read as a script."""
+
+
+def literal(value: str) -> Word:
+    """Return a word that says exactly this."""
+    return Word(value, value)
+
+
+INPUT = Word(None, "…", (Hole("input", splits=True),))
+"""Words that come from somewhere else, any number of them."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A variable that gets a value, before a command or on its own."""
+
+    name: str
+    value: Word
+
+
+class Redirection(msgspec.Struct, frozen=True):
+    """Where a command's input comes from or its output goes to."""
+
+    operator: str
+    target: Word
+    body: str | None = None
+    """The text of a here-document or here-string; ``target`` has a value when all of it is known."""
+
+
+Words: TypeAlias = tuple[Word, ...]
+
+
+class Simple(msgspec.Struct, frozen=True):
+    """A simple command: what bash runs at once, with everything that is known of it."""
+
+    words: Words
+    assignments: tuple[Assignment, ...] = ()
+    redirections: tuple[Redirection, ...] = ()
+    source: str = ""
+    wrapped: tuple[Words, ...] = ()
+    """The commands that this one runs in turn (``sudo x``, ``xargs x`` …), in every reading."""
+    plain: Words = ()
+    """The command without the wrappers that change nothing about it (``timeout 5 x`` …)."""
+    origin: str = ""
+    """Where it was found when not in the text itself: ``eval``, ``sh -c`` …"""
+    doubt: str = ""
+    """Why it must never run without a question; nothing when there is no such reason."""
+    function: bool = False
+    """True when it calls a function whose body was read before."""
+
+    @property
+    def name(self) -> str | None:
+        """The command word, ``None`` when it is not known, ``""`` when there is none."""
+        return self.words[0].value if self.words else ""
+
+
+class Script(msgspec.Struct, frozen=True):
+    """Every simple command of a text, in the order they are written."""
+
+    text: str
+    commands: tuple[Simple, ...]
+    doubts: tuple[str, ...] = ()
+    """Why the whole must never run without a question."""
+    bomb: bool = False
+    """True when a function starts itself again and again."""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A text that has no single sure reading. It never runs without a question."""
+
+    text: str
+    reason: str
+    commands: tuple[Simple, ...] = ()
+    """What commands may be in it, so that rules that forbid can still be held against them."""
