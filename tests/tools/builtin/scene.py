@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from tests.runtime.scene import agent, logged, results, runtime
+from tests.runtime.scene import agent, collect, load, logged, results, runtime
 from vaka.core.ports.tool import Tool
 from vaka.core.ports.world import World
 from vaka.core.types.message import ToolResult
+from vaka.core.types.progress import ToolStarted
 from vaka.files.workspace import Workspace
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
@@ -48,6 +49,20 @@ class Bench:
     async def call(self, name: str, /, **arguments: Any) -> ToolResult:
         """Call one tool and return its result."""
         return (await self.do((name, arguments)))[0]
+
+    async def crash(self, call: int) -> ToolResult:
+        """Let the process have died while the result of a call was not yet written; return what the next one says."""
+        log = await logged(self.store, "s")
+        cut = next(
+            at
+            for at, event in enumerate(log)
+            if isinstance(event.data, ToolStarted) and event.data.call.id == f"call_{call}"
+        )
+        self.store = MemoryStore()
+        await load(self.store, "s", log[: cut + 1])()
+        async with self.runtime() as rt:
+            await collect((await rt.open(agent(ScriptedModel(*self.lines), *self.tools), id="s")).resume())
+        return results(await logged(self.store, "s"))[f"call_{call}"]
 
     async def results(self) -> list[ToolResult]:
         """Return every result of the session so far."""

@@ -8,7 +8,11 @@ from vaka.core.types.errors import InvalidInput
 from vaka.tools.validate import near
 
 TOOLS: dict[str, str] = {
+    "Edit": "vaka.tools.builtin.edit:edit",
+    "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
+    "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
     "Read": "vaka.tools.builtin.read:read",
+    "Write": "vaka.tools.builtin.write:write",
 }
 """Where each tool is; a module is imported when its tool is asked for."""
 
