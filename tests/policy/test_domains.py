@@ -39,7 +39,8 @@ def test_which_hosts_a_pattern_means(pattern: str, host: str, expected: bool) ->
 
 @pytest.mark.parametrize(
     "pattern", [
-        "", "*.", "a..b", "https://example.com", "example.com/x", "example.com:80", "a b", "-a.com", "a_b\u200d.x", "zz::1",
+        "", "*.", "a..b",
+        "https://example.com", "example.com/x", "example.com:80", "a b", "-a.com", "a_b\u200d.x", "zz::1",
     ]
 )  # fmt: skip
 def test_what_cannot_be_a_host_is_refused(pattern: str) -> None:

@@ -1,5 +1,6 @@
 """What happens to a call that no rule speaks of."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
@@ -11,6 +12,28 @@ Mode: TypeAlias = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPe
 
 MODES: tuple[str, ...] = get_args(Mode)
 
+Act: TypeAlias = Literal["note", "read", "reach", "edit", "change"]
+"""What a call does: keep the session's own notes, read in the working directories, read elsewhere or on the network,
+edit a file in the working directories, or anything else."""
+
+Answer: TypeAlias = Literal["allow", "ask", "deny"]
+
+TABLE: Mapping[Mode, Mapping[Act, Answer]] = {
+    "default": {"note": "allow", "read": "allow", "reach": "ask", "edit": "ask", "change": "ask"},
+    "acceptEdits": {"note": "allow", "read": "allow", "reach": "ask", "edit": "allow", "change": "ask"},
+    "plan": {"note": "allow", "read": "allow", "reach": "ask", "edit": "deny", "change": "deny"},
+    "dontAsk": {"note": "deny", "read": "deny", "reach": "deny", "edit": "deny", "change": "deny"},
+    "bypassPermissions": {"note": "allow", "read": "allow", "reach": "allow", "edit": "allow", "change": "allow"},
+}
+"""What each mode says where no rule does."""
+
+_STRICT: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
+
+_OTHER_NAMES: Mapping[str, Mode] = {
+    "askBeforeRunningTools": "default", "acceptReadOnly": "default", "auto": "default",
+}  # fmt: skip
+"""What settings written for others call a mode; none of them lets more happen here than there."""
+
 
 def mode_named(name: str) -> Mode:
     """Return the mode of that name, or raise ``InvalidInput`` and suggest the near one."""
@@ -21,6 +44,16 @@ def mode_named(name: str) -> Mode:
     near = get_close_matches(name, MODES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the modes are {', '.join(MODES)}"
     raise InvalidInput(f"there is no permission mode {name!r}; {hint}")
+
+
+def mode_meant(name: str) -> Mode:
+    """Return the mode a settings file means, also by a name of other programs. Raises ``InvalidInput``."""
+    return _OTHER_NAMES.get(name) or mode_named(name)
+
+
+def stricter(mode: Mode, than: Mode) -> bool:
+    """Return whether ``mode`` never permits what ``than`` does not, and is another one."""
+    return _STRICT.index(mode) > _STRICT.index(than)
 
 
 def unmatched(mode: Mode, spec: ToolSpec) -> Verdict:

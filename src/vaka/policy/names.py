@@ -7,6 +7,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Path
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, ToolSpec, Verdict
+from vaka.policy.globs import spans
 from vaka.policy.modes import Mode, mode_named, unmatched
 
 
@@ -113,19 +114,5 @@ def _match(rules: tuple[str, ...], name: str) -> str:
 
 def _speaks_of(rule: str, name: str) -> bool:
     if "*" in rule:
-        return _glob(rule.split("*"), name)
+        return spans(rule, name)
     return name == rule or (rule.startswith("mcp__") and "__" not in rule[5:] and name.startswith(rule + "__"))
-
-
-def _glob(parts: list[str], name: str) -> bool:
-    """Match in one pass, so that no rule can be slow."""
-    first, *middle, last = parts
-    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
-        return False
-    at, end = len(first), len(name) - len(last)
-    for part in middle:
-        at = name.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True

@@ -10,6 +10,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -52,12 +53,13 @@ class PathPattern:
             parts.insert(0, "**")
             anchor = anchor if kind == "allow" or text.startswith("./") else os.sep
         self._spare = 1 if only_folder and kind == "allow" else 0  # "x/" is a folder: what it allows is inside it
-        self._roots = tuple({self._folded(segments(root)) for root in (anchor, _real(anchor))})
+        roots = {segments(root) for root in (anchor, os.path.realpath(anchor))}
+        self._roots = tuple({folded(root) if self._fold else root for root in roots})
         self._steps = tuple(self._step(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
 
     def covers(self, path: Segments) -> bool:
         """Return whether the pattern means this path, or a folder it is in."""
-        path = self._folded(path)
+        path = folded(path) if self._fold else path
         return any(path[: len(root)] == root and self._below(path[len(root) :]) for root in self._roots)
 
     def _below(self, path: Segments) -> bool:
@@ -83,8 +85,11 @@ class PathPattern:
             return _anything if last else None  # at the end: all that is inside, not the folder itself
         return _fits(_fold(part) if self._fold else part)
 
-    def _folded(self, path: Segments) -> Segments:
-        return tuple(map(_fold, path)) if self._fold else path
+
+@lru_cache(maxsize=256)  # one path is held against many patterns
+def folded(path: Segments) -> Segments:
+    """Return a path as file systems see it that make no difference between upper and lower case."""
+    return tuple(map(_fold, path))
 
 
 def segments(path: str) -> Segments:
@@ -181,10 +186,6 @@ def _any_depth(parts: list[str], kind: Kind, *, only_folder: bool) -> bool:
     if len(parts) == 1:
         return kind != "allow" or not only_folder
     return kind != "allow" and len(parts) == 2 and parts[1] in ("*", "**") and parts[0] != "**"
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path)
 
 
 def _fold(text: str) -> str:

@@ -1,0 +1,62 @@
+"""A decision with its reasons, for people, programs and the loop."""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from vaka.core.types.tool import Allow, Ask, Deny, Verdict
+
+Word: TypeAlias = Literal["allow", "ask", "deny"]
+
+_STRICT: tuple[Word, ...] = ("allow", "ask", "deny")
+
+
+class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of one command of several."""
+
+    command: str
+    decision: Word
+    rule: str = ""
+    layer: str = ""
+    reason: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What may happen, and who says so: a rule and its layer, or the mode."""
+
+    decision: Word
+    rule: str = ""
+    layer: str = ""
+    reason: str = ""
+    subcommands: tuple[Subcommand, ...] = ()
+    grant: str = ""
+    """What a person who is asked and says "for this session" agrees to; never wider than what asked."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The decision as the loop takes it: of a question, ``rule`` is what a yes for the session covers."""
+        return Ask(self.reason, self.grant or self.rule, self.layer) if self.decision == "ask" else self.said
+
+    @property
+    def said(self) -> Verdict:
+        """The decision with the rule that made it."""
+        if self.decision == "allow":
+            return Allow(self.rule, self.layer)
+        return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
+
+    @property
+    def strictness(self) -> int:
+        """0 for allow, 1 for ask, 2 for deny."""
+        return _STRICT.index(self.decision)
+
+
+def strictest(decisions: Iterable[Decision]) -> Decision:
+    """Return the decision that all of them together come to; several questions become one."""
+    found = list(decisions)
+    worst = max(found, key=lambda decision: decision.strictness)
+    asks = {ask.grant: ask for ask in found if ask.decision == "ask"}
+    if worst.decision != "ask" or len(asks) < 2:
+        return worst
+    reason = "; ".join(dict.fromkeys(ask.reason for ask in asks.values()))
+    return msgspec.structs.replace(worst, reason=reason, grant=" & ".join(sorted(asks)))

@@ -1,0 +1,219 @@
+"""Rules as people write them, ``Tool`` or ``Tool(pattern)``, and the layers of settings they stand in."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.policy.domains import DomainPattern
+from vaka.policy.globs import begins, spans
+from vaka.policy.paths import Kind, PathPattern, Place
+from vaka.policy.targets import EDITS, READS, TOOLS, built_in, known, values
+
+Sort: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
+"""What a rule looks at: only which tool, a command, a path, a host, the main argument as words, another argument."""
+
+KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
+"""The first kind that has a rule for a call decides."""
+
+_RULE = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
+_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one file of settings, or one group of flags, says about permissions."""
+
+    name: str
+    """``user``, ``project``, ``local``, ``settings``, ``flag``, ``managed`` or a word of one's own."""
+    origin: str = ""
+    """The file, or what else said so."""
+    folder: str = ""
+    """Where ``/x`` in a path rule begins; without it at the working directory."""
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    mode: str = ""
+    directories: tuple[str, ...] = ()
+    """Folders that count as working directories, too."""
+    no_bypass: bool = False
+    """The mode ``bypassPermissions`` is not to be had."""
+    exclusive: bool = False
+    """The allow rules of other layers do not count."""
+    project: bool = False
+    """It came with the folder, so it may never choose ``bypassPermissions``."""
+    trusted: bool = True
+    """Nobody vouches for a layer that is not: it can only tighten."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, read."""
+
+    text: str
+    kind: Kind
+    layer: str
+    origin: str
+    tools: tuple[str, ...]
+    """Names of the tools it speaks of; one may have ``*`` in it."""
+    sort: Sort = "tool"
+    pattern: str = ""
+    """What stands between the parentheses."""
+    field: str = ""
+    path: PathPattern | None = None
+    domain: DomainPattern | None = None
+
+    def speaks_of(self, tool: str) -> bool:
+        """Return whether the rule's tool is this one, or one of a server it names."""
+        return any(_named(name, tool) for name in self.tools)
+
+    def means_words(self, words: Iterable[str]) -> bool:
+        """Return whether the main argument of a call, such as the name of an agent, is meant."""
+        return any(begins(self.pattern, text.removeprefix("/")) or begins(self.pattern, text) for text in words)
+
+    def means_value(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+        """Return whether the argument it names is meant: every item of a list to allow, any to tighten."""
+        fit = [spans(self.pattern, value) for value in values(arguments, self.field, schema)]
+        return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
+
+    def means_access(self, tool: str, *, edits: bool) -> bool:
+        """Return whether a path rule is about reading, or about changing, a file with this tool (or any, ``""``).
+
+        What may be edited may be read, and what must not be read must not be edited.
+        """
+        if "Read" in self.tools:
+            return not edits or self.kind != "allow"
+        if "Edit" in self.tools:
+            return edits or self.kind == "allow"
+        return self.speaks_of(tool) if tool else edits and any(name in EDITS for name in self.tools)
+
+
+def read_rule(text: str, kind: Kind, layer: Layer, place: Place) -> Rule:
+    """Return a rule as it is meant. Raises ``ValueError`` saying what is wrong with it."""
+    match = _RULE.fullmatch(text.strip())
+    if match is None or (match[2] is not None and not match[2].strip()):
+        raise ValueError("expected Tool or Tool(pattern), such as Bash(npm run test:*) or Read(./.env)")
+    name, pattern = match[1], match[2]
+    if re.search(r"[/\\]|^\.", name):
+        raise ValueError(f"a rule begins with a tool; for a path write Read({name}) or Edit({name})")
+    if kind == "allow":
+        _narrow_enough(name)
+    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=layer.origin, tools=_tools(name))
+    if pattern is None:
+        return rule
+    return _with_pattern(rule, built_in(name), pattern, place)
+
+
+def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule], list[str]]:
+    """Return the rules in force and notes on those that are not.
+
+    Raises ``ConfigError``, or for flags ``InvalidInput``, when a rule makes no sense. Only an allow rule that came with
+    a folder is left out instead: without it less is allowed.
+    """
+    layers = list(layers)
+    only = next((layer.name for layer in layers if layer.exclusive), "")
+    rules: list[Rule] = []
+    notes: list[str] = []
+    for layer in layers:
+        place = Place(cwd=cwd, home=home, folder=layer.folder or cwd)
+        for kind in KINDS:
+            for text in getattr(layer, kind):
+                note = _discounted(kind, layer, only)
+                try:
+                    rule = read_rule(text, kind, layer, place)
+                except ValueError as error:
+                    if kind != "allow" or not layer.project:
+                        raise _wrong(text, kind, layer, str(error)) from error
+                    note = str(error)
+                else:
+                    note = note or _no_effect(rule)
+                    notes += _typo(rule)
+                    if not note:
+                        rules.append(rule)
+                if note:
+                    notes.append(f"{_place(layer)}: {kind} rule {text!r} does not count: {note}")
+    return rules, notes
+
+
+def _place(layer: Layer) -> str:
+    return f"{layer.origin} ({layer.name})" if layer.origin else layer.name
+
+
+def _wrong(text: str, kind: Kind, layer: Layer, why: str) -> Exception:
+    message = f"{_place(layer)}: {kind} rule {text!r}: {why}"
+    return InvalidInput(message) if layer.name == "flag" else ConfigError(message)
+
+
+def _discounted(kind: Kind, layer: Layer, only: str) -> str:
+    if kind != "allow":
+        return ""
+    if not layer.trusted:
+        return "this folder is not trusted; --trust counts it"
+    return f"only the {only} settings may allow" if only and layer.name != only else ""
+
+
+def _no_effect(rule: Rule) -> str:
+    """Paths are allowed by ``Read`` and ``Edit`` alone; the other tools follow them."""
+    if rule.kind != "allow" or rule.sort != "path" or {"Read", "Edit"} & {*rule.tools}:
+        return ""
+    return f"write {'Edit' if rule.tools[-1] in EDITS else 'Read'}({rule.pattern})"
+
+
+def _typo(rule: Rule) -> list[str]:
+    name = rule.tools[0]
+    near = get_close_matches(name, TOOLS, n=1, cutoff=0.8)
+    if len(rule.tools) > 1 or name in TOOLS or not near or "*" in name:
+        return []
+    return [f"{rule.origin or rule.layer}: rule {rule.text!r} names no built-in tool; did you mean {near[0]!r}?"]
+
+
+def _tools(name: str) -> tuple[str, ...]:
+    if name in ("Task", "Agent"):
+        return ("Task", "Agent")
+    return tuple(dict.fromkeys((name, built_in(name))))
+
+
+def _narrow_enough(name: str) -> None:
+    """Allowing by ``*`` is for the tools of one server, named in full."""
+    before, star, _ = name.partition("*")
+    if star and not (before.startswith("mcp__") and before.find("__", 6) > 0):
+        raise ValueError("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
+
+
+def _named(name: str, tool: str) -> bool:
+    if "*" in name:
+        return spans(name, tool)
+    return name == tool or (name.startswith("mcp__") and "__" not in name[5:] and tool.startswith(f"{name}__"))
+
+
+def _with_pattern(rule: Rule, tool: str, pattern: str, place: Place) -> Rule:
+    """Return a rule that looks at what a call works on."""
+    about = known(tool).about
+    field = _FIELD.fullmatch(pattern)
+    if tool == "Bash" and pattern.strip() in ("*", "**"):
+        return rule
+    if about == "url" and field is not None and field[1] == "domain":
+        return _replaced(rule, sort="domain", pattern=pattern, domain=DomainPattern(field[2].strip()))
+    if field is not None and _is_field(tool, field[1], field[2]):
+        return _replaced(rule, sort="field", field=field[1], pattern=field[2].strip())
+    if tool in READS or tool in EDITS:
+        return _replaced(rule, sort="path", pattern=pattern, path=PathPattern(pattern.strip(), rule.kind, place))
+    if about == "command":
+        return _replaced(rule, sort="command", pattern=pattern)
+    if about == "words":
+        return _replaced(rule, sort="words", pattern=pattern.strip())
+    if about == "url":
+        raise ValueError(f"expected a host, such as {tool}(domain:example.com)")
+    raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value)")
+
+
+def _is_field(tool: str, name: str, value: str) -> bool:
+    """Return whether a colon parts an argument from its value: ``Bash(npm:*)`` and ``Skill(pdf:*)`` have none."""
+    if tool in TOOLS:
+        return name in TOOLS[tool].others and (value != "*" or TOOLS[tool].about not in ("command", "words"))
+    return True
+
+
+def _replaced(rule: Rule, **changes: Any) -> Rule:
+    return msgspec.structs.replace(rule, **changes)
