@@ -205,6 +205,7 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         (("--output-schema", "good.json", "--option", "output={}"), "leave one of them out"),
         (("--attach", "none.png"), "--attach none.png: No such file"),
         (("--attach", "empty.txt"), "--attach empty.txt: the file is empty"),
+        (("--attach", "latin.txt"), "--attach latin.txt: text/plain cannot be read by a model"),
         (("--attach", "data.zip"), "--attach data.zip: application/zip cannot be read by a model"),
         (("--attach", "big.txt"), "--attach big.txt: larger than 20 MB"),
         (("--attach", "https://h.example/x"), "what is there? write image=URL"),
@@ -217,6 +218,7 @@ def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: 
     shell.file("good.json", json.dumps(SCHEMA))
     shell.file("empty.txt", "")
     (shell.folder / "data.zip").write_bytes(b"PK\3\4\0\0")
+    (shell.folder / "latin.txt").write_bytes(b"caf\xe9")
     with (shell.folder / "big.txt").open("wb") as file:
         file.truncate(21 * 1024 * 1024)
     with (shell.folder / "most.txt").open("wb") as file:
@@ -244,6 +246,18 @@ async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
     assert (page["type"], page["source"]["media_type"]) == ("document", "application/pdf")
     assert notes["text"] == "notes.md:\n````\n# Boats\n```\nhull\n```\n````"
     assert [part["source"]["url"] for part in (link, other)] == ["https://h.example/a.png", "https://h.example/b"]
+
+
+async def test_sound_is_sound_and_a_drawing_in_words_is_text(shell: Shell) -> None:
+    (shell.folder / "hi").write_bytes(b"RIFF\4\0\0\0WAVEfmt ")
+    shell.file("boat.svg", "<svg/>")
+    async with Provider(answer("Heard.")) as provider:
+        words = ("run", "Listen.", "--model", "gemini/gemini-x", "--attach", "hi", "--attach", "boat.svg")
+        done = await vaka(shell, provider, *words)
+    assert done.code == 0, done.err
+    _, sound, drawing = provider.requests[0].body["contents"][0]["parts"]
+    assert sound["inlineData"]["mimeType"] == "audio/wav"
+    assert drawing == {"text": "boat.svg:\n```\n<svg/>\n```"}
 
 
 def test_what_a_model_cannot_take_is_told(shell: Shell) -> None:
@@ -331,12 +345,15 @@ options = {{ temperature = 0.5 }}
     assert (f"{KEY}-other" in log, '"model.selected"' in log) == (False, True)
 
 
-def test_the_model_of_this_machine_is_served_to_others(shell: Shell) -> None:
-    command = [sys.executable, "-m", "vaka", "models", "serve-local", "--json"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=shell.folder, env=shell.env, stdout=pipe, stderr=pipe) as serving:
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_model_of_this_machine_is_served_to_others(shell: Shell, as_json: bool) -> None:
+    more = ("--json",) if as_json else ("--key-env", "SERVED_KEY")
+    command = [sys.executable, "-m", "vaka", "models", "serve-local", *more]
+    pipe, env = subprocess.PIPE, {**shell.env, "SERVED_KEY": KEY}
+    with subprocess.Popen(command, cwd=shell.folder, env=env, stdout=pipe, stderr=pipe) as serving:
         assert serving.stdout is not None
-        served = json.loads(serving.stdout.readline())
+        line = serving.stdout.readline().decode().strip()
+        served = json.loads(line) if as_json else {"url": line, "key": KEY}
         body = json.dumps({"model": "local", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hi."}]})
         request = Request(
             f"{served['url']}/chat/completions", body.encode(),
@@ -346,6 +363,9 @@ def test_the_model_of_this_machine_is_served_to_others(shell: Shell) -> None:
             assert json.load(response)["choices"][0]["message"]["content"]
         serving.send_signal(signal.SIGINT)
         assert serving.wait(60) == 130
+
+
+def test_a_key_to_serve_with_must_be_there(shell: Shell) -> None:
     refused = shell.vaka("models", "serve-local", "--key-env", "NOT_SET")
     assert (refused.code, "--key-env NOT_SET: the variable is not set" in refused.err) == (3, True)
 
@@ -356,7 +376,7 @@ def test_the_local_model_answers_and_calls_what_it_must(shell: Shell) -> None:
     assert "loading SmolLM2-135M" in done.err
     forced = shell.vaka(
         "run", "Add 1 and 2.", "--model", "local", "--agent", "agent.py:agent", "--tool-choice", "add", "-q",
-        "--output", "json", "--max-steps", "3",
+        "--output", "json", "--max-steps", "1",
     )  # fmt: skip
     assert [one["name"] for one in forced.json["tool_calls"]][:1] == ["add"]
 
