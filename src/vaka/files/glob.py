@@ -95,8 +95,7 @@ def _set(pattern: str, at: int) -> tuple[str, int] | None:
         high = low
         if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in {"", "]"}:
             high, at = _letter(pattern, at + 1)
-        if low <= high:
-            body += f"\\U{ord(low):08x}-\\U{ord(high):08x}"
+        body += f"\\U{ord(low):08x}-\\U{ord(max(low, high)):08x}"
     if at >= len(pattern):
         return None
     if not body:

@@ -85,8 +85,8 @@ def _read(line: str) -> _Rule | None:
     names = line.removeprefix("/").split("/")
     if not line or (names == [""]):
         return None
-    if names[0] == "**" and len(names) == 2:
-        return _Rule((matcher(names[1]),), False, folders, ignored) if names[1] != "**" else None
+    if names[0] == "**" and len(names) == 2 and names[1] != "**":
+        return _Rule((matcher(names[1]),), False, folders, ignored)  # the same, and quicker
     segments = tuple(None if name == "**" and anchored else matcher(name) for name in names)
     return _Rule(segments, anchored, folders, ignored)
 
