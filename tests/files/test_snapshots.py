@@ -1,0 +1,126 @@
+"""Going back brings files back, and nothing that somebody else did is lost."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vaka.core.ports.files import Files
+from vaka.core.ports.store import Blobs
+from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput, NotFound
+from vaka.core.types.ids import JSON
+from vaka.files.memory import MemoryFiles
+from vaka.files.snapshots import GONE, Snapshots
+from vaka.files.workspace import Workspace
+from vaka.stores.memory import MemoryStore
+from vaka.testing.files import digest
+
+
+@pytest.fixture
+def blobs() -> Blobs:
+    return MemoryStore().blobs
+
+
+@pytest.fixture(params=["memory", "workspace"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    return MemoryFiles() if request.param == "memory" else Workspace(tmp_path)
+
+
+async def change(files: Files, snapshots: Snapshots, path: str, data: bytes) -> JSON:
+    """Write as a tool does: the token is in the log first."""
+    token = await snapshots.before(path, becomes=digest(data))
+    await files.write(path, data)
+    return msgspec.json.decode(msgspec.json.encode(token))
+
+
+async def test_files_are_what_they_were_before_the_first_change(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    await files.write("old", b"one")
+    await files.write("doomed", b"kept")
+    tokens = [
+        await change(files, snapshots, "old", b"two"),
+        await change(files, snapshots, "new/file", b"1"),
+        await change(files, snapshots, "./old", b"three"),
+        await change(files, snapshots, "new/../new/file", b"2"),
+        await snapshots.before("doomed", becomes=GONE),
+    ]
+    await files.delete("doomed")
+    assert await snapshots.restore(tokens) == ["old", "new/file", "doomed"]
+    assert [(await files.read(path)).data for path in ("old", "doomed")] == [b"one", b"kept"]
+    with pytest.raises(FileMissing):
+        await files.read("new/file")
+    assert await snapshots.restore(tokens) == []
+
+
+async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    tokens = [await change(files, snapshots, "file", b"%d" % number) for number in range(4)]
+    await snapshots.restore(tokens[2:])
+    assert (await files.read("file")).data == b"1"
+    await snapshots.restore(tokens[:2])
+    with pytest.raises(FileMissing):
+        await files.read("file")
+
+
+async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    await files.write("mine", b"1")
+    await files.write("theirs", b"1")
+    tokens = [await change(files, snapshots, "mine", b"2"), await change(files, snapshots, "theirs", b"2")]
+    await files.write("theirs", b"a person was here")
+    with pytest.raises(FileChanged, match="'theirs'"):
+        await snapshots.restore(tokens)
+    assert (await files.read("mine")).data == b"2"
+    assert await snapshots.restore(tokens, force=True) == ["mine", "theirs"]
+    assert [(await files.read(path)).data for path in ("mine", "theirs")] == [b"1", b"1"]
+
+
+async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    await files.write("file", b"1")
+    token = await snapshots.before("file")
+    await files.write("file", b"2")
+    with pytest.raises(FileChanged):
+        await snapshots.restore([token])
+    assert await snapshots.restore([await snapshots.after(token)]) == ["file"]
+    assert (await files.read("file")).data == b"1"
+
+
+async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs, largest=10)
+    await files.write("small", b"1")
+    await files.write("large", b"x" * 11)
+    tokens = [await change(files, snapshots, "small", b"2"), await change(files, snapshots, "large", b"y")]
+    with pytest.raises(FileError, match="'large' was too large"):
+        await snapshots.restore(tokens)
+    assert (await files.read("small")).data == b"2"
+
+
+async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    tokens = [await change(files, snapshots, "a", b"2"), {"path": "b", "was": "0" * 64, "becomes": GONE}]
+    with pytest.raises(NotFound):
+        await snapshots.restore(tokens)
+    assert (await files.read("a")).data == b"2"
+
+
+async def test_names_that_are_no_utf_8_fit_in_a_log(files: Files, blobs: Blobs) -> None:
+    snapshots = Snapshots(files, blobs)
+    await files.write("caf\udce9", b"1")
+    token = await change(files, snapshots, "caf\udce9", b"2")
+    assert await snapshots.restore([token]) == ["caf\udce9"]
+    assert (await files.read("caf\udce9")).data == b"1"
+
+
+async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: Blobs) -> None:
+    snapshots, large = Snapshots(files, blobs), b"x" * (9 * 1024**2)
+    await files.write("large", b"1")
+    token = await change(files, snapshots, "large", large)
+    assert await snapshots.restore([token]) == ["large"]
+
+
+@pytest.mark.parametrize("token", [None, {}, {"path": "a"}, {"path": "a", "was": 1}, {"raw": "!", "was": "gone"},
+                                   {"path": "a", "was": "gone", "more": 1}])  # fmt: skip
+async def test_what_is_no_token_is_refused(files: Files, blobs: Blobs, token: JSON) -> None:
+    with pytest.raises(InvalidInput, match="no token"):
+        await Snapshots(files, blobs).restore([token])
