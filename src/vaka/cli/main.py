@@ -23,6 +23,7 @@ COMMANDS = {
     "luau": ("vaka.cli.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
     "models": ("vaka.cli.models:models", "List models and keys, try one, or serve the one on this machine."),
     "tools": ("vaka.cli.tools:tools", "List tools, or make one governed call."),
+    "permissions": ("vaka.cli.permissions:permissions", "What the rules say of a call, and which rules there are."),
     "config": ("vaka.cli.config:config", "Settings, and where each comes from."),
     "doctor": ("vaka.cli.doctor:doctor", "Look whether everything is in place."),
     "completion": ("vaka.cli.completion:completion", "Print the completion script of a shell."),

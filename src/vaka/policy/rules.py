@@ -1,5 +1,6 @@
 """Rules as people write them, ``Tool`` or ``Tool(pattern)``, and the layers of settings they stand in."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -116,7 +117,7 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
     rules: list[Rule] = []
     notes: list[str] = []
     for layer in layers:
-        place = Place(cwd=cwd, home=home, folder=layer.folder or cwd)
+        place = Place(cwd=cwd, home=home, folder=os.path.normpath(layer.folder or cwd))
         for kind in KINDS:
             for text in getattr(layer, kind):
                 note = _discounted(kind, layer, only)

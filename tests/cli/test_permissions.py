@@ -1,0 +1,204 @@
+"""``vaka permissions``: what the rules say, without running anything."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Done, Shell
+
+
+def check(shell: Shell, tool: str, arguments: Any, *words: str) -> Done:
+    return shell.vaka("permissions", "check", "--tool", tool, "--input", json.dumps(arguments), *words)
+
+
+def batch(shell: Shell, *lines: Any, words: tuple[str, ...] = ()) -> Done:
+    data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    return shell.vaka("permissions", "check", "--batch", *words, input=data)
+
+
+def settings(**lists: Any) -> str:
+    return json.dumps({"permissions": lists})
+
+
+def test_one_decision_is_one_object_with_who_made_it(shell: Shell) -> None:
+    done = check(shell, "Read", {"file_path": ".env"}, "--deny", "Read(.env)")
+    assert (done.code, done.err) == (0, "")
+    assert done.json == {
+        "decision": "deny", "rule": "Read(.env)", "layer": "flag",
+        "reason": f"the rule Read(.env) denies {shell.folder}/.env", "subcommands": [],
+    }  # fmt: skip
+
+
+def test_each_part_of_a_command_is_told(shell: Shell) -> None:
+    done = check(shell, "Bash", {"command": "git push && ls"}, "--confirm", "Bash(git push:*)")
+    found = done.json
+    assert (found["decision"], found["rule"], found["layer"]) == ("ask", "Bash(git push:*)", "flag")
+    assert [(part["command"], part["decision"], part["rule"]) for part in found["subcommands"]] == [
+        ("git push", "ask", "Bash(git push:*)"), ("ls", "allow", "read-only"),
+    ]  # fmt: skip
+    assert set(found["subcommands"][0]) == {"command", "decision", "rule", "layer", "reason"}
+
+
+def test_with_nobody_to_ask_a_question_is_a_no(shell: Shell) -> None:
+    asked = check(shell, "Write", {"file_path": "a"}).json
+    assert (asked["decision"], asked["rule"], asked["layer"]) == ("ask", "default", "mode")
+    alone = check(shell, "Write", {"file_path": "a"}, "--non-interactive").json
+    assert (alone["decision"], alone["rule"]) == ("deny", "default")
+    assert alone["reason"].endswith("there is nobody to ask")
+    assert check(shell, "Write", {"file_path": "a"}, "--mode", "acceptEdits").json["decision"] == "allow"
+
+
+def test_files_of_every_layer_count(shell: Shell) -> None:
+    shell.file("home/.claude/settings.json", settings(deny=["Bash(curl:*)"], ask=["Read(/notes)"]))
+    shell.file(".claude/settings.json", settings(deny=["Read(/secrets/**)"], allow=["Bash(make:*)"]))
+    shell.file(".claude/settings.local.json", settings(ask=["WebSearch"]))
+    strict = shell.file("strict.json", settings(deny=["WebFetch"], defaultMode="plan"))
+
+    def said(tool: str, arguments: Any, *words: str) -> tuple[str, str, str]:
+        found = check(shell, tool, arguments, *words).json
+        return found["decision"], found["rule"], found["layer"]
+
+    assert said("Bash", {"command": "curl x"}) == ("deny", "Bash(curl:*)", "user")
+    assert said("Read", {"path": "~/.claude/notes"}) == ("ask", "Read(/notes)", "user")
+    assert said("Read", {"path": "secrets/a"}) == ("deny", "Read(/secrets/**)", "project")
+    assert said("WebSearch", {"query": "x"}) == ("ask", "WebSearch", "local")
+    assert said("WebFetch", {"url": "https://a.example"}, "--settings", str(strict)) == ("deny", "WebFetch", "settings")
+    assert said("Write", {"path": "a"}, "--settings", "strict.json") == ("deny", "plan", "mode")
+    assert said("Bash", {"command": "make"}) == ("ask", "default", "mode"), "the folder is not trusted"
+    assert said("Bash", {"command": "make"}, "--trust") == ("allow", "Bash(make:*)", "project")
+    note = check(shell, "Bash", {"command": "make"}).err
+    assert note.count("\n") == 1
+    assert "allow rule 'Bash(make:*)' does not count: this folder is not trusted; --trust counts it" in note
+
+
+def test_another_folder_need_not_exist(shell: Shell) -> None:
+    done = check(shell, "Read", {"file_path": "a"}, "--cwd", "/no/such/folder")
+    assert done.json["decision"] == "allow"
+    assert "/no/such/folder/a" in done.json["reason"]
+    assert check(shell, "Read", {"file_path": str(shell.folder / "a")}, "--cwd", "/no/such").json["decision"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"), [
+        ([], 2, "give --tool NAME and --input JSON, or --batch"),
+        (["--tool", "Bash", "--input", "{"], 2, "--input:1: not JSON"),
+        (["--tool", "Bash", "--input", "[]"], 2, "--input: expected an object, not a list"),
+        (["--tool", "Bash", "--input", '{"command": "ls", "command": "rm x"}'], 2, "'command' stands there twice"),
+        (["--batch", "--tool", "Bash"], 2, "leave out --tool and --input"),
+        (["--tool", "Bash", "--deny", "Bash("], 2, "--deny (flag): deny rule 'Bash(': expected Tool or Tool(pattern)"),
+        (["--tool", "Bash", "--mode", "yolo"], 2, "yolo"),
+        (["--tool", "Bash", "--settings", "none.json"], 3, "none.json: there is no such file"),
+        (["--tool", "Bash", "--settings", "agent.py"], 3, "agent.py:2: not JSON"),
+    ]
+)  # fmt: skip
+def test_what_makes_no_sense_is_one_line_and_a_code(shell: Shell, words: list[str], code: int, why: str) -> None:
+    done = shell.vaka("permissions", "check", *words)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert why in done.err
+
+
+def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens(shell: Shell) -> None:
+    shell.file(".claude/settings.json", settings(allow=["Bash("]))
+    done = check(shell, "Bash", {"command": "make"}, "--trust")
+    assert (done.code, done.json["decision"]) == (0, "ask")
+    assert "allow rule 'Bash(' does not count" in done.err
+    shell.file(".claude/settings.json", settings(deny=["Bash("]))
+    done = check(shell, "Bash", {"command": "make"})
+    assert (done.code, done.out) == (3, "")
+    assert ".claude/settings.json (project): deny rule 'Bash('" in done.err
+
+
+# -------------------------------------------------------------------------------- many at once
+
+
+def test_each_line_is_answered_by_one_line(shell: Shell) -> None:
+    deny = {"permissions": {"deny": ["Read(.env)"]}}
+    done = batch(
+        shell,
+        {"tool": "Read", "input": {"file_path": ".env"}},
+        {"tool": "Read", "input": {"file_path": ".env"}, "settings": deny},
+        {"tool": "Write", "input": {"file_path": "a"}, "mode": "acceptEdits"},
+        {"tool": "Write", "input": {"file_path": "a"}, "non_interactive": True},
+        {"tool": "Read", "input": {"file_path": "/x/a"}, "cwd": "/x"},
+        {"tool": "Bash", "input": {"command": "git status"}, "settings": {"permissions": {"deny": ["Bash(git:*)"]}}},
+        {"tool": "mcp__git__push", "input": {}, "settings": {"permissions": {"allow": ["mcp__git"]}, "other": 1}},
+        {"tool": "TodoWrite"},
+    )
+    assert (done.code, done.err) == (0, "")
+    assert [(line["decision"], line["rule"], line["layer"]) for line in done.lines] == [
+        ("allow", "default", "mode"),
+        ("deny", "Read(.env)", "settings"),
+        ("allow", "acceptEdits", "mode"),
+        ("deny", "default", "mode"),
+        ("allow", "default", "mode"),
+        ("deny", "Bash(git:*)", "settings"),
+        ("allow", "mcp__git", "settings"),
+        ("allow", "default", "mode"),
+    ]
+
+
+def test_a_bad_line_spoils_only_itself(shell: Shell) -> None:
+    good = {"tool": "Read", "input": {"file_path": "a"}}
+    done = batch(
+        shell, good, b"{", b"[]", b"\xff", b"", {"tol": "Read"}, {"tool": 5}, {"tool": "Read", "input": []},
+        {"tool": "Read", "mode": "yolo"}, {"tool": "Read", "settings": {"permissions": {"deny": ["Read("]}}},
+        {"tool": "Read", "settings": {"permissions": {"deny": "Read"}}}, b'{"tool": "Read", "tool": "Bash"}', good,
+        {"tool": "Read", "input": {"file_path": "\ud800"}},
+    )  # fmt: skip
+    assert done.code == 2
+    assert [line.get("decision", "error") for line in done.lines] == ["allow", *["error"] * 10, "allow", "ask"]
+    assert all(set(line) == {"error"} and line["error"] for line in done.lines[1:11])
+    assert "deny rule 'Read(': expected Tool" in done.lines[8]["error"]
+    assert "did you mean" in done.lines[7]["error"] or "the modes are" in done.lines[7]["error"]
+
+
+def test_flags_and_files_hold_for_every_line(shell: Shell) -> None:
+    shell.file("strict.json", settings(deny=["WebFetch"]))
+    calls = [{"tool": "WebFetch", "input": {"url": "https://a.example"}}, {"tool": "Write", "input": {"path": "a"}}]
+    words = ("--settings", "strict.json", "--mode", "plan", "--non-interactive")
+    done = batch(shell, *calls, {**calls[1], "mode": "acceptEdits"}, words=words)
+    assert [(line["decision"], line["rule"]) for line in done.lines] == [
+        ("deny", "WebFetch"), ("deny", "plan"), ("allow", "acceptEdits"),
+    ]  # fmt: skip
+
+
+def test_nothing_is_run_and_nothing_is_kept(shell: Shell) -> None:
+    before = sorted(str(path) for path in shell.folder.rglob("*"))
+    done = batch(shell, {"tool": "Bash", "input": {"command": "touch made"}, "mode": "bypassPermissions"})
+    assert done.lines[0]["decision"] == "allow"
+    shell.env["VAKA_STORE"] = "nonsense:"
+    assert check(shell, "Write", {"file_path": "made"}, "--mode", "bypassPermissions").json["decision"] == "allow"
+    assert sorted(str(path) for path in shell.folder.rglob("*")) == before
+
+
+def test_no_lines_are_no_answers(shell: Shell) -> None:
+    done = batch(shell)
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+# -------------------------------------------------------------------------------- the rules themselves
+
+
+def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
+    user = shell.file("home/.claude/settings.json", settings(deny=["Bash(curl:*)"], additionalDirectories=["~/lib"]))
+    project = shell.file(".claude/settings.json", settings(allow=["Bash"], ask=["Edit(/x)"], denny=[]))
+    done = shell.vaka("permissions", "list", "--json", "--deny", "WebFetch", "--mode", "plan")
+    assert done.json == {
+        "mode": "plan",
+        "directories": [str(shell.folder), f"{shell.folder}/home/lib"],
+        "rules": [
+            {"kind": "deny", "rule": "Bash(curl:*)", "layer": "user", "origin": str(user)},
+            {"kind": "ask", "rule": "Edit(/x)", "layer": "project", "origin": str(project)},
+            {"kind": "deny", "rule": "WebFetch", "layer": "flag", "origin": "--deny"},
+        ],
+        "notes": [
+            f"{project}: permissions.denny is not known; did you mean 'deny'?",
+            f"{project} (project): allow rule 'Bash' does not count: this folder is not trusted; --trust counts it",
+        ],
+    }
+    table = shell.vaka("permissions", "list")
+    assert [line.split()[:3] for line in table.out.splitlines()] == [
+        ["KIND", "RULE", "LAYER"], ["deny", "Bash(curl:*)", "user"], ["ask", "Edit(/x)", "project"],
+    ]  # fmt: skip
+    assert "mode default; working directories: " in table.err

@@ -1,0 +1,193 @@
+"""Permissions in .claude settings: which files count, in which order, and what is said of a broken one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vaka.config.layers import Place, load
+from vaka.config.permissions import (
+    LARGEST,
+    PermissionLayer,
+    load_permissions,
+    managed_folders,
+    parse_document,
+    permission_layer,
+    project_folder,
+    read_document,
+)
+from vaka.core.types.errors import ConfigError
+from vaka.policy.rules import Layer
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for folder in ("home/.claude", "app/.claude", "app/.git", "app/sub", "etc/managed-settings.d"):
+        (tmp_path / folder).mkdir(parents=True)
+    return Place(cwd=tmp_path / "app", home=tmp_path / "home", environ={})
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def permissions(place: Place, **more: Any) -> tuple[PermissionLayer, ...]:
+    return load_permissions(place, managed=[place.cwd.parent / "etc"], **more).layers
+
+
+def test_every_layer_is_read_in_its_place(place: Place) -> None:
+    root = place.cwd.parent
+    user = write(
+        place.home / ".claude" / "settings.json", '{"permissions": {"allow": ["Bash(ls)"], "defaultMode": "plan"}}'
+    )
+    project = write(
+        place.cwd / ".claude" / "settings.json", '{"permissions": {"deny": ["Read(/x)"]}, "hooks": {"a": 1}}'
+    )
+    local = write(
+        place.cwd / ".claude" / "settings.local.json", '{"permissions": {"additionalDirectories": ["../lib"]}}'
+    )
+    named = write(root / "ci.json", '{"permissions": {"ask": ["WebFetch"], "allow": null}}')
+    managed = write(
+        root / "etc" / "managed-settings.json",
+        '{"permissions": {"disableBypassPermissionsMode": "disable"}, "allowManagedPermissionRulesOnly": true}',
+    )
+    for name in ("20-b.json", "10-a.json"):
+        write(root / "etc" / "managed-settings.d" / name, "{}")
+    flags = load(place, {"deny": ["Bash(rm:*)"], "permission_mode": "acceptEdits"})
+    assert permissions(place, settings=Path("../ci.json"), flags=flags, trust=True) == (
+        PermissionLayer(name="user", origin=str(user), folder=str(user.parent), allow=("Bash(ls)",), mode="plan"),
+        PermissionLayer(name="project", origin=str(project), folder=str(place.cwd), deny=("Read(/x)",), project=True),
+        PermissionLayer(name="local", origin=str(local), folder=str(place.cwd), directories=("../lib",), project=True),
+        PermissionLayer(name="settings", origin=f"{place.cwd}/../ci.json", folder=str(root), ask=("WebFetch",)),
+        PermissionLayer(name="flag", origin="--deny", deny=("Bash(rm:*)",)),
+        PermissionLayer(name="flag", origin="--permission-mode", mode="acceptEdits"),
+        PermissionLayer(name="managed", origin=str(managed), no_bypass=True, exclusive=True),
+        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "10-a.json")),
+        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "20-b.json")),
+    )
+    assert named.exists()
+
+
+def test_a_folder_is_not_trusted_unless_somebody_says_so(place: Place) -> None:
+    write(place.cwd / ".claude" / "settings.json", '{"permissions": {"allow": ["Bash"]}}')
+    (layer,) = permissions(place)
+    assert (layer.trusted, layer.project, layer.allow) == (False, True, ("Bash",))
+
+
+def test_where_nothing_is_said_there_are_no_layers(place: Place) -> None:
+    assert permissions(place, flags=load(place)) == ()
+
+
+def test_what_vakas_own_files_say_counts_as_what_it_is(place: Place) -> None:
+    file = write(place.cwd / "vaka.toml", 'deny = ["WebFetch"]\nallow = ["Bash"]\npermission_mode = "plan"\n')
+    assert permissions(place, flags=load(place)) == (
+        PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",)),
+        PermissionLayer(name="project", origin=f"{file}:3", mode="plan"),
+    )
+    environ = Place(cwd=place.cwd / "sub", home=place.home, environ={"VAKA_DENY": "Bash"})
+    assert permissions(environ, flags=load(environ))[0].name == "environment"
+
+
+def test_a_folder_below_the_projects_has_the_projects_settings(place: Place, tmp_path: Path) -> None:
+    assert project_folder(place.cwd / "sub", place.home) == place.cwd
+    (place.cwd / "sub" / ".claude").mkdir()
+    assert project_folder(place.cwd / "sub", place.home) == place.cwd / "sub"
+    (tmp_path / ".claude").mkdir()
+    assert project_folder(tmp_path / "etc", place.home) is None, "outside of a repository nothing further up counts"
+    assert project_folder(place.home, place.home) is None, "the user's own are not a project's"
+
+
+def test_a_settings_file_is_anchored_where_it_lies(place: Place) -> None:
+    def folder(path: Path) -> str:
+        write(path, "{}")
+        return permissions(place, settings=path)[-1].folder
+
+    assert folder(place.cwd / "sub" / "strict.json") == str(place.cwd / "sub")
+    assert folder(place.cwd / ".claude" / "strict.json") == str(place.cwd)
+    assert folder(place.home / ".claude" / "strict.json") == str(place.home / ".claude")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [
+        ("{", ":1: not JSON: Expecting property name"),
+        ('{\n "permissions": {,}}', ":2: not JSON"),
+        ("[]", ": expected an object, not a list"),
+        ('{"permissions": []}', ": permissions: expected an object, not a list"),
+        ('{"permissions": {"deny": "Bash"}}', ": permissions.deny: expected a list of texts, not 'Bash'"),
+        ('{"permissions": {"deny": [1]}}', ": permissions.deny: expected a list of texts, not 1"),
+        ('{"permissions": {"deny": [null]}}', ": permissions.deny: expected a list of texts, not null"),
+        ('{"permissions": {"deny": {}}}', ": permissions.deny: expected a list of texts, not an object"),
+        ('{"permissions": {"defaultMode": 5}}', ": permissions.defaultMode: expected a text, not 5"),
+        ('{"permissions": {"disableBypassPermissionsMode": "no"}}', "expected 'disable', not 'no'"),
+        ('{"permissions": {"deny": ["Bash"], "deny": []}}', ": 'deny' stands there twice"),
+        ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', ": 'permissions' stands there twice"),
+        ("[" * 200_000, ": not JSON: nested too deep"),
+        ("\udcff", ": not UTF-8"),
+    ]
+)  # fmt: skip
+def test_a_broken_file_is_an_error_with_its_name(place: Place, text: str, why: str) -> None:
+    for path in (place.home / ".claude" / "settings.json", place.cwd / ".claude" / "settings.local.json"):
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ConfigError) as caught:
+            permissions(place)
+        assert str(caught.value).startswith(str(path))
+        assert why in str(caught.value)
+        path.unlink()
+
+
+def test_an_empty_file_a_mark_and_null_say_nothing(place: Place) -> None:
+    path = place.home / ".claude" / "settings.json"
+    for text in (
+        "",
+        "  \n",
+        "\ufeff{}",
+        '{"permissions": null}',
+        '{"permissions": {"deny": null, "defaultMode": null}}',
+    ):
+        write(path, text)
+        assert permissions(place) == (PermissionLayer(name="user", origin=str(path), folder=str(path.parent)),)
+
+
+def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(place: Place) -> None:
+    path = place.cwd / ".claude" / "settings.json"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
+        permissions(place)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        permissions(place)
+    path.rmdir()
+    path.write_bytes(b" " * (LARGEST + 1))
+    with pytest.raises(ConfigError, match=f"it has more than {LARGEST} bytes"):
+        permissions(place)
+
+
+def test_a_file_that_is_named_must_be_there(place: Place) -> None:
+    with pytest.raises(ConfigError, match=r"none\.json: there is no such file"):
+        permissions(place, settings=Path("none.json"))
+    assert read_document(place.cwd / "none.json") is None
+    assert read_document(place.cwd / "vaka.toml" / "none.json") is None
+
+
+def test_a_key_nobody_knows_is_noted(place: Place) -> None:
+    notes: list[str] = []
+    layer = permission_layer({"permissions": {"denny": ["Bash"]}, "model": "x"}, "user", origin="s.json", notes=notes)
+    assert layer == PermissionLayer(name="user", origin="s.json")
+    assert notes == ["s.json: permissions.denny is not known; did you mean 'deny'?"]
+
+
+def test_only_a_manager_can_keep_the_others_from_allowing() -> None:
+    document = parse_document('{"allowManagedPermissionRulesOnly": true}', "s.json")
+    assert permission_layer(document, "managed").exclusive
+    assert not permission_layer(document, "project").exclusive
+
+
+def test_managers_have_places_that_no_variable_moves() -> None:
+    assert all(folder.is_absolute() for folder in managed_folders())
+
+
+def test_a_layer_here_has_the_fields_of_a_layer_of_the_policy() -> None:
+    assert PermissionLayer.__struct_fields__ == Layer.__struct_fields__
