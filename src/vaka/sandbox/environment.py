@@ -1,0 +1,73 @@
+"""What a command is told of the world: the variables of this program, less what opens doors."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_WORDS = (
+    "API_?KEY", "APIKEY", "ACCESS_?KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "PRIVATE_?KEY",
+    "CREDENTIAL", "SIGNING_?KEY", "ENCRYPTION_?KEY", "MASTER_?KEY", "AUTH_?KEY", "LICENSE_?KEY", "COOKIE",
+    "SESSION_?KEY", "BEARER", "WEBHOOK_URL", "CONNECTION_?STRING",
+)  # fmt: skip
+_SECRET = re.compile("|".join(_WORDS), re.IGNORECASE)
+_PARTS = re.compile(r"(?:^|_)(?:KEY|PASS|PWD|AUTH|PAT|DSN|CREDS)$", re.IGNORECASE)
+"""Words that mean a secret only at the end of a name; a variable that is one of them alone is a path or a place."""
+_PLACES = frozenset(("PWD", "OLDPWD"))
+_CLOUDS = (
+    "AWS_*", "AZURE_*", "ARM_*", "GOOGLE_*", "GCLOUD_*", "GCP_*", "CLOUDSDK_*", "DIGITALOCEAN_*", "HCLOUD_*",
+    "OCI_*", "ALIBABA_CLOUD_*", "TENCENTCLOUD_*", "IBMCLOUD_*", "KUBECONFIG", "KUBE_*", "VAULT_*", "CONSUL_HTTP_*",
+    "NOMAD_*", "TF_VAR_*", "TF_TOKEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_*", "VAKA_*", "PG*", "MYSQL_*",
+    "REDIS_URL", "MONGO*_UR[IL]",
+)  # fmt: skip
+_DOORS = (
+    "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_*_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY",
+    "XAUTHORITY", "WAYLAND_DISPLAY", "DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST", "PODMAN_*", "TMUX",
+    "TMUX_PANE", "STY", "VSCODE_*", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "INVOCATION_ID", "JOURNAL_STREAM",
+    "SUDO_*", "BASH_ENV", "ENV", "BASH_FUNC_*", "PROMPT_COMMAND", "LD_PRELOAD", "LD_AUDIT", "GIT_ASKPASS",
+    "SSH_ASKPASS",
+)  # fmt: skip
+"""Sockets of other programs, and code that would run before the command."""
+_VALUES = re.compile(
+    r"(?:^|[^A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-"
+    r"[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.|-----BEGIN [A-Z ]*PRIVATE KEY)"
+)
+_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable should stay with this program, by its name or by what it looks like."""
+    upper = name.upper()
+    if upper in _PLACES:
+        return False
+    if _SECRET.search(upper) or _PARTS.search(upper):
+        return True
+    if any(fnmatchcase(upper, pattern) for pattern in (*_CLOUDS, *_DOORS)):
+        return True
+    return bool(_VALUES.search(value) or _WITH_PASSWORD.search(value))
+
+
+def scrub(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that a command may have; ``allow`` names some more, exactly or with ``*``."""
+    allowed = tuple(allow)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name and "=" not in name and (_listed(name, allowed) or not is_secret(name, value))
+    }
+
+
+def _listed(name: str, allowed: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in allowed)
+
+
+def command_environment(
+    environ: Mapping[str, str], given: Mapping[str, str], allow: Iterable[str] = (), *, proxy: str = ""
+) -> dict[str, str]:
+    """Return a command's variables: a path, a home, a language and the harmless rest; then what was given."""
+    made = {"PATH": PATH, "HOME": "/", "LANG": "C.UTF-8", "TERM": "dumb", **scrub(environ, allow)}
+    if proxy:
+        made |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
+        made |= dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")
+    return {**made, **given}

@@ -1,0 +1,51 @@
+"""Files that commands should not read, and files they should not change, wherever nobody says otherwise."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+_IN_HOMES = (
+    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".oci", ".config/gcloud", ".config/gh", ".config/hub",
+    ".config/op", ".config/doctl", ".config/hcloud", ".config/rclone", ".config/sops", ".config/age",
+    ".config/vaka", ".docker/config.json", ".docker/run", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc",
+    ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials", ".cargo/credentials",
+    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d",
+    ".vault-token", ".password-store", ".local/share/keyrings", ".local/share/vaka", ".claude/.credentials.json",
+    ".claude.json", ".codex/auth.json", ".gemini", ".mozilla", ".config/google-chrome", ".config/chromium",
+    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history",
+)  # fmt: skip
+_OF_SYSTEM = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/ssl/private", "/etc/krb5.keytab", "/etc/kubernetes", "/var/lib/docker", "/var/lib/kubelet",
+    "/var/lib/postgresql", "/var/snap/lxd", "/var/spool/cron", "/var/backups", "/boot",
+)  # fmt: skip
+PROTECTED = (
+    ".git/config", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".gitmodules", ".claude", ".vaka",
+    ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
+)  # fmt: skip
+"""In a workspace: what other programs of its owner would run, or take orders from."""
+FOLDERS = (
+    ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
+    "commands",
+)  # fmt: skip
+"""Those of such names that are folders."""
+
+
+def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
+    """Return where people and systems keep keys; ``homes`` are all there are, if none are given."""
+    folders = tuple(homes) if homes is not None else _homes()
+    hosts = tuple(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key")) if Path("/etc/ssh").is_dir() else ()
+    return (*(str(home / name) for home in folders for name in _IN_HOMES), *_OF_SYSTEM, *hosts)
+
+
+def protected_paths(workspace: str) -> tuple[str, ...]:
+    """Return what of a workspace should stay as it is."""
+    return tuple(f"{workspace.rstrip('/')}/{name}" for name in PROTECTED)
+
+
+def _homes() -> tuple[Path, ...]:
+    found = {Path.home(), Path("/root")}
+    try:
+        found.update(path for path in Path("/home").iterdir() if path.is_dir())
+    except OSError:
+        return tuple(sorted(found))
+    return tuple(sorted(found))

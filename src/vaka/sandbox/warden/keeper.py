@@ -1,0 +1,220 @@
+"""Keeps one command: starts it, watches what it uses, ends all of it, and leaves nothing behind.
+
+It is the one whom everything falls to that runs away from its parents, so there is nothing it does not find. When its
+owner goes, it ends the command and goes too.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from types import FrameType
+
+from vaka.sandbox.warden import family, kernel, kinds
+from vaka.sandbox.warden.cgroups import Base, Groups
+from vaka.sandbox.warden.order import Order, Refused, receive, report
+
+TICK = 0.1
+"""Seconds between looks at what a command uses, where no control group does that."""
+_SIGNALS_END = 128
+_LAST_SIGNAL = 64
+
+
+def keep(control: socket.socket, streams: tuple[int, int, int], bases: tuple[Base, ...], owner: int) -> None:
+    """Keep the one command that is ordered over ``control``, until there is nothing left of it."""
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGCHLD, _nothing)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != owner:
+        return
+    try:
+        order = receive(control)
+    except (EOFError, OSError, ValueError, TypeError):
+        return
+    try:
+        started, groups = kinds.start(order, bases, streams)
+    except Refused as error:
+        _say(control, refused=str(error))
+        return
+    finally:
+        for descriptor in streams:
+            os.close(descriptor)
+    keeper = Keeper(control, order, started, groups)
+    try:
+        keeper.run()
+    finally:
+        keeper.finish()
+
+
+class _Leave(Exception):
+    pass
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise _Leave
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """Be woken."""
+
+
+class Keeper:
+    """A command that runs, and the one line to its owner."""
+
+    def __init__(self, control: socket.socket, order: Order, started: kinds.Started, groups: Groups) -> None:
+        self._control, self._order, self._started, self._groups = control, order, started, groups
+        self._told = b""
+        self._reported = b""
+        self._coded = False
+        self._deadline: float | None = None
+        self._over = False
+        self._watching = _watched(order, groups)
+        self._wake, self._woken = os.pipe()
+        for descriptor in (self._wake, self._woken):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Look after it until it may be ended."""
+        with contextlib.suppress(_Leave, OSError), selectors.DefaultSelector() as selector:
+            self._say_started()
+            selector.register(self._control, selectors.EVENT_READ, self._listen)
+            selector.register(self._wake, selectors.EVENT_READ, self._reap)
+            if self._started.report >= 0:
+                selector.register(self._started.report, selectors.EVENT_READ, self._hear)
+            self._reap()
+            while not self._over:
+                for key, _ in selector.select(self._patience()):
+                    if key.data == self._hear and not self._hear():
+                        selector.unregister(self._started.report)
+                    elif key.data != self._hear:
+                        key.data()
+                self._look()
+
+    def finish(self) -> None:
+        """End everything, and take away what was made for it."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._started.inner:
+            for pid in (self._started.inner, self._started.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        family.end(os.getpid())
+        if not self._coded:
+            self._code(-signal.SIGKILL)
+        for clean in self._started.cleanup:
+            clean()
+        self._groups.close()
+        _say(self._control, gone=True)
+
+    # ---------------------------------------------------------------------------------------------------- what it hears
+
+    def _listen(self) -> None:
+        """Do what the owner says."""
+        piece = self._control.recv(4096)
+        if not piece:
+            self._over = True
+            return
+        *lines, self._told = (self._told + piece).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "stop" in said and self._deadline is None:
+                self._deadline = time.monotonic() + float(said["stop"])
+                family.ask(self._theirs())
+            elif "end" in said:
+                self._over = True
+
+    def _hear(self) -> bool:
+        """Read the command's code where it is reported; ``False`` when there is no more to hear."""
+        piece = os.read(self._started.report, 64)
+        self._reported += piece
+        if piece and self._reported.endswith(b"\n"):
+            self._code(_signalled(int(self._reported)))
+        return bool(piece)
+
+    def _reap(self) -> None:
+        """Take note of who has ended."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        status = family.reap(self._started.pid)
+        if status is None:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        if self._started.inner:
+            while self._hear():
+                pass
+            self._code(_signalled(code))
+            self._over = True  # its namespace ended with it
+        else:
+            self._code(code)
+
+    # ----------------------------------------------------------------------------------------------------- what it does
+
+    def _say_started(self) -> None:
+        line = report(started=self._started.pid)
+        if self._started.listener is None:
+            self._control.sendall(line)
+            return
+        with self._started.listener as listener:
+            socket.send_fds(self._control, [line], [listener.fileno()])
+
+    def _code(self, code: int, why: str = "") -> None:
+        if not self._coded:
+            self._coded = True
+            _say(self._control, code=code, why=why)
+
+    def _theirs(self) -> list[int]:
+        own = {self._started.pid, *self._started.own} if self._started.inner else set[int]()
+        return [pid for pid in family.descendants(self._started.root) if pid not in own]
+
+    def _patience(self) -> float | None:
+        if self._deadline is not None:
+            return TICK / 4
+        return TICK if self._watching else None
+
+    def _look(self) -> None:
+        """See whether time is over, everybody gone, or too much used."""
+        if self._deadline is not None and (time.monotonic() >= self._deadline or (self._coded and not self._theirs())):
+            self._over = True
+        if self._watching and not self._over:
+            why = self._excess()
+            if why:
+                self._code(-signal.SIGKILL, why)
+                self._over = True
+
+    def _excess(self) -> str:
+        pids = self._theirs()
+        now = family.use(pids)
+        memory = self._watching.get("memory")
+        if memory is not None and now.memory > memory and family.shares(pids) > memory:
+            return f"it used more than {memory} bytes of memory"
+        processes = self._watching.get("processes")
+        if processes is not None and now.processes > processes:
+            return f"it had more than {processes} processes"
+        seconds = self._watching.get("cpu")
+        if seconds is not None and now.cpu > seconds:
+            return f"it used more than {seconds} seconds of processor time"
+        return ""
+
+
+def _watched(order: Order, groups: Groups) -> dict[str, int]:
+    """Return what nobody but the keeper can bound for the whole command."""
+    wanted = {
+        "memory": None if "memory" in groups.bounds else order.memory_bytes,
+        "processes": None if "pids" in groups.bounds else order.processes,
+        "cpu": order.cpu_seconds,
+    }
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _signalled(code: int) -> int:
+    """Return a code as a shell says it in the words of the port: minus the signal."""
+    return _SIGNALS_END - code if _SIGNALS_END < code <= _SIGNALS_END + _LAST_SIGNAL else code
+
+
+def _say(control: socket.socket, **said: object) -> None:
+    with contextlib.suppress(OSError):
+        control.sendall(report(**said))

@@ -1,0 +1,136 @@
+"""What Python has no words for: system calls of Linux, by number."""
+
+import ctypes
+import os
+import platform
+import struct
+from collections.abc import Iterable
+
+ARCHITECTURE = platform.machine()
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+
+AT_FDCWD = -100
+AT_RECURSIVE = 0x8000
+AT_EMPTY_PATH = 0x1000
+MOUNT_ATTR_RDONLY = 1
+
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+
+NS_GET_USERNS = 0xB701
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_OPENAT2, _MOUNT_SETATTR = 437, 442
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_LAST_CAPABILITY = 63
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, value: int = 0) -> None:
+    """Set something of this process."""
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Enter a namespace."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount something."""
+    words = (os.fsencode(source), os.fsencode(target), os.fsencode(kind) if kind else None)
+    data = os.fsencode(options) if options else None
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), data), f"mount on {target!r}")
+
+
+def mount_flags(target: str, *, add: int = 0, clear: int = 0) -> None:
+    """Change what a mount and all below it allow."""
+    attributes = struct.pack("=QQQQ", add, clear, 0, 0)
+    result = _libc.syscall(
+        _MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))
+    )
+    _check(result, f"mount_setattr {target!r}")
+
+
+def open_exactly(path: str, flags: int) -> int:
+    """Open an absolute path that has no link in it; ``OSError`` if it has one."""
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+    result = _libc.syscall(_OPENAT2, AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+    return _check(result, f"open {path!r}")
+
+
+def landlock_abi() -> int:
+    """Return which version of Landlock the kernel has, 0 if it has none."""
+    return max(int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)
+
+
+def landlock_ruleset(files: int, ports: int, scopes: int, abi: int) -> int:
+    """Return a descriptor of rules that deny all that is named."""
+    attributes = struct.pack("=QQQ", files, ports, scopes)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    result = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
+    return _check(result, "landlock_create_ruleset")
+
+
+def landlock_allow(ruleset: int, access: int, descriptor: int) -> None:
+    """Allow ``access`` to the file or below the folder."""
+    _check(_libc.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, descriptor), 0), "landlock_add_rule")
+
+
+def landlock_enter(ruleset: int) -> None:
+    """Hold this process and all it starts to the rules, for ever."""
+    _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "landlock_restrict_self")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def seccomp(program: bytes) -> None:
+    """Have every system call of this process and of all it starts filtered, for ever."""
+    described = _Program(len(program) // 8, program)
+    _check(_libc.syscall(_SECCOMP[ARCHITECTURE], 1, 0, ctypes.byref(described)), "seccomp")
+
+
+def drop_capabilities(keep: Iterable[int] = ()) -> None:
+    """Give up every privilege of root but those to keep, also for programs that would bring them back."""
+    kept = frozenset(keep)
+    for number in range(_LAST_CAPABILITY + 1):
+        if number not in kept:
+            _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0)  # fails for those that do not exist
+    bits = sum(1 << number for number in kept)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    header = struct.pack("=Ii", 0x20080522, 0)
+    sets = struct.pack("=IIIIII", low, low, 0, high, high, 0)
+    _check(_libc.syscall(_CAPSET[ARCHITECTURE], header, sets), "capset")

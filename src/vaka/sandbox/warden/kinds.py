@@ -1,0 +1,323 @@
+"""The three ways to start a command, each from a fork of its keeper."""
+
+import contextlib
+import functools
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vaka.sandbox.warden import family, kernel, launch, limits, mounts, rules, spaces
+from vaka.sandbox.warden.cgroups import Base, Groups
+from vaka.sandbox.warden.order import Order, Refused
+
+SHELL = "/bin/sh"
+# It says that it is there, runs the command, says how that ended, and stays until it may go: bubblewrap ends everything
+# when its first process ends, and what a command left behind may still be printing. Bubblewrap itself keeps the first
+# three descriptors open, so the real ones have other numbers.
+SCRIPT = (
+    'exec >/dev/null 2>&1; echo >&3; (exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
+    'echo "$code" >&3; exec 3>&-; read -r all_done <&4'
+)
+
+
+@dataclass
+class Started:
+    """A command that runs, with what it takes to end it."""
+
+    pid: int
+    root: int
+    """Everything below is the command's, but ``own``."""
+    own: set[int] = field(default_factory=set[int])
+    """Processes below the root that are not the command's."""
+    report: int = -1
+    """Where the code of the command can be read, if not from its own end."""
+    held: int = -1
+    inner: int = 0
+    """The first process of its namespace: with it everything ends."""
+    listener: socket.socket | None = None
+    cleanup: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+
+def start(order: Order, bases: tuple[Base, ...], streams: tuple[int, int, int]) -> tuple[Started, Groups]:
+    """Start a command. Raises ``Refused`` when it cannot be confined as asked."""
+    try:
+        name = str(os.getpid())
+        # Bubblewrap's own processes are no part of what the command may have.
+        pids = None if order.processes is None else order.processes + (3 if order.kind == "bubblewrap" else 0)
+        groups = Groups(bases if order.cgroups else (), name, pids=pids, memory=order.memory_bytes)
+    except OSError as error:
+        raise Refused(f"no control group can be made for it: {error}") from error
+    try:
+        how = {"bubblewrap": _bubblewrap, "landlock": _landlock, "none": _none}[order.kind]
+        return how(order, streams, groups), groups
+    except OSError as error:
+        groups.close()
+        raise Refused(str(error)) from error
+    except Refused:
+        groups.close()
+        raise
+
+
+def user_of(order: Order) -> tuple[int, int] | None:
+    """Return who a command of root runs as: the owner of the folder it works in."""
+    if os.geteuid() != 0:
+        return None
+    if order.user is not None:
+        return order.user
+    found = os.stat(order.writable[0] if order.writable else order.cwd)  # noqa: PTH116  # a string, one look
+    return (found.st_uid, found.st_gid) if found.st_uid != 0 else None
+
+
+# ---------------------------------------------------------------------------------------------------------- bubblewrap
+
+
+def _bubblewrap(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+    program = launch.find_program(order)
+    layout = mounts.lay(order)
+    try:
+        return _wrapped(order, layout, program, streams, groups)
+    except (OSError, Refused):
+        layout.remove()
+        raise
+    finally:
+        for descriptor in layout.descriptors:
+            os.close(descriptor)
+
+
+def _wrapped(
+    order: Order, layout: mounts.Layout, program: str, streams: tuple[int, int, int], groups: Groups
+) -> Started:
+    report, reports = launch.pipe()
+    holding, held = launch.pipe()
+    diagnosis, diagnoses = launch.pipe()
+    info, informs = launch.pipe()
+    blocking, block = launch.pipe()
+    shared = [informs, blocking, *layout.descriptors]
+    words = [*_namespaces(order), "--info-fd", str(informs), "--block-fd", str(blocking)]
+    if order.filter:
+        shared.append(_data(bytes.fromhex(order.filter)))
+        words += ["--seccomp", str(shared[-1])]
+    words += [*mounts.arguments(layout.steps, order.memory_bytes), "--chdir", layout.cwd]
+    shared.append(_data(b"".join(os.fsencode(word) + b"\0" for word in words)))
+    argv = [order.program, "--args", str(shared[-1]), "--", SHELL, "-c", SCRIPT, "sh", program, *order.argv[1:]]
+    bounds = limits.limits(order, processes=None)
+
+    def setup() -> None:
+        limits.bound(bounds)
+        launch.become(user_of(order))
+
+    placed = {0: streams[0], 1: diagnoses, 2: diagnoses, 3: reports, 4: holding, 5: streams[2], 6: streams[1]}
+    try:
+        pid = launch.start(argv, order.env, placed, setup, shared=shared, groups=groups)
+    finally:
+        for descriptor in (reports, holding, diagnoses, informs, blocking, *shared[2 + len(layout.descriptors) :]):
+            os.close(descriptor)
+    started = Started(pid=pid, root=pid, report=report, held=held, cleanup=[layout.remove])
+    try:
+        started.inner = _inner(info)
+        if order.processes is not None:  # inside its user namespace only its own processes count
+            resource.prlimit(started.inner, resource.RLIMIT_NPROC, (order.processes, order.processes))
+        if order.listen:
+            started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
+        os.close(block)
+        block = -1
+        if os.read(report, 1) != b"\n":
+            raise Refused("bubblewrap could not start the command")
+    except (OSError, Refused) as error:
+        raise Refused(_failed(started, diagnosis, str(error))) from error
+    finally:
+        for descriptor in (info, diagnosis, *([block] if block >= 0 else [])):
+            os.close(descriptor)
+    started.own = {started.inner, *family.descendants(started.inner)[:1]}
+    return started
+
+
+def _namespaces(order: Order) -> list[str]:
+    return [
+        "--unshare-all", *(["--share-net"] if order.network else []), "--die-with-parent", "--new-session",
+        "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
+        *mounts.arguments([mounts.Step("empty", "/dev/shm")], order.memory_bytes),  # noqa: S108  # an empty one
+        # As root a fresh /proc could be written to, with it the settings of the kernel.
+        "--proc", "/proc", "--remount-ro", "/proc",
+    ]  # fmt: skip
+
+
+def _inner(info: int) -> int:
+    text = b""
+    while piece := os.read(info, 4096):
+        text += piece
+        with contextlib.suppress(ValueError):
+            return int(json.loads(text)["child-pid"])
+    raise Refused("bubblewrap could not make its namespaces")
+
+
+def _listen_in(pid: int) -> socket.socket:
+    spaces.join_network(pid)
+    return launch.listener()
+
+
+def _failed(started: Started, diagnosis: int, otherwise: str) -> str:
+    os.kill(started.pid, signal.SIGKILL)
+    os.waitpid(started.pid, 0)
+    for descriptor in (started.report, started.held):
+        os.close(descriptor)
+    os.set_blocking(diagnosis, False)
+    with contextlib.suppress(OSError):
+        said = os.read(diagnosis, 4096).decode(errors="replace").strip()
+        return said or otherwise
+    return otherwise
+
+
+def _data(content: bytes) -> int:
+    made = launch.higher(os.memfd_create("vaka"))
+    left = memoryview(content)
+    while left:
+        left = left[os.write(made, left) :]
+    os.lseek(made, 0, os.SEEK_SET)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------ landlock, none
+
+
+def _landlock(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+    program = launch.find_program(order)
+    if order.spaces and spaces_work():
+        layout = mounts.lay(order)
+        try:
+            return _in_spaces(order, layout, program, streams, groups)
+        except (OSError, Refused):
+            layout.remove()
+            raise
+        finally:
+            for descriptor in layout.descriptors:
+                os.close(descriptor)
+    return _by_rules_alone(order, program, streams, groups)
+
+
+def _in_spaces(
+    order: Order, layout: mounts.Layout, program: str, streams: tuple[int, int, int], groups: Groups
+) -> Started:
+    here, there = socket.socketpair()
+    user = user_of(order)
+    counted = os.geteuid() != 0 or user is not None
+
+    def setup() -> None:
+        limits.bound(limits.limits(order, processes=None))
+        launch.become(user)
+        spaces.enter(order, layout)
+        if order.listen:
+            launch.hand_over(there, launch.listener())
+        if counted and order.processes is not None:
+            limits.bound({resource.RLIMIT_NPROC: order.processes})
+        os.chdir(layout.cwd)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.drop_capabilities()
+        rules.enter([*layout.writable, *mounts.MASKED], [], shared_memory=True)
+        _filter(order)
+
+    with here, there:
+        pid = _plain(order, program, streams, setup, groups)
+        started = Started(pid=pid, root=os.getpid(), cleanup=[layout.remove])
+        if order.listen:
+            _, descriptors, _, _ = socket.recv_fds(here, 16, 1)
+            os.set_inheritable(descriptors[0], False)
+            started.listener = socket.socket(fileno=descriptors[0])
+    return started
+
+
+def _by_rules_alone(order: Order, program: str, streams: tuple[int, int, int], groups: Groups) -> Started:
+    layout = mounts.lay(order, protect=False)
+    for descriptor in layout.descriptors:
+        os.close(descriptor)
+    unheld = [*mounts.inside(order), *(path for path in layout.hidden if _in_any(path, layout.writable))]
+    if order.strict and unheld:
+        raise Refused(
+            f"Landlock alone cannot hold {unheld[0]!r}, which is inside a writable folder; "
+            "install bubblewrap, or allow user namespaces"
+        )
+    if order.listen:
+        raise Refused("a network with a single way out takes a network namespace; install bubblewrap")
+    user = user_of(order)
+    folder = tempfile.mkdtemp(prefix="vaka-")
+    if user is not None:
+        os.chown(folder, *user)
+    private = {"TMPDIR": folder, "TMP": folder, "TEMP": folder}
+
+    def setup() -> None:
+        limits.bound(limits.limits(order, processes=_counted(order, user)))
+        launch.become(user)
+        os.chdir(layout.cwd)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        if os.geteuid() == 0:
+            kernel.drop_capabilities()
+        rules.enter([*layout.writable, folder], layout.hidden, shared_memory=False)
+        _filter(order)
+
+    clean = _removal(folder)
+    try:
+        pid = _plain(order, program, streams, setup, groups, private)
+    except (OSError, Refused):
+        clean()
+        raise
+    return Started(pid=pid, root=os.getpid(), cleanup=[clean])
+
+
+def _none(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+    program = launch.find_program(order)
+
+    def setup() -> None:
+        limits.bound(limits.limits(order, processes=_counted(order, order.user)))
+        launch.become(order.user)
+        os.chdir(order.cwd)
+
+    return Started(pid=_plain(order, program, streams, setup, groups), root=os.getpid())
+
+
+def _plain(
+    order: Order, program: str, streams: tuple[int, int, int], setup: Callable[[], None], groups: Groups,
+    more: dict[str, str] | None = None,
+) -> int:  # fmt: skip
+    argv = [program, *order.argv[1:]]
+    placed = dict(enumerate(streams))
+    return launch.start(argv, {**order.env, **(more or {})}, placed, setup, groups=groups)
+
+
+def _filter(order: Order) -> None:
+    if order.filter:
+        kernel.seccomp(bytes.fromhex(order.filter))
+
+
+def _counted(order: Order, user: tuple[int, int] | None) -> int | None:
+    """Return the bound on processes of a user, whose others count too; root obeys none."""
+    if order.processes is None or (os.geteuid() == 0 and user is None):
+        return None
+    return limits.everybody() + order.processes
+
+
+def _in_any(path: str, folders: list[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _removal(folder: str) -> Callable[[], None]:
+    return lambda: shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def spaces_work() -> bool:
+    """Try it, in a process that is gone afterwards."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(OSError):
+            kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC)
+            kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+            code = 0
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -1,0 +1,141 @@
+"""From a fork to the program: everything a new process does to itself before it becomes somebody else's."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from vaka.sandbox.warden import kernel
+from vaka.sandbox.warden.cgroups import Groups
+from vaka.sandbox.warden.order import Order, Refused
+
+FIRST_FREE = 32
+"""Descriptors below are for the program."""
+PORT = 3128
+"""Where a command with a single way out finds it, in its own network."""
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP)
+_FAILED = 127
+
+
+def find_program(order: Order) -> str:
+    """Return the file that the command's first word names."""
+    word = order.argv[0]
+    path = os.path.join(order.cwd, word) if "/" in word else shutil.which(word, path=order.env.get("PATH"))  # noqa: PTH118
+    if path is None or not Path(path).is_file():
+        raise Refused(f"there is no program {word!r}; looked in {order.env.get('PATH', '')!r}")
+    return path
+
+
+def higher(descriptor: int) -> int:
+    """Return the same file at a number that no program expects, and close the old one."""
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
+    os.close(descriptor)
+    return found
+
+
+def pipe() -> tuple[int, int]:
+    """Return a pipe at such numbers."""
+    one, other = os.pipe()
+    return higher(one), higher(other)
+
+
+def become(user: tuple[int, int] | None) -> None:
+    """Be somebody else, for ever."""
+    if user is not None and os.geteuid() == 0 and user[0] != 0:
+        os.setgroups([user[1]])
+        os.setresgid(user[1], user[1], user[1])
+        os.setresuid(user[0], user[0], user[0])
+
+
+def bind_to(owner: int) -> None:
+    """End when the process does that started this one."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != owner:
+        os._exit(_FAILED)
+
+
+def start(
+    argv: list[str], env: dict[str, str], placed: Mapping[int, int], setup: Callable[[], None],
+    *, shared: Iterable[int] = (), groups: Groups | None = None,
+) -> int:  # fmt: skip
+    """Fork, set up, place descriptors and become the program; return its id.
+
+    ``placed`` says which descriptor the program has at which number, ``shared`` which it has where they are. What goes
+    wrong before it is the program is raised here, as ``Refused``.
+    """
+    owner = os.getpid()
+    said, says = pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_program(argv, env, placed, setup, owner, tuple(shared), groups)
+        except (OSError, ValueError, Refused) as error:
+            with contextlib.suppress(OSError):
+                os.write(says, f"{error}".encode(errors="replace")[:4096])
+        finally:
+            os._exit(_FAILED)
+    os.close(says)
+    with os.fdopen(said, "rb") as reading:
+        problem = reading.read()
+    if problem:
+        os.waitpid(pid, 0)
+        raise Refused(problem.decode(errors="replace"))
+    return pid
+
+
+def _become_program(
+    argv: list[str], env: dict[str, str], placed: Mapping[int, int], setup: Callable[[], None],
+    owner: int, shared: tuple[int, ...], groups: Groups | None,
+) -> NoReturn:  # fmt: skip
+    os.setsid()
+    if groups is not None:
+        groups.enter()
+    signal.set_wakeup_fd(-1)
+    setup()
+    bind_to(owner)  # after setup, since a change of user or namespace takes it back
+    for restored in _RESTORED:
+        signal.signal(restored, signal.SIG_DFL)
+    for number, descriptor in placed.items():
+        os.dup2(descriptor, number)
+    for descriptor in shared:
+        os.set_inheritable(descriptor, True)
+    os.execve(argv[0], argv, env)  # noqa: S606  # that is what this is for
+
+
+def elsewhere(work: Callable[[], socket.socket]) -> socket.socket:
+    """Do something in a process of its own, which may change its namespaces, and return the socket it made."""
+    here, there = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            hand_over(there, work())
+        except (OSError, Refused) as error:
+            there.send(f"{error}".encode()[:1000])
+        finally:
+            os._exit(0)
+    there.close()
+    with here:
+        text, descriptors, _, _ = socket.recv_fds(here, 1024, 1)
+    os.waitpid(pid, 0)
+    if not descriptors:
+        raise Refused(f"its network cannot be reached: {text.decode(errors='replace')}")
+    os.set_inheritable(descriptors[0], False)
+    return socket.socket(fileno=descriptors[0])
+
+
+def hand_over(channel: socket.socket, made: socket.socket) -> None:
+    """Give a socket to whoever is at the other end."""
+    socket.send_fds(channel, [b"!"], [made.fileno()])
+
+
+def listener() -> socket.socket:
+    """Return a socket that listens where only this network namespace can reach it."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.bind(("127.0.0.1", PORT))
+    made.listen(128)
+    return made

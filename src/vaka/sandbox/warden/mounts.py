@@ -1,0 +1,288 @@
+"""What a command sees of the file system: everything read-only, a few folders writable, some of it hidden.
+
+Folders that may be written are opened before anything is mounted, and only if no link leads to them; so whoever swaps a
+folder for a link in between gains nothing. A protected path inside a writable folder is a mount of its own, and so is
+every folder on the way to it: what is mounted on can be neither renamed nor removed.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from vaka.sandbox.warden.kernel import open_exactly
+from vaka.sandbox.warden.order import Order, Refused
+
+Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal"]
+
+MASKED = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # they are replaced by empty ones
+KEPT = (
+    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/current-system",
+    "/run/booted-system", "/run/wrappers",
+)  # fmt: skip
+"""What of them is system: where names are looked up, and where some distributions keep their programs."""
+SOCKETS = Path("/proc/net/unix")
+_FOLDER = os.O_PATH | os.O_NOFOLLOW
+_SOCKET_FIELDS = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """One mount. ``seal`` makes what is there read-only; ``empty`` is a new, empty folder."""
+
+    operation: Operation
+    path: str
+    descriptor: int = -1
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """Something made only to be mounted on, since it was not there."""
+
+    folder: int
+    name: str
+    descriptor: int
+
+    def remove(self) -> None:
+        """Take it away again, unless it is not what was made, or somebody else needs it still."""
+        with contextlib.suppress(OSError):
+            made, there = os.fstat(self.descriptor), os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (made.st_dev, made.st_ino) == (there.st_dev, there.st_ino):
+                if stat.S_ISDIR(there.st_mode):
+                    os.rmdir(self.name, dir_fd=self.folder)
+                else:
+                    os.unlink(self.name, dir_fd=self.folder)
+
+
+@dataclass
+class Layout:
+    """The mounts of one command, in order, and what was made for them."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    placeholders: list[Placeholder] = field(default_factory=list[Placeholder])
+    writable: list[str] = field(default_factory=list[str])
+    hidden: list[str] = field(default_factory=list[str])
+    cwd: str = ""
+
+    def remove(self) -> None:
+        """Take away what was made."""
+        for placeholder in reversed(self.placeholders):
+            placeholder.remove()
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The open folders and files that are mounted."""
+        return [step.descriptor for step in self.steps if step.descriptor >= 0]
+
+
+def lay(order: Order, *, protect: bool = True) -> Layout:
+    """Work out what a command sees. Raises ``Refused`` when that cannot be had."""
+    layout = Layout()
+    try:
+        _lay(order, layout, protect)
+    except BaseException:
+        layout.remove()
+        raise
+    return layout
+
+
+def _lay(order: Order, layout: Layout, protect: bool) -> None:
+    layout.cwd = _folder(order.cwd, "the folder to run in")
+    layout.writable = sorted({_folder(path, "the writable folder") for path in order.writable})
+    if "/" in layout.writable:
+        raise Refused("the whole system cannot be a writable folder; name the folders that are meant")
+    layout.hidden = _hidden(order, layout)
+    layout.steps += [Step("empty", path) for path in MASKED if _plain_folder(path)]
+    layout.steps += [Step("robind", path, _open(path)) for path in KEPT if Path(path).exists() and _direct(path)]
+    if _masked(layout.cwd) and not _within(layout.cwd, layout.writable):
+        layout.steps.append(Step("robind", layout.cwd, _open(layout.cwd)))
+    layout.steps += [Step("bind", path, _open(path)) for path in layout.writable]
+    if protect:
+        _protect(order, layout)
+    for path in layout.hidden:
+        if not _masked(path) or _within(path, layout.writable):
+            layout.steps += _hide(path)
+    layout.steps += [Step("null", path) for path in _sockets(layout)]
+
+
+def inside(order: Order) -> list[str]:
+    """Return the protected paths that lie in writable folders: the ones that need holding."""
+    roots = [os.path.realpath(path) for path in order.writable]
+    return [path for path in order.protected if _within(_parent_resolved(path), roots)]
+
+
+# ------------------------------------------------------------------------------------------------------------ protect
+
+
+def _protect(order: Order, layout: Layout) -> None:
+    held: set[str] = set()
+    ways: set[str] = set()
+    for path in inside(order):
+        place = _parent_resolved(path)
+        root = max((one for one in layout.writable if _within(place, [one])), key=len)
+        if place == root:
+            held.add(root)
+            continue
+        way, last = _walk(root, place, layout, folder=path.endswith("/") or Path(path).name in order.folders)
+        ways.update(way)
+        held.add(last)
+    for path in sorted(ways - held):
+        layout.steps.append(Step("bind", path, _open(path)))
+    layout.steps += [Step("robind", path, _open(path)) for path in sorted(held)]
+
+
+def _walk(root: str, place: str, layout: Layout, *, folder: bool) -> tuple[list[str], str]:
+    """Return the folders on the way from ``root`` to a protected place, and what to hold: it, or what stands for it."""
+    way: list[str] = []
+    at = root
+    names = os.path.relpath(place, root).split("/")
+    for number, name in enumerate(names):
+        last = number == len(names) - 1
+        inner = f"{at}/{name}"
+        try:
+            mode = os.lstat(inner).st_mode
+        except FileNotFoundError:
+            layout.placeholders.append(_placeholder(at, name, folder=folder or not last))
+            return way, inner
+        if stat.S_ISLNK(mode):
+            raise Refused(f"{inner!r} is a link in a writable folder, so it cannot be protected: put a file there")
+        if last or not stat.S_ISDIR(mode):
+            return way, inner
+        way.append(inner)
+        at = inner
+    return way, at
+
+
+def _placeholder(parent: str, name: str, *, folder: bool) -> Placeholder:
+    at = open_exactly(parent, _FOLDER | os.O_DIRECTORY)
+    if folder:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=at)
+        made = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=at)
+    else:
+        # What others may read meanwhile should be readable: an empty file is no JSON.
+        made = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644, dir_fd=at)
+        if name.endswith(".json") and not os.fstat(made).st_size:
+            os.write(made, b"{}\n")
+    fcntl.flock(made, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return Placeholder(at, name, made)
+
+
+# --------------------------------------------------------------------------------------------------------------- hide
+
+
+def _hidden(order: Order, layout: Layout) -> list[str]:
+    needed = [*layout.writable, layout.cwd]
+    found: set[str] = set()
+    for path in order.hidden:
+        real = os.path.realpath(path)
+        if any(_within(one, [real]) for one in needed):
+            raise Refused(f"{path!r} cannot be hidden: the command is to work in it")
+        found.add(real)
+    secrets = {os.path.realpath(path) for path in order.secrets if _there(path)}
+    found |= {path for path in secrets if not any(_within(one, [path]) for one in needed)}
+    return sorted(path for path in found if _there(path))
+
+
+def _hide(path: str) -> Iterator[Step]:
+    if os.path.isdir(path):  # noqa: PTH112  # one look, no object
+        yield Step("empty", path)
+        yield Step("seal", path)
+    else:
+        yield Step("null", path)
+
+
+def _sockets(layout: Layout) -> list[str]:
+    """Return the sockets of this machine that have a name in the file system: each is a way out."""
+    try:
+        lines = SOCKETS.read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return []
+    names = {line.split(None, _SOCKET_FIELDS - 1)[-1] for line in lines if len(line.split()) >= _SOCKET_FIELDS}
+    seen = [name for name in names if name.startswith("/") and _visible(name, layout)]
+    return sorted(name for name in seen if _is_socket(name) and _direct(name))
+
+
+def _visible(name: str, layout: Layout) -> bool:
+    if _within(name, layout.hidden):
+        return False
+    return not _masked(name) or _within(name, layout.writable)
+
+
+def _is_socket(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    return False
+
+
+# -------------------------------------------------------------------------------------------------------------- paths
+
+
+def _folder(path: str, what: str) -> str:
+    if not path.startswith("/"):
+        raise Refused(f"{what} must be an absolute path, not {path!r}")
+    real = os.path.realpath(path)
+    try:
+        os.close(open_exactly(real, _FOLDER | os.O_DIRECTORY))
+    except OSError as error:
+        raise Refused(f"{what} {path!r} cannot be opened: {os.strerror(error.errno or errno.EIO)}") from error
+    return real
+
+
+def _open(path: str) -> int:
+    try:
+        return open_exactly(path, _FOLDER)
+    except OSError as error:
+        raise Refused(f"{path!r} changed while it was looked at: {error}") from error
+
+
+def _parent_resolved(path: str) -> str:
+    folder, name = os.path.split(path.rstrip("/"))
+    return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118  # strings in, strings out
+
+
+def _within(path: str, roots: Iterable[str]) -> bool:
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _masked(path: str) -> bool:
+    return _within(path, MASKED)
+
+
+def _plain_folder(path: str) -> bool:
+    return Path(path).is_dir() and _direct(path)
+
+
+def _direct(path: str) -> bool:
+    return os.path.realpath(path) == path
+
+
+def _there(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+# ---------------------------------------------------------------------------------------------------------- bubblewrap
+
+
+def arguments(steps: Sequence[Step], size: int | None) -> list[str]:
+    """Return mounts in the words of bubblewrap; ``size`` is the most that an empty folder may come to hold."""
+    words: list[str] = []
+    for step in steps:
+        match step.operation:
+            case "empty":
+                words += [*(["--size", str(size)] if size else []), "--perms", "1777", "--tmpfs", step.path]
+            case "seal":
+                words += ["--remount-ro", step.path]
+            case "null":
+                words += ["--ro-bind", "/dev/null", step.path]
+            case "bind":
+                words += ["--bind-fd", str(step.descriptor), step.path]
+            case "robind":
+                words += ["--ro-bind-fd", str(step.descriptor), step.path]
+    return words

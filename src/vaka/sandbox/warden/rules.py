@@ -1,0 +1,63 @@
+"""Landlock: rules that a process puts on itself and that root obeys too."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from vaka.sandbox.warden import kernel
+
+LEAST_ABI = 3
+"""Before that a file could be cut short anywhere."""
+SIGNALS_ABI = 6
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_ABSTRACT_SOCKETS, _SIGNALS = 1, 2
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "fd", "stdin", "stdout", "stderr")
+
+
+def enter(writable: list[str], hidden: list[str], *, shared_memory: bool) -> None:
+    """Let this process read all but devices and what is hidden, and write to some folders only, for ever."""
+    abi = kernel.landlock_abi()
+    every = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1
+    scopes = _ABSTRACT_SOCKETS | _SIGNALS if abi >= SIGNALS_ABI else 0
+    ruleset = kernel.landlock_ruleset(every, 0, scopes, abi)
+    _allow(ruleset, "/", _READ_DIR)
+    for path in readable("/", [*hidden, "/dev"]):
+        _allow(ruleset, path, _READ & every)
+    for name in _DEVICES:
+        _allow(ruleset, f"/dev/{name}", (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) & every)
+    for path in [*writable, *(["/dev/shm"] if shared_memory else [])]:  # noqa: S108  # its own by then
+        _allow(ruleset, path, every)
+    kernel.landlock_enter(ruleset)
+    os.close(ruleset)
+
+
+def readable(top: str, hidden: list[str]) -> Iterator[str]:
+    """Yield paths that together are everything below ``top`` but what is hidden."""
+    if top in hidden:
+        return
+    if not any(path.startswith(top.rstrip("/") + "/") for path in hidden):
+        yield top
+        return
+    with contextlib.suppress(OSError):
+        for entry in sorted(Path(top).iterdir()):
+            if not entry.is_symlink():
+                yield from readable(str(entry), hidden)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # not there, or not for us to see
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISLNK(mode):
+            kernel.landlock_allow(ruleset, access if stat.S_ISDIR(mode) else access & _OF_FILES, descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+"""The filter for system calls: what no command needs and every escape begins with.
+
+Refused are: looking into other processes, mounts and namespaces, keys of the kernel, loading code into it, its clock
+and its logs, ways around this filter, and kinds of sockets that a network namespace does not hold back.
+"""
+
+import errno
+import struct
+from typing import Literal, NamedTuple, TypeAlias
+
+Sockets: TypeAlias = Literal["network", "none"]
+"""``network``: unix and internet sockets, which namespaces and rules see to. ``none``: only pairs."""
+
+
+class _Machine(NamedTuple):
+    audit: int
+    column: int
+
+
+_MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1)}
+
+_ABSENT = -1
+_DENIED: dict[str, tuple[int, int]] = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "unshare": (272, 97), "setns": (308, 268), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "fanotify_init": (300, 262),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "syslog": (103, 116), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "open_by_handle_at": (304, 265), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58),
+    "iopl": (172, _ABSENT), "ioperm": (173, _ABSENT), "nfsservctl": (180, 42), "lookup_dcookie": (212, 18),
+}  # fmt: skip
+_MISSING: dict[str, tuple[int, int]] = {
+    "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+}  # fmt: skip
+"""Said to be unknown, so that programs fall back to what can be filtered."""
+_CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
+
+_NEW_NAMESPACES = 0x7E020000
+_TYPING = (0x5412, 0x541C)
+"""Requests that type into the terminal of somebody else."""
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_X32 = 0x40000000
+
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_UNLESS_EQUAL = -_EQUAL
+_PLAIN = (_LOAD, _RETURN)
+_NUMBER, _ARCH = 0, 4
+
+
+def supported(machine: str) -> bool:
+    """Whether there is a filter for this kind of processor."""
+    return machine in _MACHINES
+
+
+def build(machine: str, sockets: Sockets) -> bytes:
+    """Return the filter as the kernel reads it. Raises ``KeyError`` for a processor that is not ``supported``."""
+    audit, column = _MACHINES[machine]
+    code = _Code()
+    code.load(_ARCH)
+    code.ask(_UNLESS_EQUAL, audit, _KILL)
+    code.load(_NUMBER)
+    if machine == "x86_64":
+        code.ask(_AT_LEAST, _X32, _failure(errno.EPERM))
+    for numbers, answer in ((_DENIED, errno.EPERM), (_MISSING, errno.ENOSYS)):
+        for pair in numbers.values():
+            if pair[column] != _ABSENT:
+                code.ask(_EQUAL, pair[column], _failure(answer))
+    code.call(_CLONE[column], [*_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _failure(errno.EPERM))])
+    typing = [(_EQUAL, request, _failure(errno.EPERM)) for request in _TYPING]
+    code.call(_IOCTL[column], [*_argument(1), *typing])
+    code.call(_SOCKETPAIR[column], [*_argument(0), (_EQUAL, _UNIX, _ALLOW), _otherwise(errno.EACCES)])
+    code.call(_SOCKET[column], _sockets(sockets))
+    code.give(_ALLOW)
+    return bytes(code.words)
+
+
+_Step: TypeAlias = tuple[int, int, int]
+
+
+def _failure(number: int) -> int:
+    return _ERRNO | number
+
+
+def _argument(at: int) -> list[_Step]:
+    return [(_LOAD, 16 + 8 * at, 0)]
+
+
+def _otherwise(number: int) -> _Step:
+    return (_RETURN, _failure(number), 0)
+
+
+def _sockets(sockets: Sockets) -> list[_Step]:
+    if sockets == "none":
+        return [_otherwise(errno.EACCES)]
+    families = [(_EQUAL, family, _ALLOW) for family in (_UNIX, _INET, _INET6)]
+    # Of the kernel's own sockets only the one that lists addresses and routes: protocol 0.
+    other: _Step = (_UNLESS_EQUAL, _NETLINK, _failure(errno.EAFNOSUPPORT))
+    return [*_argument(0), *families, other, *_argument(2), (_EQUAL, 0, _ALLOW), _otherwise(errno.EAFNOSUPPORT)]
+
+
+class _Code:
+    """A program of the filter's little machine; it only ever jumps over the next answer."""
+
+    def __init__(self) -> None:
+        self.words = bytearray()
+
+    def load(self, offset: int) -> None:
+        self._put(_LOAD, offset)
+
+    def give(self, answer: int) -> None:
+        self._put(_RETURN, answer)
+
+    def ask(self, operation: int, value: int, answer: int) -> None:
+        """Give the answer if the value loaded last is as said."""
+        if operation < 0:
+            self._put(-operation, value, 1, 0)
+        else:
+            self._put(operation, value, 0, 1)
+        self.give(answer)
+
+    def call(self, number: int, steps: list[_Step]) -> None:
+        """Look at the arguments of one call; what none of the steps answers is allowed."""
+        length = sum(1 if operation in _PLAIN else 2 for operation, _, _ in steps)
+        self._put(_EQUAL, number, 0, length + 1)
+        for operation, value, answer in steps:
+            if operation in _PLAIN:
+                self._put(operation, value)
+            else:
+                self.ask(operation, value, answer)
+        self.give(_ALLOW)
+
+    def _put(self, operation: int, value: int, yes: int = 0, no: int = 0) -> None:
+        self.words += struct.pack("=HBBI", operation, yes, no, value)
