@@ -280,6 +280,38 @@ def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
     assert none.json["error"]["code"] == "invalid_output"
 
 
+def test_an_agent_that_says_what_its_answers_are_gives_data_too(shell: Shell) -> None:
+    shell.file(
+        "harbour.py",
+        """
+import vaka, dataclasses, datetime, pydantic
+
+@dataclasses.dataclass
+class Boat:
+    name: str
+    built: datetime.date
+
+class Hull(pydantic.BaseModel):
+    length: float
+
+agent = vaka.Agent("harbour", output=Boat)
+hull = vaka.Agent("hull", output=Hull)
+""",
+    )
+    shell.script(say('{"name": "a", "built": "1975-03-08"}'))
+    done = shell.run("Which?", "--output", "json", agent="harbour.py")
+    assert done.json["structured_output"] == {"name": "a", "built": "1975-03-08"}
+    shell.script(say('{"length": 19}'))
+    assert shell.run("Which?", "--output", "json", agent="harbour.py:hull").json["structured_output"] == {
+        "length": 19.0
+    }
+    shell.file("boats.json", json.dumps(SCHEMA))
+    shell.script(say('{"boats": 3}'))
+    assert shell.run("Which?", "--output-schema", "boats.json", agent="harbour.py").code == 0
+    shell.script(say("No boat."))
+    assert shell.run("Which?", agent="harbour.py").code == 6
+
+
 async def test_the_shape_is_told_to_the_model_and_the_answer_comes_as_data(shell: Shell) -> None:
     shell.file("boats.json", json.dumps(SCHEMA))
     async with Provider(answer('{"boats": 3}')) as provider:

@@ -104,13 +104,19 @@ class Report:
         except TurnError as error:
             fault = {"code": error.code, "message": str(error)}
             return msgspec.structs.replace(result, status="failed", exit_code=MODEL, error=fault)
-        return msgspec.structs.replace(result, text=self.wanted.json(result.text), structured_output=value)
+        return msgspec.structs.replace(result, text=self.wanted.json(result.text), structured_output=plain(value))
 
     def _close(self) -> None:
         """End the lines that are open."""
         for shown in (self._stream, self._thoughts):
             if shown is not None:
                 shown.close()
+
+
+def plain(value: Any) -> Any:
+    """Return a value of any type an answer may have as data."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=str)
 
 
 def how_to_decide(decision: dict[str, Any]) -> str:

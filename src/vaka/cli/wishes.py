@@ -11,6 +11,7 @@ from vaka.cli.errors import UsageError
 from vaka.cli.options import given_path
 from vaka.core.types.errors import BadRequest, InvalidInput
 from vaka.models.options import read
+from vaka.runtime.build import shape_of
 from vaka.runtime.shape import Shape
 
 
@@ -19,11 +20,11 @@ def asked(agent: Agent, options: Iterable[str], tool_choice: str | None, schema:
     agent.options = {**agent.options, **model_options(options)}
     agent.tool_choice = tool_choice or agent.tool_choice
     if not schema:
-        return None
+        return shape_of(agent)
     if "output" in agent.options:
         raise UsageError("--output-schema and --option output=… say the same; leave one of them out")
     shape = output_schema(schema)
-    agent.options = {**agent.options, **shape.options}
+    agent.options, agent.output = {**agent.options, **shape.options}, None
     return shape
 
 
