@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from vaka.config.model_files import ModelDefinition, read_model_files
-from vaka.config.model_tables import ModelEntry, PriceEntry, is_secret
+from vaka.config.model_tables import ModelEntry, PriceEntry, secrets
 from vaka.core.ports.clock import Clock
-from vaka.core.ports.model import Chunk, Closes, Estimates, Model, Prompt
+from vaka.core.ports.model import Chunk, Closes, Embedder, Estimates, Model, Prompt
 from vaka.core.session.redact import Secrets
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.runtime import providers, registry
@@ -85,6 +85,27 @@ class Maker:
         head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
         return self._provider(name, entry, entry.provider or head), model, options
 
+    def embedder(self, name: str) -> Embedder:
+        """Return a new embedder. Raises ``ConfigError`` and ``AuthenticationFailed``."""
+        made: Embedder
+        kind, _, size = name.partition(":")
+        if kind == "hashing" and (size.isdecimal() or not size):
+            made = registry.load(registry.HASHING)(**({"size": int(size)} if size else {}))
+            return made
+        if name == "minilm":
+            made = registry.load(registry.MINILM)()
+            return made
+        head, _, model = name.partition("/")
+        provider = providers.find(head) if model else None
+        if provider is None or provider.wire not in ("chat", "responses"):
+            raise ConfigError(
+                f"embedder {name!r} is not known; there are hashing, minilm, and provider/model for providers with "
+                "/embeddings, such as openai/text-embedding-3-small"
+            )
+        _, account = self._account(provider, name, ModelEntry(model=model))
+        made = registry.load(registry.EMBEDDINGS)(model, account, http=self.http, name=name, clock=self._clock)
+        return made
+
     def _configured(self, name: str, entry: ModelEntry) -> Model:
         provider, model, options = self.check(name, entry)
         made = self._wrapped(self._adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
@@ -131,18 +152,7 @@ class Maker:
 
     def _adapter(self, provider: Provider, model: str, name: str, entry: ModelEntry | None = None) -> Model:
         entry = entry or ModelEntry(model=model)
-        try:
-            found = providers.account(
-                provider, self._environ, base_url=entry.base_url, key=entry.key, key_env=entry.key_env
-            )
-        except AuthenticationFailed as error:
-            raise AuthenticationFailed(f"{name}: {error}") from None
-        headers = [value for name, value in entry.headers.items() if is_secret(name)]
-        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *headers):
-            self._secrets.add(secret)
-        account = registry.load(registry.ACCOUNT)(
-            base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query
-        )
+        found, account = self._account(provider, name, entry)
         facts: dict[str, Any] = {}
         if provider.profile is not None:
             elsewhere = provider.name == CHAT and not providers.is_openai(found.base_url, model)
@@ -151,6 +161,22 @@ class Maker:
             facts["bearer"] = True
         made: Model = registry.load(registry.WIRES[provider.wire])(model, account, http=self.http, name=name, **facts)
         return made
+
+    def _account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.Account, Any]:
+        """Return where and as whom to ask, as it was found and as adapters take it; its key is a secret from now on."""
+        try:
+            found = providers.account(
+                provider, self._environ, base_url=entry.base_url, key=entry.key, key_env=entry.key_env
+            )
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{name}: {error}") from None
+        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *secrets(entry)):
+            self._secrets.add(secret)
+            self._secrets.add(secret.rpartition(" ")[2])  # of a token, what comes after Bearer
+        account = registry.load(registry.ACCOUNT)(
+            base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query
+        )
+        return found, account
 
     def _wrapped(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
         """Put around a provider's model what makes it dependable and tells what it costs."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vaka.core.ports.clock import Clock
-from vaka.core.ports.model import Chunk, Closes, Model, Prompt, StopChunk
+from vaka.core.ports.model import Chunk, Closes, Embedder, Model, Prompt, StopChunk
 from vaka.core.session.redact import Secrets
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.core.types.monitor import ModelSelected
@@ -48,6 +48,7 @@ class Models:
         self.book = book
         self._secrets, self._clock = secrets if secrets is not None else Secrets(), clock
         self._made: dict[str, Model] = {}
+        self._embedders: dict[str, Embedder] = {}
         self._making: list[str] = []
         self._default: Model | None = None
         self._maker: Maker | None = None
@@ -71,17 +72,18 @@ class Models:
 
         Raises ``ConfigError`` for a name that means nothing, and ``AuthenticationFailed`` when there is no key.
         """
+        if name in self._made:
+            return self._made[name]
         tier = tier_of(name)
-        if tier:
-            return self.choose(tier=tier)
-        if name not in self._made:
-            if name in self._making:
-                raise ConfigError(f"model {name!r} falls back on itself")
-            self._making.append(name)
-            try:
-                self._made[name] = self._scripted(name) or self.maker.make(name)
-            finally:
-                self._making.pop()
+        if (tier or name) in self._making:
+            raise ConfigError(f"model {name!r} falls back on itself: {' → '.join((*self._making, name))}")
+        self._making.append(tier or name)
+        try:
+            if tier:
+                return self.choose(tier=tier)
+            self._made[name] = self._scripted(name) or self.maker.make(name)
+        finally:
+            self._making.pop()
         return self._made[name]
 
     def given(self, model: "Model | str") -> Model:
@@ -125,12 +127,19 @@ class Models:
         chosen: Model = registry.load(registry.CHOSEN)(model, ModelSelected(model=model.name, reason="asked for"))
         return chosen
 
+    def embedder(self, name: str) -> Embedder:
+        """Return the embedder a name stands for: ``hashing``, ``minilm``, or ``provider/model``."""
+        if name not in self._embedders:
+            self._embedders[name] = self.maker.embedder(name)
+        return self._embedders[name]
+
     async def close(self) -> None:
         """Close everything that was made here; models that were handed over belong to whoever did."""
         maker, self._maker = self._maker, None
         ours: object = self._default if self.book.default is None else None
         self._default = None
         self._made.clear()
+        self._embedders.clear()
         try:
             if isinstance(ours, Closes):
                 await ours.close()
