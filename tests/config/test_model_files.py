@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vaka.config.addresses import EXPECTED
 from vaka.config.model_files import LARGEST, ModelDefinition, ModelFile, read_model_file, read_model_files
 from vaka.core.types.errors import ConfigError
 
@@ -251,9 +252,10 @@ def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str
             {"api_key": "${sesame-open-up"},
             "api_key: expected the name of one variable, as $NAME or ${NAME}, or the value itself",
         ),
-        ({"base_url": "sesame-open-up"}, "base_url: expected an address such as https://api.example.com/v1"),
-        ({"base_url": "http://[bad"}, "base_url: expected an address such as https://api.example.com/v1"),
-        ({"base_url": "ftp://x"}, "base_url: expected an address such as https://api.example.com/v1"),
+        ({"base_url": "sesame-open-up"}, f"base_url: {EXPECTED}"),
+        ({"base_url": "http://[bad"}, f"base_url: {EXPECTED}"),
+        ({"base_url": "https://h/v1?key=sesame"}, f"base_url: {EXPECTED}"),
+        ({"base_url": "ftp://x"}, f"base_url: {EXPECTED}"),
         ({"models": {"name": "a"}}, "models: expected a list, got a table"),
         ({"models": ["a"]}, "models[0]: expected a table, got a text"),
     ],

@@ -11,7 +11,7 @@ from vaka.config.edit import changed_text, write_setting
 from vaka.config.files import line_at, project_file, read_file
 from vaka.config.keys import KEYS, locate, read
 from vaka.config.layers import Place, load, redacted
-from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry
+from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry, table
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.models.options import ModelOptions
 
@@ -102,6 +102,14 @@ def test_a_file_may_say_all_of_it(place: Place) -> None:
         ("[models.x]\nmodel = 'm'\n\nretries = -1\nprovider = 'a'\n", ":4: models.x.retries: expected `int` >= 0"),
         ("[models.x]\nmodel = 'm'\nbase_url = 'https://h'\n", ":1: models.x: base_url needs wire"),
         ("[models.x]\nmodel = 'm'\nbase_url = 'h:1'\nwire = 'chat'\n", ":3: models.x.base_url: expected an address"),
+        (
+            "[models.x]\nmodel = 'm'\nbase_url = 'https://h/v1?key=k'\nwire = 'chat'\n",
+            ":3: models.x.base_url: expected an address such as https://api.example.com/v1, without a query",
+        ),
+        (
+            "[models.x]\nmodel = 'm'\nbase_url = 'https://h/v1#k'\nwire = 'chat'\n",
+            ":3: models.x.base_url: expected an address such as https://api.example.com/v1, without a query",
+        ),
         ("[models.x]\nmodel = 'm'\nwire = 'chat'\n", ":3: models.x.wire: wire is for a server of your own"),
         ("[models.x]\nmodel = 'm'\nprovider = 'a'\nwire = 'chat'\n", ":4: models.x.wire: a provider says its wire"),
         ("[models.x]\nmodel = 'm'\nwire = 'soap'\nbase_url = 'https://h'\n", ":3: models.x.wire: invalid enum value"),
@@ -128,6 +136,21 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, told: s
     assert f"{file}{told}" in str(caught.value)
 
 
+def test_many_ways_from_model_to_model_are_looked_at_once_and_a_row_without_end_is_refused() -> None:
+    """Anyone's folder may have such a file, and every command reads it."""
+    last = {"a40": {"model": "p/m"}, "b40": {"model": "p/m"}}
+    both = {
+        f"{name}{step}": {"model": "p/m", "fallback": [f"a{step + 1}", f"b{step + 1}"]}
+        for step in range(26, 40)
+        for name in "ab"
+    }
+    assert len(table("models", {**both, **last})) == 30
+    row = {f"m{step}": {"model": "p/m", "fallback": [f"m{step + 1}"]} for step in range(2000)}
+    for order in (row, dict(reversed(row.items()))):
+        with pytest.raises(ConfigError, match=r"models\.m\d+\.fallback: falls back through more than 16 models"):
+            table("models", order)
+
+
 def test_two_keys_for_one_model_or_one_in_the_wrong_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
     for entry in (f"key = '{KEY}'\nkey_env = 'X'\n", f"key_env = '{KEY}'\n", f"key = ['{KEY}']\n"):
         file = write(tmp_path / "config.toml", f"[models.x]\nmodel = 'openai/m'\n{entry}")
@@ -149,7 +172,8 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
     file = write(
         place.user_file,
         f"[models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\nheaders = {{ Authorization = '{KEY}', x-team = 'boats' }}\n"
-        "base_url = 'https://kim:hunter22@h.example/v1'\nprovider = 'openai'\n",
+        "base_url = 'https://kim:hunter22@h.example/v1'\nprovider = 'openai'\n"
+        f"options = {{ headers = {{ x-auth = '{KEY}' }}, extra = {{ store = true, a = {{ token = '{KEY}' }} }} }}\n",
     )
     file.chmod(0o644)
     settings = load(place)
@@ -158,6 +182,7 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
         "x": {
             "model": "openai/m", "provider": "openai", "base_url": "https://kim:***@h.example/v1", "key": "***",
             "headers": {"Authorization": "***", "x-team": "boats"},
+            "options": {"headers": {"x-auth": "***"}, "extra": {"store": True, "a": {"token": "***"}}},
         }
     }  # fmt: skip
     assert KEY not in repr(settings["models"])

@@ -143,7 +143,7 @@ def test_a_server_on_this_machine_needs_no_key() -> None:
 
 
 def test_an_address_that_is_none_is_told_without_repeating_it() -> None:
-    for base in (f"ftp://{KEY}@h", "h:1", "http://", "http://h:99999"):
+    for base in (f"ftp://{KEY}@h", "h:1", "http://", "http://h:99999", f"http://h/v1?k={KEY}", "http://h/v1#k"):
         with pytest.raises(ConfigError, match="OPENAI_BASE_URL is no address") as caught:
             models({"OPENAI_BASE_URL": base, "OPENAI_API_KEY": KEY}).find("openai/x")
         assert KEY not in str(caught.value)
@@ -295,15 +295,26 @@ def test_a_model_that_falls_back_on_itself_by_way_of_a_tier_is_told() -> None:
         looping.find("own")
 
 
+def test_tiers_that_stand_for_each_other_are_told() -> None:
+    looping = models({}, model_pool={"low": "sonnet", "mid": "low", "high": "high"})
+    with pytest.raises(ConfigError, match="model 'low' falls back on itself: low → mid → low"):
+        looping.find("low")
+    with pytest.raises(ConfigError, match="model 'high' falls back on itself"):
+        looping.find("opus")
+    with pytest.raises(ConfigError, match="falls back on itself"):
+        looping.choose(tier="mid")
+
+
 async def test_only_headers_that_hold_keys_are_kept_out_of_the_log() -> None:
     store = MemoryStore()
-    async with Provider(say("boats and planes and a-token-1")) as provider:
-        headers = {"x-team": "planes", "x-token": "a-token-1"}
-        entry = {"base_url": provider.url, "wire": "chat", "model": "m", "headers": headers}
+    async with Provider(say("boats and planes and a-token-1, b-token-2, c-token-3")) as provider:
+        headers = {"x-team": "planes", "x-token": "a-token-1", "x-auth": "Bearer b-token-2"}
+        options = {"headers": {"x-api-key": "c-token-3"}}
+        entry = {"base_url": provider.url, "wire": "chat", "model": "m", "headers": headers, "options": options}
         async with runtime(store, models={"own": entry}) as rt:
             await (await rt.open(vaka.Agent("a", model="own"), id="s")).run("Hello.")
     said = [event.data for event in await logged(store, "s") if event.type == "message.completed"]
-    assert [message.content[0].text for message in said] == ["boats and planes and [redacted]"]  # type: ignore[attr-defined]  # a message
+    assert [message.content[0].text for message in said] == ["boats and planes and [redacted], [redacted], [redacted]"]  # type: ignore[attr-defined]  # a message
 
 
 async def test_a_model_without_function_calling_is_asked_in_plain_text() -> None:

@@ -15,6 +15,7 @@ from vaka.cli.render import printable, short
 from vaka.cli.report import print_json
 from vaka.cli.start import model_options, run_loop, settings_of
 from vaka.cli.table import print_table
+from vaka.config.addresses import is_address, on_loopback
 from vaka.config.layers import Settings, redacted
 from vaka.core.ports.model import CallChunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.content import as_content
@@ -168,7 +169,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
     elif variable:
         state = "set"
     else:
-        free = provider.local or providers.on_loopback(address)
+        free = provider.local or on_loopback(address)
         state = "not needed" if free else "not set"
     return {
         "name": provider.name, "wire": provider.wire, "key": state, "key_from": variable,
@@ -179,7 +180,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
 
 def _shown(provider: Provider, address: str) -> str:
     """Return an address as it may be shown."""
-    if not providers.is_address(address):
+    if not is_address(address):
         return ""
     before, at, after = providers.addressed(provider, address).rpartition("@")
     return f"{before.partition('://')[0]}://***@{after}" if at else after

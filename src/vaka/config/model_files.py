@@ -18,13 +18,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
+from vaka.config.addresses import EXPECTED, is_address, on_loopback
 from vaka.core.types.errors import ConfigError
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
@@ -114,7 +113,7 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
         return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
     base_url = _base_url(table, path, environ)
     key, why = _key(table, path, environ)
-    if not key and not _on_loopback(base_url):
+    if not key and not on_loopback(base_url):
         return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
     entries = _list(table.get("models", []), f"{path}: models")
     notes = _unknown(table, _FILE, f"{path}")
@@ -190,13 +189,8 @@ def _base_url(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> 
         said = environ.get(_variable(said, f"{path}: base_url"), "").strip()
     if not said:
         return ""
-    try:
-        parts = urlsplit(said)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right:
-        raise ConfigError(f"{path}: base_url: expected an address such as https://api.example.com/v1")
+    if not is_address(said):
+        raise ConfigError(f"{path}: base_url: {EXPECTED}")
     return said
 
 
@@ -205,15 +199,6 @@ def _variable(said: str, place: str) -> str:
     if match is None:
         raise ConfigError(f"{place}: expected the name of one variable, as $NAME or ${{NAME}}, or the value itself")
     return match[1] or match[2]
-
-
-def _on_loopback(base_url: str) -> bool:
-    """Whether the provider is this machine: it asks for no key."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _facts(entry: dict[str, Any], place: str) -> dict[str, Any]:

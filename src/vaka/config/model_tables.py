@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from vaka.config.addresses import EXPECTED, is_address
 from vaka.core.types.errors import ConfigError
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
@@ -15,11 +16,13 @@ Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 TIERS = ("low", "mid", "high")
 RESERVED = frozenset({*TIERS, "haiku", "sonnet", "opus", "local", "scripted", "default"})
 """Names that mean something already."""
+LONGEST = 16
+"""Models that may fall back on each other in a row."""
 HIDDEN = "***"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_HEADERS = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_SECRET_NAMES = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 _TRUSTED = ("base_url", "wire", "key_env", "headers", "price")
 """Fields that decide where a key goes, which one it is, or what a budget is worth."""
 _TRUSTED_OPTIONS = ("headers", "extra")
@@ -147,16 +150,39 @@ def shown_entry(entry: object) -> Any:
         return plain
     if entry.key:
         plain["key"] = HIDDEN
-    if entry.headers:
-        plain["headers"] = {name: HIDDEN if is_secret(name) else value for name, value in entry.headers.items()}
+    for where in ("headers", "options"):
+        if where in plain:
+            plain[where] = _without_secrets(plain[where])
     if entry.base_url:
         plain["base_url"] = _without_password(entry.base_url)
     return plain
 
 
-def is_secret(header: str) -> bool:
-    """Whether a header of that name holds something like a key."""
-    return bool(_SECRET_HEADERS.search(header))
+def is_secret(name: str) -> bool:
+    """Whether a header or field of that name holds something like a key."""
+    return bool(_SECRET_NAMES.search(name))
+
+
+def secrets(entry: ModelEntry) -> list[str]:
+    """Return what an entry sends along besides its key that must not be written down."""
+    return [text for given in (entry.headers, entry.options) for text in _secrets(given)]
+
+
+def _secrets(value: Any) -> list[str]:
+    found: list[str] = []
+    for name, inner in cast("dict[str, Any]", value).items() if isinstance(value, dict) else ():
+        found += [inner] if isinstance(inner, str) and is_secret(name) else _secrets(inner)
+    return found
+
+
+def _without_secrets(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    table = cast("dict[str, Any]", value)
+    return {
+        name: HIDDEN if isinstance(inner, str) and is_secret(name) else _without_secrets(inner)
+        for name, inner in table.items()
+    }
 
 
 def _entry(name: str, value: object) -> ModelEntry:
@@ -166,7 +192,8 @@ def _entry(name: str, value: object) -> ModelEntry:
     if entry.wire and entry.provider:
         raise Wrong("a provider says its wire by itself; leave one of them out", name, "wire")
     if entry.base_url:
-        _address(entry.base_url, name)
+        if not is_address(entry.base_url):
+            raise Wrong(EXPECTED, name, "base_url")
         if not entry.wire and not entry.provider:
             raise Wrong("base_url needs wire (chat, responses, anthropic or gemini) or provider", name)
     elif entry.wire:
@@ -180,24 +207,21 @@ def _entry(name: str, value: object) -> ModelEntry:
     return entry
 
 
-def _address(url: str, name: str) -> None:
-    try:
-        parts = urlsplit(url)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right:
-        raise Wrong("expected an address such as https://api.example.com/v1", name, "base_url")
-
-
 def _circles(found: Mapping[str, ModelEntry]) -> None:
-    """Refuse models that fall back on each other without end."""
+    """Refuse models that fall back on each other without end; each is looked at once, however many lead to it."""
+    lengths: dict[str, int] = {}
 
-    def walk(name: str, above: tuple[str, ...]) -> None:
+    def walk(name: str, above: tuple[str, ...]) -> int:
         if name in above:
             raise Wrong(f"falls back in a circle: {' → '.join((*above, name))}", above[0], "fallback")
-        for other in found[name].fallback if name in found else ():
-            walk(other, (*above, name))
+        if name in found and name not in lengths:
+            beyond = (
+                [walk(other, (*above, name)) for other in found[name].fallback] if len(above) < LONGEST else [LONGEST]
+            )
+            lengths[name] = 1 + max(beyond, default=0)
+        if lengths.get(name, 0) > LONGEST:
+            raise Wrong(f"falls back through more than {LONGEST} models, one after the other", name, "fallback")
+        return lengths.get(name, 0)
 
     for name in found:
         walk(name, ())

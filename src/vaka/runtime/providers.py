@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from vaka.config.addresses import EXPECTED, is_address, on_loopback
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
 from vaka.runtime import registry
 
@@ -119,7 +119,7 @@ def account(
         raise ConfigError(f"{provider.name} has an address for each customer; set {provider.base_env}")
     if not is_address(address):
         where = "base_url" if base_url else provider.base_env
-        raise ConfigError(f"{where} is no address; expected one such as https://api.example.com/v1")
+        raise ConfigError(f"{where} is no address; {EXPECTED}")
     variables = (key_env,) if key_env else provider.variables
     variable = next((name for name in variables if environ.get(name, "").strip()), "")
     found = key or environ.get(variable, "").strip()
@@ -143,24 +143,6 @@ def is_openai(url: str, model: str) -> bool:
     """Whether OpenAI answers there, itself or behind a gateway: others that speak its wire know less of it."""
     host = urlsplit(url).hostname or ""
     return host == "openai.com" or host.endswith(".openai.com") or bool(_OPENAI.match(model.rpartition("/")[2]))
-
-
-def is_address(url: str) -> bool:
-    """Whether a text can be dialed."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def on_loopback(url: str) -> bool:
-    """Whether an address is this machine's own."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def unknown(name: str, own: Mapping[str, object]) -> ConfigError:
