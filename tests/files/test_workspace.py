@@ -96,6 +96,7 @@ async def test_a_root_inside_another_is_part_of_it(home: Path) -> None:
     files = Workspace(home / "project", [home / "project" / "src", home], home=home)
     assert (files.root, files.roots) == (str(home / "project"), (str(home),))
     assert [info.path for info in await files.entries("")] == ["src", "up"]
+    assert [info.path for info in await files.entries("..")] == [f"{home}/notes", f"{home}/project"]
     assert (await files.read("up/n")).data == b"home/notes/n"
     assert (await files.write("~/new", b"x")).path == f"{home}/new"
     assert (await files.write("new", b"x")).path == "new"

@@ -6,6 +6,7 @@ import stat
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
@@ -14,7 +15,7 @@ from vaka.core.types.ids import Digest
 from vaka.files.checks import check_range, check_size, check_write, is_file, is_folder
 from vaka.files.folders import make_folders, settle
 from vaka.files.listing import IGNORE, LARGEST_IGNORE, Listing
-from vaka.files.names import below, join, parts_of, raw, read_name, shown
+from vaka.files.names import below, join, listed_name, parts_of, raw, read_name, shown
 from vaka.files.protect import Guard, Protected
 from vaka.files.replace import Change, look, replace
 from vaka.files.temporary import is_temporary, sweep
@@ -25,6 +26,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _CHUNK = 1 << 20
+_path = attrgetter("path")
 _ENTRIES = 4096
 """Entries after which a scan returns what it has."""
 _SWEPT = 4096
@@ -221,27 +223,27 @@ def info_of(path: str, looked: os.stat_result, target: str = "") -> FileInfo:
 def _listed(fd: int, path: str, *, details: bool) -> tuple[list[FileInfo], bytes]:
     """Return the entries of an open folder, sorted, and its ``.gitignore``."""
     found: list[FileInfo] = []
-    ignore = b""
+    ignore, prefix = b"", below(path, "")
     with os.scandir(fd) as entries:
         for entry in entries:
-            data = os.fsencode(entry.name)
-            if data[:1] == b"." and is_temporary(data):
+            name = listed_name(entry.name)
+            if name.startswith(".") and is_temporary(name):
                 continue
-            name = read_name(data)
-            info = _entry(fd, entry, data, below(path, name), details=details)
+            info = _entry(fd, entry, prefix + name, details=details)
             if info is None:
                 continue
             found.append(info)
             if name == IGNORE and info.kind == "file":
                 ignore = _ignore(fd)
-    found.sort(key=lambda info: info.path)
+    found.sort(key=_path)
     return found, ignore
 
 
-def _entry(fd: int, entry: os.DirEntry[str], data: bytes, path: str, *, details: bool) -> FileInfo | None:
+def _entry(fd: int, entry: os.DirEntry[str], path: str, *, details: bool) -> FileInfo | None:
     try:
         if entry.is_symlink():
-            return info_of(path, entry.stat(follow_symlinks=False), read_name(os.readlink(data, dir_fd=fd)))
+            target = os.readlink(os.fsencode(entry.name), dir_fd=fd)
+            return info_of(path, entry.stat(follow_symlinks=False), read_name(target))
         if details:
             return info_of(path, entry.stat(follow_symlinks=False))
     except OSError:

@@ -1,12 +1,14 @@
 """What a ``.gitignore`` leaves out, as git reads it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from vaka.files.glob import Matcher, matcher
 
 _MOST = 10_000
 """Lines of one file that are read."""
+_REMEMBERED = 20_000
+"""Names of which it is remembered what the lines say."""
 
 
 class _Rule(NamedTuple):
@@ -23,24 +25,40 @@ class Rules:
     """The lines of one file. The last one that matches decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        rules = [rule for line in lines if (rule := _read(line))]
-        self._last_first = rules[::-1]
+        self._rules = [rule for line in lines if (rule := _read(line))]
+        numbered = list(enumerate(self._rules))[::-1]
+        self._loose = [(number, rule) for number, rule in numbered if not rule.anchored]
+        self._anchored = [(number, rule) for number, rule in numbered if rule.anchored]
+        self._known: tuple[dict[str, int], dict[str, int]] = ({}, {})
 
     def __bool__(self) -> bool:
-        return bool(self._last_first)
+        return bool(self._rules)
 
     def decide(self, names: Sequence[str], *, folder: bool) -> bool | None:
         """Return whether a path from the file's folder on is left out; ``None`` when no line speaks of it."""
-        name = names[-1]
-        for rule in self._last_first:
-            if rule.folders and not folder:
-                continue
-            if rule.anchored:
-                if _path(rule.segments, names):
-                    return rule.ignored
-            elif (only := rule.segments[0]) is None or only(name):
+        best = self._by_name(names[-1], folder=folder)
+        for number, rule in self._anchored:
+            if number < best:
+                break
+            if (folder or not rule.folders) and _path(rule.segments, names):
                 return rule.ignored
-        return None
+        return self._rules[best].ignored if best >= 0 else None
+
+    def _by_name(self, name: str, *, folder: bool) -> int:
+        """Return the number of the last line that goes by the name alone; names come again and again."""
+        known = self._known[folder]
+        best = known.get(name)
+        if best is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            best = known[name] = next(self._matching(name, folder=folder), -1)
+        return best
+
+    def _matching(self, name: str, *, folder: bool) -> Iterator[int]:
+        for number, rule in self._loose:
+            only = rule.segments[0]
+            if (folder or not rule.folders) and (only is None or only(name)):
+                yield number
 
 
 def read_rules(data: bytes) -> Rules | None:
@@ -100,6 +118,8 @@ def _stripped(line: str) -> str:
 
 def _path(segments: Sequence[Matcher | None], names: Sequence[str]) -> bool:
     """Match names one by one; ``**`` takes any number of them, at the end at least one."""
+    if len(segments) > len(names) and None not in segments:
+        return False
     at, back, resume, position = 0, -1, 0, 0
     while position < len(names):
         if at < len(segments):

@@ -1,5 +1,7 @@
 """How files are named: paths from a root, read the same way for every tree."""
 
+import os
+import sys
 import unicodedata
 from collections.abc import Sequence
 
@@ -9,6 +11,7 @@ LONGEST_NAME = 255
 """Bytes of one name, as file systems have it."""
 LONGEST_PATH = 4095
 """Bytes of a whole path."""
+_LISTS_UTF_8 = sys.getfilesystemencoding() == "utf-8" and sys.getfilesystemencodeerrors() == "surrogateescape"
 
 
 def shown(path: str) -> str:
@@ -58,6 +61,11 @@ def raw(name: str) -> bytes:
 def read_name(data: bytes) -> str:
     """Return the name that these bytes are."""
     return data.decode("utf-8", "surrogateescape")
+
+
+def listed_name(name: str) -> str:
+    """Return a name as the system lists it, in our spelling."""
+    return name if _LISTS_UTF_8 or name.isascii() else read_name(os.fsencode(name))
 
 
 def join(parts: Sequence[str]) -> str:

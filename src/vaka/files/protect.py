@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vaka.core.types.errors import FileError, FileRefused
-from vaka.files.names import folded, join, parts_of, raw, read_name, shown
+from vaka.files.names import folded, join, listed_name, parts_of, raw, shown
 from vaka.files.ways import LIST, LOOK, Root, Way
 
 ANYWHERE = "**/"
@@ -118,7 +118,7 @@ class Guard:
         try:
             with os.scandir(opened.fd) as found:
                 for entry in found:
-                    yield read_name(os.fsencode(entry.name)), entry.stat(follow_symlinks=False)
+                    yield listed_name(entry.name), entry.stat(follow_symlinks=False)
         except OSError:
             return  # it went away while it was read
         finally:

@@ -10,13 +10,13 @@ from contextlib import suppress
 if sys.platform != "win32":
     import fcntl
 
-_NAME = re.compile(rb"\.vaka-[0-9a-f]{16}\.tmp")
+_NAME = re.compile(r"\.vaka-[0-9a-f]{16}\.tmp")
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _TRIES = 64
 
 
-def is_temporary(name: bytes) -> bool:
+def is_temporary(name: str) -> bool:
     """Tell whether a name is one of ours."""
     return _NAME.fullmatch(name) is not None
 
@@ -41,7 +41,7 @@ def sweep(folder: int) -> None:
         fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
         try:
             with os.scandir(fd) as found:
-                names = [name for entry in found if is_temporary(name := os.fsencode(entry.name)) and _is_file(entry)]
+                names = [os.fsencode(entry.name) for entry in found if is_temporary(entry.name) and _is_file(entry)]
         finally:
             os.close(fd)
         for name in names:

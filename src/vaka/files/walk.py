@@ -118,11 +118,14 @@ class _Search:
     def _sift(self, folder: _Folder, listing: Listing, kept: list[tuple[_Folder, FileInfo]]) -> None:
         named = [(info.path.rpartition("/")[2], info) for info in listing.entries]
         if self._ignore:
-            rules = read_rules(listing.ignore) if listing.ignore else None
+            own = read_rules(listing.ignore) if listing.ignore else None
             fresh = folder is not self._first and any(name == _GIT for name, _ in named)
-            folder = folder._replace(stack=folder.stack.under(len(folder.names), rules, fresh=fresh))
+            folder = folder._replace(stack=folder.stack.under(len(folder.names), own, fresh=fresh))
+        rules = folder.stack if self._ignore and folder.stack else None
         for name, info in named:
-            if self._left_out(folder, name, info):
+            if (name.startswith(".") and self._is_hidden(name)) or (
+                rules and rules.ignores((*folder.names, name), folder=info.kind == "folder")
+            ):
                 continue
             self._left -= 1
             if self._left < 0:
@@ -130,16 +133,10 @@ class _Search:
                 return
             kept.append((folder, info))
             if info.kind == "folder":
-                self.enter(folder, info)
+                self._waiting.append(_Folder(info.path, (*folder.names, name), folder.stack))
 
-    def _left_out(self, folder: _Folder, name: str, info: FileInfo) -> bool:
-        if not self._hidden and name.startswith("."):
-            return True
-        if not self._ignore:
-            return False
-        return name == _GIT or (
-            bool(folder.stack) and folder.stack.ignores((*folder.names, name), folder=info.kind == "folder")
-        )
+    def _is_hidden(self, name: str) -> bool:
+        return not self._hidden or (self._ignore and name == _GIT)
 
 
 async def _begin(files: Files, start: str, *, ignore: bool) -> _Folder:

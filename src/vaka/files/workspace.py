@@ -88,7 +88,7 @@ class Workspace:
         """Return what a folder holds, sorted by name; links are told as links."""
         place = await self.place(path)
         with self._named(place):
-            return [self._outward(place.files, info) for info in await place.files.entries(place.path)]
+            return [self._listed(place.files, info) for info in await place.files.entries(place.path)]
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return bytes of a file from ``start`` on, at most ``size``."""
@@ -120,7 +120,7 @@ class Workspace:
         if not self._renames(disk):
             return [listing._replace(path=folder) for folder, listing in zip(folders, found, strict=False)]
         return [
-            listing._replace(path=folder, entries=[self._outward(disk, info) for info in listing.entries])
+            listing._replace(path=folder, entries=[self._listed(disk, info) for info in listing.entries])
             for folder, listing in zip(folders, found, strict=False)
         ]
 
@@ -173,6 +173,11 @@ class Workspace:
         names = _names(disk.root) + _names(info.path)
         inside = names[: len(self._cwd)] == self._cwd
         return msgspec.structs.replace(info, path=join(names[len(self._cwd) :]) if inside else _full(names))
+
+    def _listed(self, disk: Disk, info: FileInfo) -> FileInfo:
+        """Return what a folder holds as it is told; the working folder, seen from above, by its name."""
+        told = self._outward(disk, info)
+        return told if told.path else msgspec.structs.replace(told, path=self.root)
 
     @contextmanager
     def _named(self, place: Place) -> Generator[None]:
