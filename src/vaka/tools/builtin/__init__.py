@@ -10,6 +10,7 @@ from vaka.tools.validate import near
 TOOLS: dict[str, str] = {
     "Edit": "vaka.tools.builtin.edit:edit",
     "Glob": "vaka.tools.builtin.glob:glob",
+    "Grep": "vaka.tools.builtin.grep:grep",
     "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
     "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
     "Read": "vaka.tools.builtin.read:read",

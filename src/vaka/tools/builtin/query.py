@@ -1,0 +1,132 @@
+"""What Grep is asked, and what it finds."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput
+from vaka.tools.builtin.dialect import Dialect
+from vaka.tools.builtin.wildcard import Wildcard, expanded
+
+Mode: TypeAlias = Literal["files_with_matches", "content", "count"]
+Hit: TypeAlias = tuple[int, int]
+"""The first and the last line of a place where the pattern is."""
+Found: TypeAlias = Callable[[str, int, "list[Hit] | None"], None]
+"""Takes a file, how often the pattern is in it and, when they are known, the first places."""
+
+MOST = 100
+"""Results that are told at once."""
+CONTEXT = 5
+TYPES: dict[str, tuple[str, ...]] = {
+    "c": ("c",), "cpp": ("cpp",), "cs": ("cs",), "go": ("go",), "h": ("h",), "hpp": ("hpp",), "java": ("java",),
+    "js": ("js", "mjs", "cjs"), "jsx": ("jsx",), "kt": ("kt", "kts"), "php": ("php",), "py": ("py",), "rb": ("rb",),
+    "rust": ("rs",), "sh": ("sh",), "swift": ("swift",), "ts": ("ts",), "tsx": ("tsx",),
+}  # fmt: skip
+"""Endings by the name of a type; another name stands for itself."""
+_NAME_ONLY = re.compile(r"[\w.*?{},-]+\Z", re.ASCII)
+
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "pattern": {"type": "string", "description": "The regular expression to search for, as for ripgrep."},
+        "path": {"type": "string", "description": "File or folder to search; the working folder if left out."},
+        "output_mode": {
+            "type": "string",
+            "enum": ["content", "files_with_matches", "count"],
+            "default": "files_with_matches",
+            "description": "Matching lines, paths of files with matches, or how many matches each file has.",
+        },
+        "glob": {"type": "string", "description": "Only files whose name or path fits, such as *.js or src/**/*.tsx."},
+        "type": {"type": "string", "description": f"Only files of a type: {', '.join(TYPES)}, or any ending."},
+        "-A": {"type": "integer", "minimum": 0, "description": "Lines to show after each match (content), up to 5."},
+        "-B": {"type": "integer", "minimum": 0, "description": "Lines to show before each match (content), up to 5."},
+        "-C": {"type": "integer", "minimum": 0, "description": "Lines to show on both sides; wins over -A and -B."},
+        "context_lines": {"type": "integer", "minimum": 0, "description": "The same as -C."},
+        "-n": {"type": "boolean", "default": True, "description": "Show line numbers (content)."},
+        "-i": {"type": "boolean", "default": False, "description": "Upper and lower case alike."},
+        "head_limit": {"type": "integer", "minimum": 0, "description": f"Results to return, up to {MOST}."},
+        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "Results to skip before that."},
+        "multiline": {
+            "type": "boolean",
+            "default": False,
+            "description": "Let the pattern span lines, and . match the end of one.",
+        },
+    },
+    "required": ["pattern"],
+    "additionalProperties": False,
+}
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for, where, and what is told of it."""
+
+    pattern: Dialect
+    ignore_case: bool = False
+    multiline: bool = False
+    mode: Mode = "files_with_matches"
+    glob: str = ""
+    endings: tuple[str, ...] = ()
+    before: int = 0
+    after: int = 0
+    numbers: bool = True
+    limit: int = MOST
+    offset: int = 0
+
+    @property
+    def need(self) -> int:
+        """How many results must be known."""
+        return self.offset + self.limit
+
+
+def query_of(pattern: Dialect, given: dict[str, Any]) -> Query:
+    """Return what was asked for. Raises ``InvalidInput`` for what cannot be."""
+    multiline = given.get("multiline", False)
+    if pattern.lines and not multiline:
+        raise InvalidInput("the pattern has an end of line in it, which never matches in a single line; set multiline")
+    around = given.get("-C", given.get("context_lines"))
+    before, after = (around, around) if around is not None else (given.get("-B", 0), given.get("-A", 0))
+    kind: str = given.get("type", "")
+    return Query(
+        pattern=pattern,
+        ignore_case=given.get("-i", False),
+        multiline=multiline,
+        mode=given.get("output_mode", "files_with_matches"),
+        glob=given.get("glob", ""),
+        endings=TYPES.get(kind, (kind.removeprefix("*").removeprefix("."),)) if kind else (),
+        before=min(before, CONTEXT),
+        after=min(after, CONTEXT),
+        numbers=given.get("-n", True),
+        limit=min(given.get("head_limit") or MOST, MOST),
+        offset=given.get("offset", 0),
+    )
+
+
+class Filter:
+    """Which files are searched: by their ending and by their name or path."""
+
+    def __init__(self, query: Query) -> None:
+        self._endings = tuple(f".{ending}" for ending in query.endings)
+        self._negated = query.glob.startswith("!")
+        glob = query.glob.removeprefix("!")
+        self._named = bool(glob) and "/" not in glob
+        self._glob = Wildcard(glob.removeprefix("/")) if glob.removeprefix("/") else None
+
+    def accepts(self, path: str, beneath: str) -> bool:
+        """Tell whether a file is searched; ``beneath`` is its path from where the search began."""
+        if self._endings and not path.endswith(self._endings):
+            return False
+        if self._glob is None:
+            return True
+        tried = (path.rpartition("/")[2],) if self._named else (beneath, path)
+        return any(self._glob.match(one) for one in tried) != self._negated
+
+
+def names_only(query: Query) -> list[str]:
+    """Return patterns for names that every file searched fits one of, for whoever can use them; none when unsure."""
+    if query.endings:
+        return [f"*.{ending}" for ending in query.endings if _NAME_ONLY.match(ending)]
+    if query.glob and _NAME_ONLY.match(query.glob):
+        return [one for one in expanded(query.glob) if one]
+    return []

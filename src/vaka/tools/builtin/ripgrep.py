@@ -1,0 +1,229 @@
+"""Grep with ripgrep: it finds which files and which lines; what is shown of them is read through our own files."""
+
+import asyncio
+import base64
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, contextmanager
+
+import msgspec
+
+from vaka.core.ports.files import Files
+from vaka.core.types.errors import FileError, InvalidInput
+from vaka.tools.builtin.query import Found, Hit, Query, names_only
+
+_PIECE = 1 << 18
+_LONGEST = 64 << 20
+"""Bytes of one line of its answer at most."""
+_SAID = 2_000
+_COMMON = (
+    "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
+    "--no-ignore-parent", "--no-require-git", "--glob=!.git", "--no-heading", "--no-ignore-messages",
+)  # fmt: skip
+
+
+class _Text(msgspec.Struct, frozen=True):
+    text: str | None = None
+    bytes: str | None = None
+
+    def data(self) -> "bytearray":
+        return (
+            bytearray(base64.b64decode(self.bytes)) if self.bytes is not None else bytearray((self.text or "").encode())
+        )
+
+
+class _Span(msgspec.Struct, frozen=True):
+    start: int
+    end: int
+
+
+class _Match(msgspec.Struct, frozen=True):
+    path: _Text
+    lines: _Text
+    line_number: int
+    submatches: list[_Span]
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str
+    data: msgspec.Raw
+
+
+_line = msgspec.json.Decoder(_Line).decode
+_match = msgspec.json.Decoder(_Match).decode
+
+
+def program(root: str) -> str | None:
+    """Return where ripgrep is, ``None`` when there is none that is not from the folder it is to search."""
+    found = shutil.which("rg")
+    if found is None:
+        return None
+    real = os.path.realpath(found)
+    return None if root and (real + "/").startswith(root.rstrip("/") + "/") else real
+
+
+class Ripgrep:
+    """One search with ripgrep."""
+
+    def __init__(self, program: str, files: Files, query: Query) -> None:
+        self._program, self._files, self._query = program, files, query
+
+    async def count(self, start: str, found: Found) -> None:
+        """Tell of every file beneath a folder, or of one file, in which the pattern is."""
+        base, target = self._base(start)
+        how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
+        names = [f"--type-add=vaka:{name}" for name in names_only(self._query)]
+        how += [*names, "--type=vaka"] if names else []
+        with _written(await rules_above(self._files, start)) as ignored:
+            how += [f"--ignore-file={ignored}"] if ignored else []
+            begun = b""
+            async with aclosing(self._run(base, how, [target])) as rows:
+                async for row in rows:
+                    path, end, count = (begun + row).rpartition(b"\0")
+                    begun = b"" if end else count + b"\n"  # a name may have several lines
+                    if end:
+                        found(self._path(base, path), int(count), None)
+
+    async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[Hit]]:
+        """Return the first places in each of these files."""
+        places: dict[str, list[Hit]] = {}
+        for base in {self._base(path)[0] for path in paths}:
+            targets = [target for at, target in map(self._base, paths) if at == base]
+            async with aclosing(self._run(base, ["--json", f"--max-count={need}"], targets)) as lines:
+                async for line in lines:
+                    read = _line(line)
+                    if read.type == "match":
+                        match = _match(read.data)
+                        path = self._path(base, bytes(match.path.data()))
+                        _add(places.setdefault(path, []), match, multiline=self._query.multiline)
+        return places
+
+    def _base(self, path: str) -> tuple[str, str]:
+        """Return the folder to work in, and the path from there."""
+        if path.startswith("/"):
+            return "/", "." + path if path != "/" else "."
+        return self._files.root, f"./{path}" if path else "."
+
+    def _path(self, base: str, told: bytes) -> str:
+        path = os.fsdecode(told).removeprefix("./")
+        return f"/{path}" if base == "/" else path
+
+    async def _run(self, base: str, how: Sequence[str], targets: Sequence[str]) -> AsyncGenerator[bytes]:
+        """Yield the lines it prints. It is ended when nobody listens any more."""
+        query = self._query
+        flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE[query.multiline]]
+        pattern = query.pattern.rust or ""
+        argv = [self._program, *_COMMON, *flags, *how, f"--regexp={pattern}", "--", *targets]
+        with tempfile.TemporaryFile() as errors:
+            nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+            process = await asyncio.create_subprocess_exec(
+                *argv, cwd=base, env={}, stdin=nothing, stdout=pipe, stderr=errors, start_new_session=True
+            )
+            try:
+                assert process.stdout is not None  # noqa: S101  # it is a pipe
+                async with aclosing(_lines(process.stdout)) as lines:
+                    async for line in lines:
+                        yield line
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if code not in {0, 1}:
+                errors.seek(0)
+                said = errors.read(_SAID).decode("utf-8", "replace").strip()
+                if said:  # else only some files could not be read
+                    raise InvalidInput(f"ripgrep cannot search for this: {said}")
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    rest = b""
+    while piece := await stream.read(_PIECE):
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _LONGEST:
+            raise FileError(f"a line that matches has more than {_LONGEST} bytes")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+def _add(places: list[Hit], match: _Match, *, multiline: bool) -> None:
+    if not multiline:
+        places.append((match.line_number, match.line_number))
+        return
+    block = match.lines.data()
+    for span in match.submatches:
+        first = match.line_number + block.count(b"\n", 0, span.start)
+        last = first + block.count(b"\n", span.start, max(span.end - 1, span.start))
+        if places and first <= places[-1][1]:
+            places[-1] = (places[-1][0], max(last, places[-1][1]))
+        else:
+            places.append((first, last))
+
+
+@contextmanager
+def _written(rules: bytes) -> Generator[str]:
+    """Give the name of a file with these rules, ``""`` when there are none."""
+    if not rules:
+        yield ""
+        return
+    with tempfile.NamedTemporaryFile(prefix="vaka-ignore-") as file:
+        file.write(rules)
+        file.flush()
+        yield file.name
+
+
+async def rules_above(files: Files, start: str) -> bytes:
+    """Return what the ``.gitignore`` files above a folder say, as if it stood in the root of the search."""
+    names = [name for name in start.split("/") if name]
+    top = "/" if start.startswith("/") else ""
+    lines: list[bytes] = []
+    for depth in range(len(names) + 1):
+        folder = "/".join(names[:depth])
+        here = f"{top}{folder}/" if folder else top
+        fresh, own = await _there(files, f"{here}.git"), depth == len(names)  # its own rules ripgrep reads itself
+        if fresh:
+            lines = [] if own else _moved(await _read(files, f"{here}.git/info/exclude"), folder)
+        if not own:
+            lines += _moved(await _read(files, f"{here}.gitignore"), folder)
+    return b"".join(line + b"\n" for line in lines)
+
+
+async def _there(files: Files, path: str) -> bool:
+    try:
+        await files.stat(path)
+    except FileError:
+        return False
+    return True
+
+
+async def _read(files: Files, path: str) -> bytes:
+    try:
+        return (await files.read(path, size=1 << 20)).data
+    except FileError:
+        return b""
+
+
+def _moved(rules: bytes, folder: str) -> list[bytes]:
+    """Return the lines of a ``.gitignore`` as one above it would have to say them."""
+    moved: list[bytes] = []
+    prefix = b"/" + _escaped(folder) if folder else b""
+    for line in rules.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        rule = line.removesuffix(b"\r")
+        sign = b"!" if rule.startswith(b"!") else b""
+        body = rule[len(sign) :]
+        if not body.strip() or rule.startswith(b"#"):
+            continue
+        anchored = b"/" in body.rstrip(b" ").removesuffix(b"/")
+        moved.append(sign + prefix + (b"/" + body.lstrip(b"/") if anchored else b"/**/" + body))
+    return moved
+
+
+def _escaped(folder: str) -> bytes:
+    return b"".join(b"\\" + bytes([c]) if c in b"*?[]{}!# \\" else bytes([c]) for c in os.fsencode(folder))
+
+
+_MULTILINE = {True: ["--multiline", "--multiline-dotall", f"--max-filesize={64 * 1024**2}"], False: list[str]()}
