@@ -63,7 +63,9 @@ class Expander:
             return [literal(found[0])], end
         if self.raw[start] == "#":
             raise Mismatch("a word begins like a comment")
-        parts = nodes[index : index + 2] if node.type == "$" else nodes[index : index + 1]
+        parts = nodes[index : index + 1]
+        if node.type == "$" and len(nodes) > index + 1 and nodes[index + 1].start_byte == end:
+            parts = nodes[index : index + 2]  # $"…" is two nodes
         scanner = Scanner(self.raw, self.expansions(parts))
         at = scanner.word(start, stop=parts[-1].end_byte)
         if at != parts[-1].end_byte or self._goes_on(at):
@@ -132,8 +134,7 @@ class Expander:
                 at += 1
                 continue
             start = at
-            here = {place: one for place, one in expansions.items() if place >= start}
-            scanner = Scanner(self.raw, here)
+            scanner = Scanner(self.raw, expansions)
             at = scanner.word(start, stop=end, some=True)
             if at == start:
                 raise Mismatch(f"{self.raw[at]!r} stands in a test")

@@ -10,13 +10,14 @@ from vaka.policy.bash.wrappers import inner
 _CUTS = re.compile(r"[;&|\n(){}`]|\$\(|[<>]+&?")
 _HARD = re.compile(r"[;&|\n()`]")
 _QUOTES = re.compile(r"\\\n|\$(?=['\"])|['\"\\]")
+_BRACES = re.compile(r"[{},]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _KEYWORDS = names("if then elif else do while until ! { } in function coproc")
 
 
 def fragments(command: str) -> tuple[Simple, ...]:
     """Return whatever may be a command of the text, in several readings."""
-    texts = {command, CONTROL.sub(" ", command), INVISIBLE.sub("", CONTROL.sub("", command))}
+    texts = {command, CONTROL.sub("\n", command), INVISIBLE.sub("", CONTROL.sub("", command))}
     found: dict[tuple[str, ...], Simple] = {}
     for text in sorted(texts):
         for values in _commands(text):
@@ -26,7 +27,13 @@ def fragments(command: str) -> tuple[Simple, ...]:
 
 def _commands(text: str) -> Iterator[tuple[str, ...]]:
     unquoted = _QUOTES.sub("", text)
-    for cuts, source in ((_CUTS, unquoted), (_HARD, unquoted), (_CUTS, _QUOTES.sub(" ", text))):
+    sources = (
+        (_CUTS, unquoted),
+        (_HARD, unquoted),
+        (_CUTS, _QUOTES.sub(" ", text)),
+        (_HARD, _BRACES.sub(" ", unquoted)),
+    )
+    for cuts, source in sources:
         for part in cuts.split(source):
             words = part.split()
             while words and (words[0] in _KEYWORDS or _ASSIGNMENT.match(words[0])):

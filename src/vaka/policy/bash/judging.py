@@ -115,7 +115,7 @@ class _Court:
         if (allowed := self.rules.allows(simple)) is not None:
             return allowed, named
         if self.profile and named is not None:
-            return self._profile(named), named
+            return self._profile([*named, *places.read_from(simple)]), named
         if simple.function:
             return _NOTHING, []
         return (self._unmatched_because(refusal) if refusal and self.profile else None), named

@@ -164,7 +164,7 @@ _PERCENT = re.compile(r"%([%sb])")
 
 def printed(command: Simple) -> Text | None:
     """Return what a command prints when that is plain to see, as for ``echo`` of known words."""
-    if any(">" in one.operator for one in command.redirections):
+    if command.name not in {"echo", "printf", "cat"} or any(">" in one.operator for one in command.redirections):
         return None
     texts = [word.sketch for word in command.words[1:]]
     sure = all(word.guess is not None for word in command.words)

@@ -3,6 +3,7 @@
 Matching is one pass from left to right, so no rule can be slow.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -12,6 +13,8 @@ from vaka.policy.bash.words import Word, Words, literal
 _SPACE = "\x1f"  # a blank inside a word, which a blank between words does not match
 _HOLE = "\x1e"  # what only bash will know; nothing but a wildcard matches it
 _STAR = "\x1d"  # a star that is no wildcard
+
+_BLANK = re.compile(r"[ \t\n]")
 
 Fit: TypeAlias = Literal["yes", "maybe", "no"]
 
@@ -71,16 +74,29 @@ def _unquoted(text: str) -> str:
 
 def match(text: str | None, words: Sequence[str | Word]) -> bool:
     """Return whether a rule's pattern surely speaks of a command, given by its words."""
-    return fit(pattern(text), tuple(literal(word) if isinstance(word, str) else word for word in words)) == "yes"
+    return View(tuple(literal(word) if isinstance(word, str) else word for word in words)).fit(pattern(text)) == "yes"
 
 
-def fit(rule: Pattern, words: Words) -> Fit:
-    """Return whether a pattern speaks of a command: surely, perhaps (it depends on what bash puts in), or not."""
-    if rule.kind == "any":
-        return "yes"
-    if not words:
-        return "no"
-    return _fit_glob(rule, words) if rule.kind == "glob" else _fit_tokens(rule, words)
+class View:
+    """One way to look at a command; its text is made once, however many patterns are held against it."""
+
+    __slots__ = ("text", "words")
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.text: str | None = None
+
+    def fit(self, rule: Pattern) -> Fit:
+        """Return whether a pattern speaks of it: surely, perhaps (it depends on what bash puts in), or not."""
+        if rule.kind == "any":
+            return "yes"
+        if not self.words:
+            return "no"
+        if rule.kind != "glob":
+            return _fit_tokens(rule, self.words)
+        if self.text is None:
+            self.text = _rendered(self.words)
+        return _fit_glob(rule, self.text)
 
 
 def _fit_tokens(rule: Pattern, words: Words) -> Fit:
@@ -112,23 +128,18 @@ def _may_be(word: Word, token: str) -> bool:
 
 
 def _rendered(words: Words) -> str:
-    return " ".join(
-        "".join(_flat(piece) if isinstance(piece, str) else _HOLE for piece in _pieces(word)) for word in words
-    )
+    return " ".join([_flat(word.value) if word.value is not None else _sketched(word) for word in words])
 
 
-def _pieces(word: Word) -> Sequence[object]:
-    return (word.value,) if word.value is not None else word.pieces or (None,)
+def _sketched(word: Word) -> str:
+    return "".join([_flat(piece) if isinstance(piece, str) else _HOLE for piece in word.pieces]) or _HOLE
 
 
 def _flat(text: str) -> str:
-    if " " not in text and "\t" not in text and "\n" not in text:
-        return text
-    return text.replace(" ", _SPACE).replace("\t", _SPACE).replace("\n", _SPACE)
+    return _BLANK.sub(_SPACE, text)
 
 
-def _fit_glob(rule: Pattern, words: Words) -> Fit:
-    text = _rendered(words)
+def _fit_glob(rule: Pattern, text: str) -> Fit:
     if _glob(rule.segments, text) or (rule.bare and text == rule.segments[0][:-1]):
         return "yes"
     if _HOLE not in text:

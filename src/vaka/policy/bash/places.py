@@ -92,6 +92,11 @@ def writes(redirection: Redirection) -> bool:
     return ">" in redirection.operator
 
 
+def read_from(simple: Simple) -> list[Word]:
+    """Return the files that a command gets as its input."""
+    return [one.target for one in simple.redirections if not is_free(one) and not writes(one)]
+
+
 def operands(simple: Simple) -> Iterator[tuple[str, bool]]:
     """Yield every path that a command may name, and whether the program is known to write to such.
 

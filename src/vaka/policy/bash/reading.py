@@ -21,8 +21,12 @@ def read(command: str) -> Script | Unreadable:
         return _unreadable(command, problem)
     try:
         script = _read(command, 0)
-    except (Mismatch, RecursionError) as error:
-        return _unreadable(command, str(error) if isinstance(error, Mismatch) else "it is nested too deeply")
+    except Mismatch as error:
+        return _unreadable(command, str(error))
+    except RecursionError:
+        return _unreadable(command, "it is nested too deeply")
+    except (LookupError, ValueError):  # a tree of a shape that bash's own grammar does not have
+        return _unreadable(command, "it is not understood")
     if len(command) > LONGEST:
         return Script(
             script.text, script.commands, (*script.doubts, f"it is longer than {LONGEST} characters"), script.bomb

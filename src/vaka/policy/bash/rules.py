@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vaka.policy.bash.patterns import Pattern, fit, pattern
+from vaka.policy.bash.patterns import Fit, Pattern, View, pattern
 from vaka.policy.bash.readings import forbidding, named
 from vaka.policy.bash.verdicts import Decision, Opinion, Rule
 from vaka.policy.bash.words import Simple, Words
@@ -27,28 +27,33 @@ class Rules:
         """Return the rule that denies a command or asks about it; one that perhaps denies it asks."""
         if not self.deny and not self.ask:
             return None
-        readings = list(forbidding(simple))
+        views = [View(words) for words in forbidding(simple)]
         perhaps: Opinion | None = None
         for rule, said in self.deny:
-            fits = {fit(said, words) for words in readings} or _nothing(said)
-            if "yes" in fits:
+            fits = _fits(said, views)
+            if fits == "yes":
                 return Opinion("deny", rule.text, rule.layer, f"the rule {rule.text} denies it")
-            if "maybe" in fits and perhaps is None:
+            if fits == "maybe" and perhaps is None:
                 perhaps = Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} may deny what it becomes")
         for rule, said in self.ask:
-            fits = {fit(said, words) for words in readings} or _nothing(said)
-            if fits - {"no"}:
+            if _fits(said, views) != "no":
                 return Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
         return perhaps
 
     def allows(self, simple: Simple) -> Opinion | None:
         """Return the rule that allows a command."""
-        words, whole = self.seen(simple), named(simple.words)
+        if not self.allow:
+            return None
+        words = self.seen(simple)
+        views: list[View] = []
+        for one in (words, named(simple.words), simple.plain, simple.words):
+            if all(view.words is not one for view in views):
+                views.append(View(one))
         exact = _exact_only(words)
         for rule, said in self.allow:
             if exact and said.kind not in {"exact", "any"}:
                 continue
-            if any(fit(said, one) == "yes" for one in {whole, words}):
+            if any(view.fit(said) == "yes" for view in views):
                 return Opinion("allow", rule.text, rule.layer, f"the rule {rule.text} allows it")
         return None
 
@@ -61,9 +66,15 @@ def _of(kind: Decision, rules: Sequence[Rule]) -> list[tuple[Rule, Pattern]]:
     return [(rule, pattern(rule.pattern)) for rule in rules if rule.kind == kind]
 
 
-def _nothing(said: Pattern) -> set[str]:
+def _fits(said: Pattern, views: list[View]) -> Fit:
     """Only a rule about every command speaks of one without words."""
-    return {"yes"} if said.kind == "any" else {"no"}
+    found: Fit = "yes" if said.kind == "any" else "no"
+    for view in views:
+        one = view.fit(said)
+        if one == "yes":
+            return one
+        found = one if one == "maybe" else found
+    return found
 
 
 def _exact_only(words: Words) -> bool:

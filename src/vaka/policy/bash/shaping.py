@@ -30,7 +30,7 @@ def shape(parts: list[Part], source: str, *, bare: bool, braces: bool = True) ->
         except _TooMany:
             return [Word(None, source, (Hole("brace", source, splits=True),), bare=bare, braced=True)]
         if len(expanded) > 1:
-            return [_finished(atoms, source, bare=False, braced=True) for atoms in expanded]
+            return [_finished(atoms, source, bare=False, braced=True) for atoms in expanded if atoms]
     return [_finished(parts, source, bare=bare)]
 
 

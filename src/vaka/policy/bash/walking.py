@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from vaka.policy.bash import heredoc
 from vaka.policy.bash.expanding import Expander
 from vaka.policy.bash.nested import Text, fed, printed, scripts
 from vaka.policy.bash.quoting import Mismatch, decoded
 from vaka.policy.bash.text import names
 from vaka.policy.bash.words import Assignment, Redirection, Script, Simple, Word, Words, literal
-from vaka.policy.bash.wrappers import inner, plain
+from vaka.policy.bash.wrappers import EXACT, base, inner, plain
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -32,6 +34,7 @@ _BLOCKS = names("program subshell compound_statement if_statement elif_clause el
 _DEEPEST = 60
 _FREE = re.compile(r"[ \t\n]*")
 _BLANKS = re.compile(r"[ \t]*")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTALL)
 
 
 class Walk:
@@ -182,13 +185,21 @@ class Walk:
             self.stdin = given if piped else before
             count = len(self.commands)
             self.statement(child, tail if index == last else ())
-            mine = [one for one in self.commands[count:] if not one.origin]
-            given, piped = printed(mine[0]) if len(mine) == 1 else None, True
+            given, piped = self._printed(count) if index != last else None, True
         self.stdin = before
 
+    def _printed(self, count: int) -> Text | None:
+        """What the commands since ``count`` print, when it is one of which that is plain to see."""
+        mine = [one for one in self.commands[count:] if not one.origin]
+        return printed(mine[0]) if len(mine) == 1 else None
+
     def _negated(self, node: "Node", tail: Nodes) -> None:
+        if node.child_count != 2:
+            raise Mismatch("a comment stands behind '!'")
         bang, body = node.children
         self.gap(bang.end_byte, body.start_byte)
+        if bang.end_byte == body.start_byte and self.raw[body.start_byte] != "(":
+            raise Mismatch("'!' is part of a word")
         self.statement(body, tail)
 
     def _redirected(self, node: "Node", tail: Nodes) -> None:
@@ -277,32 +288,45 @@ class Walk:
         assignments: list[Assignment] = []
         redirects: list[Node] = []
         children = node.children
-        at = node.start_byte
+        at, touching = node.start_byte, False
         for index, child in enumerate(children):
-            if child.end_byte <= at and at != node.start_byte:
+            start, end = child.start_byte, child.end_byte
+            if end <= at and index:
                 continue  # part of the word before
-            self.gap(at, child.start_byte, _BLANKS)
-            if child.type.endswith("redirect"):
+            self.gap(at, start, _BLANKS)
+            kind = child.type
+            if kind.endswith("redirect"):
                 redirects.append(child)
-                at = child.end_byte
-            elif child.type == "variable_assignment" and not words:
+                at = end
+            elif touching and start == at:
+                raise Mismatch("a word goes on where the tree ends it")
+            elif kind == "variable_assignment" and not words:
                 assignments.append(self.words.assignment(child))
-                at = child.end_byte
+                at, touching = end, True
             else:
                 found, at = self.words.word(children, index)
                 words += found
-            self._apart(children, at)
+                touching = True
         if at != node.end_byte:
             raise Mismatch("a command ends elsewhere than it seems to")
         if words and words[0].bare and words[0].value in RESERVED:
             raise Mismatch(f"{words[0].value!r} is no command")
+        if words and words[0].bare and words[0].value in {"time", "coproc"}:
+            words = self._behind_keyword(words, assignments)
         self._finish(node, words, assignments, [*redirects, *tail])
 
-    def _apart(self, children: Nodes, at: int) -> None:
-        """Make sure that what bash takes for one word is not two for the tree."""
-        following = next((child for child in children if child.start_byte == at and child.end_byte > at), None)
-        if following is not None and not following.type.endswith("redirect"):
-            raise Mismatch("a word goes on where the tree ends it")
+    def _behind_keyword(self, words: list[Word], assignments: list[Assignment]) -> list[Word]:
+        """Find the variables that are set behind ``time``: for the grammar it is a command, for bash it is not."""
+        start = 1
+        while start < len(words) and words[start].value in {"-p", "--", "time"}:
+            start += 1
+        end = start
+        while end < len(words) and (found := _VARIABLE.match(words[end].source)) is not None:
+            if found[2]:
+                raise Mismatch("a subscript behind a keyword is not understood")
+            assignments.append(Assignment(found[1], Word(None, words[end].source[found.end() :])))
+            end += 1
+        return words[:start] + words[end:]
 
     def _finish(self, node: "Node", words: list[Word], assignments: list[Assignment], redirects: list["Node"]) -> None:
         redirections, extra, following = self._redirections(redirects)
@@ -311,7 +335,8 @@ class Walk:
             (*words, *extra), tuple(assignments), tuple(redirections), self._source(node.start_byte, end),
         )  # fmt: skip
         self._add(simple)
-        self._follow(following, printed(simple))
+        if following:
+            self._follow(following, printed(simple))
 
     def _source(self, start: int, end: int) -> str:
         return decoded(self.raw[start:end])
@@ -365,24 +390,26 @@ class Walk:
         stdin = fed(simple.redirections) or (self.stdin if not _fed_by_file(simple) else None)
         found = dict.fromkeys(one for reading in (words, *readings) for one in scripts(reading, stdin))
         unsure = any(not one.text.sure for one in found)
-        self.commands.append(
-            Simple(
-                words, simple.assignments, simple.redirections, simple.source, readings, plain(words), simple.origin,
-                "the script it runs is not known beforehand" if unsure else "", simple.name in self.functions,
+        inside = [(one.origin, self.read(one.text.text)) for one in found]
+        if words and base(words[0].sketch) in EXACT:
+            # Only a rule that names the whole of it allows such a runner, so its script is no command of its own.
+            readings += tuple(
+                part for _, script in inside for one in script.commands for part in (one.words, *one.wrapped)
             )
-        )  # fmt: skip
-        for one in found:
-            self.merge(self.read(one.text.text), one.origin)
+            inside = []
+        doubt = "the script it runs is not known beforehand" if unsure else ""
+        self.commands.append(
+            msgspec.structs.replace(
+                simple, wrapped=readings, plain=plain(words), doubt=doubt, function=simple.name in self.functions
+            )
+        )
+        for origin, script in inside:
+            self.merge(script, origin)
 
     def merge(self, script: Script, origin: str) -> None:
         """Take in what a script inside this one does."""
         for one in script.commands:
-            self.commands.append(
-                Simple(
-                    one.words, one.assignments, one.redirections, one.source, one.wrapped, one.plain,
-                    one.origin or origin, one.doubt, one.function,
-                )
-            )  # fmt: skip
+            self.commands.append(msgspec.structs.replace(one, origin=one.origin or origin))
         self.doubts += script.doubts
         self.bomb = self.bomb or script.bomb
 

@@ -113,6 +113,7 @@ STRIPPED = frozenset({"timeout", "time", "nice", "nohup", "stdbuf"})
 EXACT = frozenset({"watch", "setsid", "ionice", "flock"})
 """Runners that a rule with a wildcard does not cover."""
 
+_RUNNERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "git"})
 _FIND_RUNS = {"-exec", "-execdir", "-ok", "-okdir"}
 _FD_RUNS = {"-x", "--exec", "-X", "--exec-batch"}
 _FOUND = Hole("input", guess="{}")
@@ -126,6 +127,8 @@ def base(value: str) -> str:
 
 def inner(words: Words) -> tuple[Words, ...]:
     """Return every command that this one may run in turn, in each reading of its options."""
+    if not words or not _may_run(words[0]):
+        return ()
     found: list[Words] = []
     waiting = [words]
     while waiting and len(found) < _MOST:
@@ -134,6 +137,11 @@ def inner(words: Words) -> tuple[Words, ...]:
                 found.append(one)
                 waiting.append(one)
     return tuple(found)
+
+
+def _may_run(word: Word) -> bool:
+    name = base(word.guess or "")
+    return name in WRAPPERS or name in _RUNNERS
 
 
 def _direct(words: Words) -> Iterator[Words]:
@@ -209,9 +217,6 @@ class _Reading:
 
     def _command(self, start: int) -> Words:
         rest = self.words[start:]
-        split = self.words[start].value
-        if self.wrapper.splits and split is not None and start > 1 and _splits(self.words[start - 1]):
-            rest = (*(literal(part) for part in split.split()), *self.words[start + 1 :])
         return (*rest, INPUT) if self.wrapper.appends else rest
 
     def _step(self, at: int, before: int) -> tuple[list[tuple[int, int]], bool] | None:
@@ -223,6 +228,8 @@ class _Reading:
             return after, before == 0
         if value == "--":
             return [(at + 1 + before, 0)], False
+        if value == "-" and self.wrapper.splits:
+            return [(at + 1, before)], False
         if value.startswith("-") and value != "-":
             return self._option(value, at, before), False
         if self.wrapper.assigns and _assigns(value):
@@ -236,8 +243,8 @@ class _Reading:
         wrapper = self.wrapper
         if wrapper.queries and any(letter in value for letter in wrapper.queries) and not value.startswith("--"):
             return []
-        if wrapper.splits and (found := _split_string(value)) is not None:
-            self.words = (*self.words[: at + 1], *(literal(part) for part in found), *self.words[at + 1 :])
+        if wrapper.splits and (found := self._split(value, at)) is not None:
+            self.words = (*self.words[: at + 1], *map(literal, found[0].split()), *self.words[found[1] :])
             return [one]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
@@ -248,6 +255,17 @@ class _Reading:
             return [one]
         return self._cluster(value[1:], one, two)
 
+    def _split(self, value: str, at: int) -> tuple[str, int] | None:
+        """Return the text that ``env -S`` takes apart, and where the words behind it begin."""
+        if value.startswith("--split-string="):
+            return value.partition("=")[2], at + 1
+        letters, found, rest = value[1:].partition("S")
+        if value != "--split-string" and (not found or letters.strip("i0v")):
+            return None
+        if rest and value != "--split-string":
+            return rest, at + 1
+        return (self.words[at + 1].sketch, at + 2) if at + 1 < len(self.words) else None
+
     def _cluster(self, letters: str, one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]]:
         for index, letter in enumerate(letters):
             if letter in self.wrapper.valued:
@@ -255,21 +273,6 @@ class _Reading:
             if letter not in self.wrapper.flags:
                 return [one, two]
         return [one]
-
-
-def _splits(word: Word) -> bool:
-    return word.value in {"-S", "--split-string"}
-
-
-def _split_string(value: str) -> list[str] | None:
-    """Return the words of ``env -S'a b'`` and ``--split-string=a b``."""
-    if value.startswith("--split-string="):
-        return value.partition("=")[2].split()
-    if value.startswith("-") and not value.startswith("--") and "S" in value:
-        letters, _, rest = value[1:].partition("S")
-        if rest and all(letter in "i0v" for letter in letters):
-            return rest.split()
-    return None
 
 
 def _assigns(value: str) -> bool:
@@ -316,7 +319,7 @@ def _strip(words: Words, name: str) -> Words:
             at += 1
             break
         size = _size(name, value, options)
-        if not size:
+        if not size or any(word.value is None or word.braced for word in words[at : at + size]):
             return ()
         at += size
     if name == "timeout":

@@ -1,0 +1,199 @@
+"""The guard: what is asked about or denied in every mode, whatever the rules say."""
+
+import pytest
+
+from tests.policy.bash.court import judged, lines
+from vaka.core.types.tool import Allow
+
+DENIED = lines(r"""
+    rm -rf /
+    rm -fr /
+    rm -r /
+    rm -R /
+    rm --recursive /
+    rm --rec --force /
+    rm -r -f /
+    rm / -rf
+    rm -rf /*
+    rm -rf //
+    rm -rf /.
+    rm -rf /./
+    rm -rf /../
+    rm -rf "/"
+    rm -rf '/'*
+    rm -rf -- /
+    rm -rf ~
+    rm -rf ~/
+    rm -rf ~/*
+    rm -rf $HOME
+    rm -rf "$HOME"
+    rm -rf ${HOME}
+    rm -rf $HOME/
+    rm -rf $HOME/*
+    rm -rf "$HOME"/*
+    rm -rf ~root
+    rm -rf /etc
+    rm -rf /etc/
+    rm -rf /etc/*
+    rm -rf /usr
+    rm -rf /usr/lib
+    rm -rf /var
+    rm -rf /home
+    rm -rf /home/me
+    rm -rf /home/*
+    rm -rf /bin /tmp/x
+    rm -rf /boot
+    rm -rf /Users
+    rm -rf /System
+    rm -rf x /
+    rm -rf --no-preserve-root /
+    rm --no-preserve-root x
+    sudo rm -rf /
+    env rm -rf /
+    /bin/rm -rf /
+    \rm -rf /
+    r'm' -rf /
+    command rm -rf /
+    timeout 5 rm -rf /
+    bash -c 'rm -rf /'
+    eval 'rm -rf /'
+    ls; rm -rf /
+    echo $(rm -rf /)
+    cd / && rm -rf *
+    cd / && rm -rf .
+    cd /; rm -rf ./*
+    cd ~ && rm -rf *
+    cd /etc && rm -rf *
+    cd .. && cd / && rm -rf .
+    find / -delete
+    find / -name x -delete
+    find /etc -delete
+    find ~ -delete
+    find $HOME -delete
+    find / -exec rm {} \;
+    find / -exec rm -rf {} +
+    find /usr /tmp -type f -delete
+    dd if=/dev/zero of=/dev/sda
+    dd of=/dev/nvme0n1 if=x
+    dd if=x of=/dev/disk0
+    mkfs.ext4 /dev/sda1
+    mkfs -t ext4 /dev/sda
+    mke2fs /dev/vda
+    wipefs -a /dev/sda
+    fdisk /dev/sda
+    cat x > /dev/sda
+    echo x >> /dev/nvme0n1
+    ls > /dev/mem
+    tee /dev/sda < x
+    cp x /dev/sda
+    shred /dev/sda
+    chmod -R 777 /
+    chmod -R 777 /etc
+    chmod --recursive 777 /usr
+    chown -R me /
+    chown -R me:me ~
+    chgrp -R x /var
+    chmod -R 000 $HOME
+    mv / /tmp
+    mv /* /tmp/x
+    mv ~ /tmp
+    mv /etc /tmp/x
+    :(){ :|:& };:
+    f(){ f|f& };f
+    bomb() { bomb | bomb & }; bomb
+    f() { f & f & }; f
+    x() { x & x; }; x
+    bash -c ':(){ :|:& };:'
+""")
+
+ASKED = lines(r"""
+    rm -rf $x
+    rm -rf "$x"
+    rm -rf $x/
+    rm -rf $x/*
+    rm -rf "$x/y"
+    rm -rf ./$x
+    rm -rf $(pwd)
+    rm -rf `cat f`
+    rm -rf ${x:-/}
+    rm -rf /tmp/$x
+    rm -r "$@"
+    sudo rm -rf $x
+    xargs rm -rf
+    ls | xargs rm -r
+    find . | xargs -0 rm -rf
+    find $x -delete
+    find "$x" -exec rm {} \;
+    chmod -R 777 $x
+    chown -R me "$x"
+    mkfs.ext4 disk.img
+    for d in *; do rm -rf "$d"; done
+""")
+
+FREE = lines(r"""
+    rm x
+    rm -f x
+    rm -rf build
+    rm -rf ./build dist
+    rm -rf node_modules
+    rm -rf /tmp/x
+    rm -rf *.o
+    rm -rf build/*
+    rm -rf ~/project/build
+    rm -rf $HOME/project/build
+    rm /etc/x
+    rm -rf /var/tmp/x
+    rm -rf /home/me/project/build
+    rm -rf /etc/x/y
+    rmdir /x
+    find . -delete
+    find build -name '*.o' -delete
+    find . -name x -exec rm {} \;
+    find build -exec rm -rf {} +
+    find / -name x
+    dd if=x of=y
+    dd if=/dev/zero of=x bs=1 count=1
+    dd if=/dev/sda of=image
+    dd of=/dev/null if=x
+    cp /dev/zero x
+    chmod 777 x
+    chmod -R u+w build
+    chown -R me .
+    chmod 755 /usr
+    mv a b
+    mv /tmp/a .
+    ls > /dev/null
+    f() { ls | cat; }; f
+    f() { f; }; f
+    a() { b | c & }; a
+    cd build && rm -rf *
+    cd / && ls
+    echo rm -rf /
+    grep 'rm -rf /' f
+    git rm -r x
+    tee x
+    cat /dev/sda
+""")
+
+
+def test_the_tables_are_large_enough() -> None:
+    assert len(set(DENIED)) + len(set(ASKED)) >= 100
+
+
+@pytest.mark.parametrize("command", DENIED)
+def test_a_disaster_is_denied_whatever_allows_it(command: str) -> None:
+    found = judged(command, allow=[None, command])
+    assert (found.decision, found.layer) == ("deny", "guard")
+    assert judged(command, unmatched=Allow("bypassPermissions", "mode")).decision == "deny"
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_what_may_turn_out_a_disaster_is_asked_about_whatever_allows_it(command: str) -> None:
+    found = judged(command, allow=[None])
+    assert (found.decision, found.layer) == ("ask", "guard")
+    assert judged(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
+
+
+@pytest.mark.parametrize("command", FREE)
+def test_what_is_no_disaster_is_left_to_the_rules(command: str) -> None:
+    assert judged(command, allow=[None]).decision == "allow"

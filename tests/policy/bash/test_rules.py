@@ -1,0 +1,164 @@
+"""Rules about commands: precedence, what a pattern fits, and what it does not stretch to."""
+
+import pytest
+
+from tests.policy.bash.court import judged, lines
+from vaka.core.types.tool import Allow, Ask, Deny
+from vaka.policy.bash import Judgement, Rule, Rules, Subcommand, judge, match, read
+
+# ------------------------------------------------------------------------------------------ V1: precedence
+
+
+def test_deny_wins_over_ask_and_ask_over_allow_however_narrow_each_is() -> None:
+    assert judged("git push -f", allow=["git push -f"], ask=["git:*"], deny=[None]).decision == "deny"
+    assert judged("git push -f", allow=["git push -f"], ask=["git:*"]).decision == "ask"
+    assert judged("git push -f", allow=["git push -f"]).decision == "allow"
+    assert judged("git push -f", allow=[None], deny=["git push -f"]).decision == "deny"
+
+
+def test_the_strictest_verdict_on_a_part_is_the_verdict_on_the_whole() -> None:
+    found = judged("ls; npm test && rm x | cat", allow=["npm test"], deny=["rm:*"])
+    assert found == Judgement(
+        "deny",
+        "Bash(rm:*)",
+        "user",
+        "the rule Bash(rm:*) denies it",
+        (
+            Subcommand("ls", "allow", "read-only", "read-only", "it only reads"),
+            Subcommand("npm test", "allow", "Bash(npm test)", "user", "the rule Bash(npm test) allows it"),
+            Subcommand("rm x", "deny", "Bash(rm:*)", "user", "the rule Bash(rm:*) denies it"),
+            Subcommand("cat", "allow", "read-only", "read-only", "it only reads"),
+        ),
+    )
+
+
+def test_where_nothing_matches_the_mode_decides() -> None:
+    assert judged("npm test").verdict == Ask("no rule allows it", "default", "mode")
+    assert judged("npm test", unmatched=Allow("bypassPermissions", "mode")).verdict == Allow(
+        "bypassPermissions", "mode"
+    )
+    denied = Deny("nobody is asked", "dontAsk", "mode")
+    assert judged("npm test", unmatched=denied).verdict == denied
+    assert judged("ls; npm test", unmatched=denied).verdict == denied
+
+
+def test_a_verdict_names_the_rule_and_the_layer_it_came_from() -> None:
+    rules = [Rule("npm test", "allow", "project"), Rule("npm run *", "allow", "user")]
+    assert judge(read("npm test"), rules).verdict == Allow("Bash(npm test)", "project")
+    both = judge(read("npm test && npm run x && ls"), rules)
+    assert both.verdict == Allow("Bash(npm test), Bash(npm run *), read-only", "project, user, read-only")
+
+
+def test_rules_can_be_taken_apart_once_for_many_commands() -> None:
+    held = Rules([Rule("npm test", "allow", "user"), Rule(None, "ask", "managed")])
+    assert judge(read("npm test"), held) == judge(
+        read("npm test"), [Rule("npm test", "allow", "user"), Rule(None, "ask", "managed")]
+    )
+    assert judge(read("npm test"), held).layer == "managed"
+
+
+def test_a_text_that_runs_nothing_is_allowed() -> None:
+    for text in ("", "  ", "# a comment", "\n\n", "((1 + 2))", "x=1"):
+        assert judged(text).decision == "allow"
+        assert judged(text, profile=False, unmatched=Deny()).decision == "allow"
+
+
+# ------------------------------------------------------------------------------------------ V11: patterns
+
+FITS = [
+    ("git status", "git status"), ("git status", "git  status"), ("git status", "'git' \"status\""), ("git status", "g\\it status"),
+    ("git status:*", "git status"), ("git status:*", "git status -s"), ("git status:*", "git status $x"), ("git:*", "git"),
+    ("git:*", "git log --oneline"), ("git *", "git"), ("git *", "git log"), ("git log *", "git log"), ("git log *", "git log -5 x"),
+    ("git log*", "git log"), ("git log*", "git log -5"), ("npm run *", "npm run build"), ("npm run *", "npm run build -- --watch"),
+    ("npm run build", "npm run build"), ("* --version", "node --version"), ("git * main", "git push main"),
+    ("git * main", "git push origin main"), ("docker run * alpine *", "docker run -it alpine sh -x"), ("*", "anything at all"),
+    (":*", "anything at all"), ("npm test:*", "npm test -- x"), ("echo \\*", "echo '*'"), ("echo 'a b'", 'echo "a b"'),
+    ('echo "a b" *', "echo 'a b' c"), ("git commit -m *", "git commit -m 'a b c'"), ("git commit -m *", 'git commit -m "$x"'),
+    ("find . -name *", "find . -name x"), ("./gradlew:*", "./gradlew build"), ("make", "make"), ("/usr/bin/make", "/usr/bin/make"), ("make:*", "/usr/bin/make x"), ("python -m pytest:*", "python -m pytest -q tests"),
+    ("npm run test:unit", "npm run test:unit"), ("npm run test:*", "npm run test"), ("a*b*c", "axxbyyc"), ("ls *", "ls 'a b'"),
+    ("echo a\\ b", "echo 'a b'"), ("x  y:*", "x y z"), ("  ls  ", "ls"), ("cargo test:*", "timeout 60 cargo test x"),
+    ("cargo test", "nice -n 5 time cargo test"), ("cargo test", "LANG=C TZ=UTC cargo test"), ("cargo test", "NODE_ENV=test cargo test"),
+    ("cargo test", "cargo test 2>&1"), ("cargo test", "cargo test >/dev/null"), ("cargo test", "(cargo test)"), ("cargo test", "cargo test &"),
+    ("timeout 5 cargo test", "timeout 5 cargo test"), ("watch ls", "watch ls"), ("setsid x y", "setsid x y"),
+    ("find . -delete", "find . -delete"), ("find . -exec ls {} ;", "find . -exec ls {} \\;"), ("find:*", "find . -name x"),
+]  # fmt: skip
+
+MISSES = [
+    ("git status", "git status -s"), ("git status", "git"), ("git status:*", "git statusx"), ("git status:*", "git"),
+    ("git status:*", "git log"), ("git:*", "gitk"), ("git:*", "legit"), ("git *", "gitk x"), ("git log *", "git logx"),
+    ("npm run build", "npm run build:prod"), ("npm run test:*", "npm run test:unit"), ("npm run *", "npm"), ("git * main", "git push"),
+    ("git * main", "git main"), ("* --version", "node --version x"), ("echo \\*", "echo x"), ("echo a b", "echo 'a b'"),
+    ("echo 'a b'", "echo a b"), ("git push *", "git 'push x'"), ("x y z *", "x 'y z' w"), ("git push", 'git "$x"'), ("git push", "git pu$x"),
+    ("git commit -m a", 'git commit -m "$x"'), ("npm run * x", "npm run $y"), ("a*b*c", "axxc"), ("ls *", "ls2"),
+    ("make:*", "./make x"), ("make:*", "/tmp/make x"), ("make:*", "../bin/make"), ("make:*", "mаke x"), ("", "x"),
+    ("cargo test", "PATH=x cargo test"), ("cargo test", "FOO=x cargo test"), ("cargo test", "RUSTC=x cargo test"),
+    ("cargo test", "cargo test; rm x"), ("cargo test", "cargo test && rm x"), ("cargo test:*", "cargo test || rm x"),
+    ("cargo test:*", "cargo test | sh"), ("cargo test:*", "cargo test & rm x"), ("cargo test:*", "cargo test\nrm x"),
+    ("cargo test:*", "cargo test $(rm x)"), ("cargo test:*", "cargo test `rm x`"), ("cargo test:*", 'cargo test "$(rm x)"'),
+    ("cargo test:*", "cargo test <(rm x)"), ("cargo test:*", "cargo test > x"), ("cargo test *", "cargo test >> x"),
+    ("cargo test *", "cargo test &> x"), ("cargo test:*", "cargo test < /dev/tcp/a/1"), ("cargo test", "sudo cargo test"),
+    ("cargo test", "env cargo test"), ("cargo test", "command cargo test"), ("cargo test", "exec cargo test"), ("cargo test", "xargs cargo test"),
+    ("cargo test", "nohup env cargo test"), ("cargo test", "timeout $x cargo test"), ("cargo test", "timeout -x 5 cargo test"),
+    ("cargo test", "watch cargo test"), ("cargo test", "setsid cargo test"), ("cargo test", "bash -c 'cargo test'"),
+    ("cargo test", "eval cargo test"), ("cargo test", "eval 'cargo test'"), ("watch:*", "watch ls"), ("watch *", "watch ls"),
+    ("setsid:*", "setsid x"), ("ionice *", "ionice -c 3 x"), ("flock:*", "flock x y"), ("find:*", "find . -delete"),
+    ("find *", "find . -exec ls {} \\;"), ("find . *", "find . -execdir x \\;"), ("find:*", "find . -ok x \\;"), ("fd:*", "fd x -x rm"),
+    ("bash:*", "bash -c 'rm x'"), ("bash:*", 'bash -c "$x"'), ("sh:*", "echo 'rm x' | sh"), ("eval:*", "eval rm x"), ("xargs:*", "xargs $x"),
+    ("git:*", "{git,push}"), ("git:*", "$GIT push"), ("git:*", "g{it,x} push"), ("git:*", "/opt/evil/git push"), ("npm *", "npmx y"),
+    ("echo:*", "echo x > y"), ("cat:*", "cat x | tee y"), ("git log:*", "git log > x"), ("git log:*", "git -c x=y log"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "command"), FITS)
+def test_a_pattern_allows_what_it_says(pattern: str, command: str) -> None:
+    assert judged(command, allow=[pattern], profile=False).decision == "allow"
+
+
+@pytest.mark.parametrize(("pattern", "command"), MISSES)
+def test_a_pattern_does_not_stretch(pattern: str, command: str) -> None:
+    assert judged(command, allow=[pattern], profile=False).decision != "allow"
+
+
+@pytest.mark.parametrize(("pattern", "command"), [pair for pair in FITS if "$" not in pair[1]])
+def test_what_a_pattern_allows_it_can_deny_too(pattern: str, command: str) -> None:
+    assert judged(command, allow=[None], deny=[pattern]).decision == "deny"
+
+
+def test_match_is_for_words_that_are_known() -> None:
+    assert match("git log:*", ["git", "log", "-5"])
+    assert match(None, ["anything"])
+    assert not match("git log", ["git", "log", "-5"])
+    assert match("echo *", ["echo", "a b"])
+
+
+def test_a_pattern_with_many_wildcards_takes_one_pass() -> None:
+    pattern = "*a" * 200 + "*b"
+    assert not match(pattern, ["a" * 5000])
+    assert match(pattern, ["a" * 5000 + "b"])
+
+
+def test_a_redirection_is_covered_by_the_rule_for_everything_only() -> None:
+    assert judged("make > out", allow=[None]).decision == "allow"
+    assert judged("make > out", allow=["*"]).decision == "allow"
+    assert judged("make > out", allow=["make:*"]).decision == "ask"
+    assert (
+        judged("make > out", allow=["make *"], may_write=lambda path: Allow("Edit(/out)", "user")).decision == "allow"
+    )
+
+
+@pytest.mark.parametrize("command", lines("""
+    f() { npm test; }; f
+    function f { npm test; }; f x y
+    f() { npm test; }; g() { f; }; g
+"""))  # fmt: skip
+def test_a_function_is_as_good_as_its_body(command: str) -> None:
+    assert judged(command, allow=["npm test"]).decision == "allow"
+    assert judged(command).decision == "ask"
+    assert judged(command, allow=[None], deny=["npm:*"]).decision == "deny"
+
+
+def test_a_function_counts_only_behind_its_definition_and_never_hides_a_denied_name() -> None:
+    assert judged("f; f() { ls; }").decision == "ask"
+    assert judged("if true; then f() { ls; }; fi; f").decision == "ask"
+    assert judged("(f() { ls; }); f").decision == "ask"
+    assert judged("curl() { ls; }; curl x", allow=[None], deny=["curl:*"]).decision == "deny"
