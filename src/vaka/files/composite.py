@@ -1,6 +1,6 @@
 """Several trees as one: what a path begins with says which of them it belongs to."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefu
 from vaka.core.types.ids import Digest
 from vaka.files.listing import Listing, listings
 from vaka.files.names import below, join, names_of, parts_of, shown
+from vaka.files.walk import walk
 
 
 class _Owner(NamedTuple):
@@ -104,6 +105,12 @@ class CompositeFiles:
             self._listing(folder, owner, listing)
             for folder, owner, listing in zip(folders, row, found, strict=False)
         ]  # fmt: skip
+
+    def walk(
+        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
+    ) -> AsyncGenerator[FileInfo]:
+        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _listing(self, folder: str, owner: _Owner, listing: Listing) -> Listing:
         beneath = self._beneath(owner)

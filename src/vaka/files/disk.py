@@ -4,7 +4,7 @@ import asyncio
 import os
 import stat
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import ParamSpec, TypeVar
@@ -20,6 +20,7 @@ from vaka.files.protect import Guard, Protected
 from vaka.files.replace import Change, look, replace
 from vaka.files.temporary import is_temporary, sweep
 from vaka.files.trouble import told
+from vaka.files.walk import walk
 from vaka.files.ways import FOLDER, LIST, LOOK, READ, Opened, WayName, choose, open_root, plain
 
 T = TypeVar("T")
@@ -96,6 +97,12 @@ class Disk:
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[Listing]:
         """Return what the first of these folders hold, at least of one."""
         return await asyncio.to_thread(self._scan, folders, details, links)
+
+    def walk(
+        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
+    ) -> AsyncGenerator[FileInfo]:
+        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _told(self, path: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         with told(path):

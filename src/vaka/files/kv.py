@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from vaka.core.types.errors import Corrupt, FileError, FileMissing, FileRefused
 from vaka.core.types.ids import JSON, Digest
 from vaka.files.checks import check_known, check_range, check_size, check_write, is_file, is_folder
 from vaka.files.names import below, join, parts_of, raw, shown
+from vaka.files.walk import walk
 
 PART = 192 * 1024
 """Bytes in one value; as base64 they are a quarter of a megabyte."""
@@ -121,6 +122,12 @@ class KeyValueFiles:
                 raise FileError(f"{shown(path)}: the folder is not empty")
             await self._values.put(self._key(parts), None)
             await self._forget(old)
+
+    def walk(
+        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
+    ) -> AsyncGenerator[FileInfo]:
+        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     async def sweep(self) -> int:
         """Remove parts that no file has, left by writers that were killed; only when nobody else writes."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -13,6 +13,7 @@ from vaka.core.types.ids import Digest
 from vaka.files.checks import check_known, check_range, check_size, check_write, is_file, is_folder
 from vaka.files.listing import IGNORE, LARGEST_IGNORE, Listing
 from vaka.files.names import below, join, parts_of, shown
+from vaka.files.walk import walk
 
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 _ENTRIES = 4096
@@ -104,6 +105,12 @@ class MemoryFiles:
             if seen >= _ENTRIES:
                 break
         return found
+
+    def walk(
+        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
+    ) -> AsyncGenerator[FileInfo]:
+        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _entries(self, path: str) -> list[FileInfo]:
         parts = parts_of(path)

@@ -16,7 +16,7 @@ from vaka.files.disk import Disk
 from vaka.files.listing import Listing
 from vaka.files.names import join, names_of, raw, shown
 from vaka.files.protect import ANYWHERE, Protected
-from vaka.files.walk import MOST, walk
+from vaka.files.walk import walk
 from vaka.files.ways import WayName
 
 Names = tuple[str, ...]
@@ -125,17 +125,10 @@ class Workspace:
         ]
 
     def walk(
-        self,
-        start: str = "",
-        *,
-        ignore: bool = True,
-        hidden: bool = False,
-        follow: bool = False,
-        details: bool = False,
-        most: int = MOST,
+        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
         """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, follow=follow, details=details, most=most)
+        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _read(self, path: str) -> Names:
         """Return the names from ``/`` on that a path stands for."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from vaka.core.ports.files import FileInfo, Files
+from vaka.core.ports.files import FileInfo, Files, Walks
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.files import failpoint
@@ -272,6 +272,21 @@ class FilesContract:
     async def test_escaped_bytes_of_a_letter_are_the_letter(self, files: Files) -> None:
         await files.write(self.at("caf\udcc3\udca9"), b"1")
         assert await self.names(files) == ["café"]
+
+    async def test_a_walk_finds_everything_that_git_would_not_ignore(self, files: Files) -> None:
+        for path in ("a/one", "a/b/two", "a/b/two.log", ".hidden", "skipped/x", "c/keep.log"):
+            await files.write(self.at(path), b"12345")
+        await files.write(self.at(".gitignore"), b"*.log\n/skipped/\n")
+        await files.write(self.at("c/.gitignore"), b"!keep.log\n")
+        assert isinstance(files, Walks)
+        found = [info async for info in files.walk(self.at(""), details=True)]
+        told = sorted((info.path, info.kind, info.size) for info in found if info.kind == "file")
+        assert told == [(self.at(path), "file", 5) for path in ("a/b/two", "a/one", "c/keep.log")]
+        folders = sorted(info.path for info in found if info.kind == "folder")
+        assert folders == [self.at(path) for path in ("a", "a/b", "c")]
+        everything = [info.path async for info in files.walk(self.at(""), ignore=False, hidden=True)]
+        assert len(everything) == 12
+        assert [info.path async for info in files.walk(self.at("a/b"))] == [self.at("a/b/two")]
 
     async def test_a_deep_path_is_fine(self, files: Files) -> None:
         path = self.at("/".join(["d"] * 100))
