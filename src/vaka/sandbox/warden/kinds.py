@@ -17,6 +17,7 @@ from vaka.sandbox.warden.cgroups import Base, Groups
 from vaka.sandbox.warden.order import Order, Refused
 
 SHELL = "/bin/sh"
+_TRIES = 5
 # It says that it is there, runs the command, says how that ended, and stays until it may go: bubblewrap ends everything
 # when its first process ends, and what a command left behind may still be printing. Bubblewrap itself keeps the first
 # three descriptors open, so the real ones have other numbers.
@@ -79,15 +80,18 @@ def user_of(order: Order) -> tuple[int, int] | None:
 
 def _bubblewrap(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
     program = launch.find_program(order)
-    layout = mounts.lay(order)
-    try:
-        return _wrapped(order, layout, program, streams, groups)
-    except (OSError, Refused):
-        layout.remove()
-        raise
-    finally:
-        for descriptor in layout.descriptors:
-            os.close(descriptor)
+    for _ in range(_TRIES):
+        layout = mounts.lay(order)
+        try:
+            return _wrapped(order, layout, program, streams, groups)
+        except (OSError, Refused):
+            layout.remove()
+            if not layout.outdated:
+                raise
+        finally:
+            for descriptor in layout.descriptors:
+                os.close(descriptor)
+    raise Refused("sockets on this machine come and go too fast to be hidden")
 
 
 def _wrapped(

@@ -27,7 +27,7 @@ KEPT = (
 )  # fmt: skip
 """What of them is system: where names are looked up, and where some distributions keep their programs."""
 SOCKETS = Path("/proc/net/unix")
-_FOLDER = os.O_PATH | os.O_NOFOLLOW
+_FOLDER = os.O_PATH
 _SOCKET_FIELDS = 8
 
 
@@ -76,6 +76,11 @@ class Layout:
             placeholder.remove()
 
     @property
+    def outdated(self) -> bool:
+        """Whether something to be hidden is gone by now, and cannot be mounted on: sockets come and go."""
+        return any(step.operation == "null" and not _there(step.path) for step in self.steps)
+
+    @property
     def descriptors(self) -> list[int]:
         """The open folders and files that are mounted."""
         return [step.descriptor for step in self.steps if step.descriptor >= 0]
@@ -93,8 +98,8 @@ def lay(order: Order, *, protect: bool = True) -> Layout:
 
 
 def _lay(order: Order, layout: Layout, protect: bool) -> None:
-    layout.cwd = _folder(order.cwd, "the folder to run in")
-    layout.writable = sorted({_folder(path, "the writable folder") for path in order.writable})
+    layout.cwd = _folder(os.path.realpath(order.cwd), "the folder to run in")
+    layout.writable = sorted({_folder(os.path.normpath(path), "the writable folder") for path in order.writable})
     if "/" in layout.writable:
         raise Refused("the whole system cannot be a writable folder; name the folders that are meant")
     layout.hidden = _hidden(order, layout)
@@ -113,8 +118,8 @@ def _lay(order: Order, layout: Layout, protect: bool) -> None:
 
 def inside(order: Order) -> list[str]:
     """Return the protected paths that lie in writable folders: the ones that need holding."""
-    roots = [os.path.realpath(path) for path in order.writable]
-    return [path for path in order.protected if _within(_parent_resolved(path), roots)]
+    roots = [os.path.normpath(path) for path in order.writable]
+    return [path for path in order.protected if _within(_place(path, roots), roots)]
 
 
 # ------------------------------------------------------------------------------------------------------------ protect
@@ -124,7 +129,7 @@ def _protect(order: Order, layout: Layout) -> None:
     held: set[str] = set()
     ways: set[str] = set()
     for path in inside(order):
-        place = _parent_resolved(path)
+        place = _place(path, layout.writable)
         root = max((one for one in layout.writable if _within(place, [one])), key=len)
         if place == root:
             held.add(root)
@@ -225,14 +230,13 @@ def _is_socket(path: str) -> bool:
 
 
 def _folder(path: str, what: str) -> str:
-    if not path.startswith("/"):
-        raise Refused(f"{what} must be an absolute path, not {path!r}")
-    real = os.path.realpath(path)
     try:
-        os.close(open_exactly(real, _FOLDER | os.O_DIRECTORY))
+        os.close(open_exactly(path, _FOLDER | os.O_DIRECTORY))
     except OSError as error:
+        if error.errno == errno.ELOOP:  # whoever can put a link there would choose what is writable
+            raise Refused(f"{what} {path!r} has a link in it: name the folder that it leads to") from error
         raise Refused(f"{what} {path!r} cannot be opened: {os.strerror(error.errno or errno.EIO)}") from error
-    return real
+    return path
 
 
 def _open(path: str) -> int:
@@ -242,8 +246,12 @@ def _open(path: str) -> int:
         raise Refused(f"{path!r} changed while it was looked at: {error}") from error
 
 
-def _parent_resolved(path: str) -> str:
-    folder, name = os.path.split(path.rstrip("/"))
+def _place(path: str, roots: Iterable[str]) -> str:
+    """Return where a path is: as it is written, or, if it is written by way of links, where they lead."""
+    written = os.path.normpath(path)
+    if _within(written, roots):
+        return written
+    folder, name = os.path.split(written)
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118  # strings in, strings out
 
 

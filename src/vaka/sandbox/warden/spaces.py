@@ -51,6 +51,8 @@ def _mount(steps: list[Step], size: int | None) -> None:
     null = os.open(os.devnull, os.O_PATH)
     kernel.mount_flags("/", add=kernel.MOUNT_ATTR_RDONLY)
     for step in steps:
+        if step.operation == "null" and not os.path.lexists(step.path):
+            continue  # sockets come and go
         if step.operation == "empty":
             options = "mode=1777" + (f",size={size}" if size else "")
             kernel.mount("tmpfs", _point(step), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
@@ -66,7 +68,7 @@ def _mount(steps: list[Step], size: int | None) -> None:
 
 
 def _again(step: Step) -> int:
-    found = kernel.open_exactly(step.path, os.O_PATH | os.O_NOFOLLOW)
+    found = kernel.open_exactly(step.path, os.O_PATH)
     before, now = os.fstat(step.descriptor), os.fstat(found)
     if (before.st_dev, before.st_ino) != (now.st_dev, now.st_ino):
         raise Refused(f"{step.path!r} changed while it was looked at")

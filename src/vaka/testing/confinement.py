@@ -1,0 +1,330 @@
+"""What a sandbox promises that enforces something, as tests: each of them tries to break out.
+
+Whatever they attack is their own, or is only opened and never written, so that a sandbox that fails does no harm.
+"""
+# ruff: noqa: S101, ASYNC220, ASYNC240  # asserts are what a contract is made of, and files how commands are heard
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
+from vaka.testing.sandboxes import PYTHON, Ended, SandboxContract, appears, finish, shell
+
+
+class ConfinementContract(SandboxContract):
+    """What a sandbox promises that enforces ``write``, ``read`` and ``network``."""
+
+    holds_inside = True
+    """Whether it can hold protected and hidden paths inside writable folders."""
+    hides_processes = True
+    """Whether other processes cannot even be seen."""
+
+    def test_it_says_what_it_enforces(self, sandbox: Sandbox) -> None:
+        """In the words of the port."""
+        assert {"write", "read", "network", "memory", "syscalls"} <= sandbox.enforces
+        assert sandbox.enforces <= {"write", "read", "network", "processes", "memory", "syscalls"}
+
+    # ---------------------------------------------------------------------------------------------------------- write
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "echo x > {0}/file", "echo x >> {0}/file", "echo x > {0}/new", "mkdir {0}/folder", "rm {0}/file",
+            "mv {0}/file .", "mv {0}/file {0}/other", "truncate -s 0 {0}/file", "ln -s x {0}/link", "rmdir {0}/empty",
+            "mkfifo {0}/fifo", "ln -s {0} way && echo x > way/file", "echo x > ../outside/file",
+            "cd / && echo x > .{0}/file", "echo x > /proc/self/root{0}/file", "echo x > /proc/self/cwd/../outside/file",
+            "ln {0}/file hard && echo x > hard", "cp /bin/true {0}/file", "exec 7<{0} && echo x > /proc/self/fd/7/new",
+        ],
+    )  # fmt: skip
+    async def test_it_cannot_write_outside(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """By no name."""
+        outside = _outside(workspace)
+        ended = await self.run(sandbox, attack.format(outside), workspace)
+        assert sorted(path.name for path in outside.iterdir()) == ["empty", "file"]
+        assert ((outside / "file").read_text(), ended.code != 0) == ("as it was", True)
+
+    async def test_the_system_is_read_only(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Nothing of it can be opened for writing: programs, settings, the kernel's own files."""
+        look = (
+            "import os, sys\nfor top in ('/etc', '/usr/bin', '/usr/lib/python3', '/proc/sys', '/sys', '/var/lib'):\n"
+            " for folder, _, names in os.walk(top):\n  for name in names:\n   path = os.path.join(folder, name)\n"
+            "   try:\n    if not os.path.islink(path) and os.path.isfile(path):\n"
+            "     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)); print(path)\n   except OSError: pass\n"
+            "for path in [f'/proc/{name}' for name in os.listdir('/proc') if not name.isdigit()]:\n"
+            " try:\n  if os.path.isfile(path): os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)); print(path)\n"
+            " except OSError: pass\nprint('looked')"
+        )
+        ended = await self.run(sandbox, f"exec {PYTHON} -c {shlex.quote(look)}", workspace)
+        assert ended == Ended(0, "looked\n", "")
+
+    async def test_it_has_a_temporary_folder_of_its_own(self, sandbox: Sandbox, workspace: Path) -> None:
+        """It can write there, and nothing of it stays."""
+        ended = await self.run(sandbox, 'f=$(mktemp) && echo kept > "$f" && cat "$f" && echo "$f"', workspace)
+        text, name = ended.stdout.split()
+        assert (ended.code, text, Path(name).exists()) == (0, "kept", False)
+
+    async def test_the_workspace_is_as_writable_as_ever(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Files, folders, links, modes, names; and they belong to whom they should."""
+        script = (
+            "mkdir -p a/b && echo x > a/b/c && ln a/b/c d && ln -s d e && mv a/b f && chmod 750 f && rm e && cat f/c"
+        )
+        assert await self.run(sandbox, script, workspace) == Ended(0, "x\n", "")
+        assert sorted(path.name for path in workspace.iterdir()) == ["a", "d", "f"]
+        owner = workspace.stat()
+        made = (workspace / "f").stat()
+        assert ((made.st_uid, made.st_gid), made.st_mode & 0o777) == ((owner.st_uid, owner.st_gid), 0o750)
+
+    async def test_a_writable_folder_cannot_be_swapped_for_a_link(self, sandbox: Sandbox, workspace: Path) -> None:
+        """A link is never followed to what becomes writable."""
+        outside = _outside(workspace)
+        (workspace / "sub").symlink_to(outside)
+        with pytest.raises(SandboxError, match="link"):
+            await sandbox.start(shell("echo x > new", workspace, writable=(str(workspace / "sub"),)))
+        for path in ("/", "relative"):
+            with pytest.raises(SandboxError):
+                await sandbox.start(shell("true", workspace, writable=(path,)))
+
+    async def test_a_swap_in_the_middle_leaks_nothing(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Somebody exchanges folder and link all the time; what is written never arrives outside."""
+        outside = _outside(workspace)
+        (workspace / "one").mkdir()
+        (workspace / "two").symlink_to(outside)
+        swap = "import os\nwhile True: os.rename('one', 'was'); os.rename('two', 'one'); os.rename('was', 'two')"
+        swapping = subprocess.Popen([PYTHON, "-c", swap], cwd=workspace, stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(15):
+                with contextlib.suppress(SandboxError):
+                    command = shell("echo x > new", workspace, writable=(str(workspace / "one"),))
+                    script = f"echo x > {workspace}/one/new"
+                    await finish(await sandbox.start(msgspec.structs.replace(command, argv=("bash", "-c", script))))
+        finally:
+            swapping.kill()
+            swapping.wait()
+        assert sorted(path.name for path in outside.iterdir()) == ["empty", "file"]
+
+    # ------------------------------------------------------------------------------------------------------ protected
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "echo x > settings.json", "rm settings.json", "mv settings.json other", "ln -sf x settings.json",
+            "truncate -s 0 settings.json", "echo x > .git/hooks/pre-commit", "echo x > .git/hooks/new",
+            "rm -rf .git/hooks", "mv .git/hooks .git/was", "mv .git was; mkdir -p .git/hooks; echo x > .git/hooks/new",
+            "rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/new", "ln .git/hooks/pre-commit h && echo x > h",
+            "mkdir missing", "mkdir -p missing/inner; echo x > missing/inner/file", "echo x > missing.json",
+            "ln -s /dev/null missing.json", "ln -s . missing", "echo x > deep/er/file", "mv deep was",
+            "rmdir deep; ln -s .git deep", "mkdir m; mv m missing", "touch t; mv -f t missing.json",
+            "chmod 777 settings.json && echo x > settings.json", "cp /bin/true .git/hooks/pre-commit",
+        ],
+    )  # fmt: skip
+    async def test_protected_paths_stay_as_they_are(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """Also those that do not exist yet; and what was made to hold them is gone afterwards."""
+        self._needs_inside()
+        (workspace / ".git/hooks").mkdir(parents=True)
+        (workspace / ".git/hooks/pre-commit").write_text("as it was")
+        (workspace / ".git/index").write_text("free")
+        (workspace / "settings.json").write_text("as it was")
+        (workspace / "deep").mkdir()
+        names = ("settings.json", ".git/hooks", "missing/inner/file", "missing.json", "deep/er/file", "folder/")
+        held = tuple(f"{workspace}/{name}" for name in names)
+        await self.run(sandbox, attack, workspace, protected=held)
+        assert (workspace / "settings.json").read_text() == "as it was"
+        assert [path.name for path in (workspace / ".git/hooks").iterdir()] == ["pre-commit"]
+        assert (workspace / ".git/hooks/pre-commit").read_text() == "as it was"
+        assert [name for name in ("missing", "missing.json", "folder") if os.path.lexists(workspace / name)] == []
+        assert ((workspace / "deep").is_symlink(), (workspace / "deep/er").exists()) == (False, False)
+
+    async def test_beside_protected_paths_all_is_free(self, sandbox: Sandbox, workspace: Path) -> None:
+        """What is not named can be changed, and what is can be read."""
+        self._needs_inside()
+        (workspace / ".git/hooks").mkdir(parents=True)
+        (workspace / ".git/config").write_text("settings")
+        held = (f"{workspace}/.git/hooks", f"{workspace}/.git/config", f"{workspace}/vaka.toml")
+        script = "cat .git/config && echo x > .git/index && mkdir .git/objects && echo y > free && rm -r .git/objects"
+        ended = await self.run(sandbox, script, workspace, protected=held)
+        assert ended == Ended(0, "settings", "")
+        assert sorted(path.name for path in workspace.iterdir()) == [".git", "free"]
+
+    async def test_a_protected_link_is_refused(self, sandbox: Sandbox, workspace: Path) -> None:
+        """It could be replaced, so it is no promise."""
+        self._needs_inside()
+        (workspace / "real").mkdir()
+        (workspace / ".claude").symlink_to("real")
+        with pytest.raises(SandboxError, match="link"):
+            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
+
+    async def test_two_commands_can_hold_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
+        """The first to end does not take it from the other."""
+        self._needs_inside()
+        held = (f"{workspace}/missing.json",)
+        script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > missing.json"
+        first = await sandbox.start(shell(script, workspace, protected=held))
+        await appears(workspace / "up")
+        await self.run(sandbox, "true", workspace, protected=held)
+        (workspace / "go").touch()
+        await finish(first)
+        assert sorted(path.name for path in workspace.iterdir()) == ["go", "up"]
+
+    # ----------------------------------------------------------------------------------------------------------- read
+
+    async def test_hidden_paths_cannot_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
+        """A file and all that is in a folder."""
+        outside = _outside(workspace)
+        (outside / "empty/key").write_text("canary")
+        held = (str(outside / "file"), str(outside / "empty"))
+        script = f"cat {outside}/file; cat {outside}/empty/key; cat {outside}/empty/*; grep -r . {outside}"
+        ended = await self.run(sandbox, script, workspace, hidden=held)
+        assert ("canary" in ended.stdout, "as it was" in ended.stdout) == (False, False)
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "cat .env", "cp .env copy; cat copy", "mv .env moved; cat moved", "ln .env hard; cat hard", "cat sub/.env",
+            "ln -s .env soft; cat soft", "mv sub away; cat away/.env", "cat /proc/self/cwd/.env",
+            "tar c . | grep -a canary", "cat keys/one", "mv keys away; cat away/one",
+            "cp -r keys copy; cat copy/one",
+        ],
+    )  # fmt: skip
+    async def test_hidden_paths_in_the_workspace_cannot_be_read(
+        self, sandbox: Sandbox, workspace: Path, attack: str
+    ) -> None:
+        """By no name."""
+        self._needs_inside()
+        for name in (".env", "sub/.env", "keys/one"):
+            (workspace / name).parent.mkdir(exist_ok=True)
+            (workspace / name).write_text("canary")
+        held = tuple(f"{workspace}/{name}" for name in (".env", "sub/.env", "keys"))
+        ended = await self.run(sandbox, attack, workspace, hidden=held)
+        assert "canary" not in ended.stdout + ended.stderr
+
+    async def test_what_it_works_in_cannot_be_hidden(self, sandbox: Sandbox, workspace: Path) -> None:
+        """One cannot have both."""
+        with pytest.raises(SandboxError, match="hidden"):
+            await sandbox.start(shell("true", workspace, hidden=(str(workspace.parent),)))
+
+    async def test_it_cannot_look_into_other_processes(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Their variables, their memory, their files, their folders."""
+        other = subprocess.Popen(["/bin/sleep", "600"], env={"PATH": os.environ["PATH"], "KEPT": "canary-of-another"})
+        try:
+            script = (
+                f"cat /proc/*/environ | tr '\\0' '\\n'; ls /proc/{other.pid}/fd /proc/{os.getpid()}/fd;"
+                f"head -c 1 /proc/{os.getpid()}/mem; cat /proc/{os.getpid()}/environ; ls /proc/{os.getpid()}/root/;"
+                f"cat /proc/{os.getpid()}/maps"
+            )
+            ended = await self.run(sandbox, script, workspace)
+        finally:
+            other.kill()
+            other.wait()
+        assert "canary-of-another" not in ended.stdout
+        assert "/bin/python" not in ended.stdout
+        if self.hides_processes:
+            seen = await self.run(sandbox, "ls -d /proc/[0-9]* | wc -l", workspace)
+            assert int(seen.stdout) < 10
+
+    async def test_it_cannot_signal_other_processes(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Not even those of the same user."""
+        other = subprocess.Popen(["/bin/sleep", "600"])
+        try:
+            # Signal 0 harms nobody: it only says whether another would arrive.
+            ended = await self.run(sandbox, f"kill -0 {other.pid} || kill -0 {os.getpid()}", workspace)
+        finally:
+            other.kill()
+            other.wait()
+        assert ended.code != 0
+
+    # -------------------------------------------------------------------------------------------------------- network
+
+    async def test_it_reaches_no_network(self, sandbox: Sandbox, workspace: Path) -> None:
+        """TCP, UDP and sockets with abstract names, on this very machine; nor any name server."""
+        with contextlib.ExitStack() as stack:
+            tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            udp.bind(("127.0.0.1", 0))
+            abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+            abstract.bind(f"\0vaka-test-{os.getpid()}")
+            abstract.listen()
+            ports = tcp.getsockname()[1], udp.getsockname()[1]
+            attack = (
+                "import socket, sys\ndef attempt(work):\n try:\n  work(); print('REACHED', work.__name__)\n"
+                " except OSError: pass\n"
+                f"def tcp(): socket.create_connection(('127.0.0.1', {ports[0]}), 5)\n"
+                "def udp():\n s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                f" s.sendto(b'x', ('127.0.0.1', {ports[1]})); s.settimeout(0.2); s.recv(1)\n"
+                f"def abstract(): s = socket.socket(socket.AF_UNIX); s.connect('\\0vaka-test-{os.getpid()}')\n"
+                "def name(): socket.getaddrinfo('example.org', 80)\n"
+                "def vsock(): socket.socket(40, socket.SOCK_STREAM)\n"
+                "def packet(): socket.socket(17, socket.SOCK_RAW)\n"
+                "def raw(): socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)\n"
+                "for work in (tcp, udp, abstract, name, vsock, packet, raw): attempt(work)\nprint('tried')"
+            )
+            ended = await self.run(sandbox, f"exec {PYTHON} -c {shlex.quote(attack)}", workspace)
+            assert ended == Ended(0, "tried\n", "")
+            for server in (tcp, abstract):
+                server.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    server.accept()
+            udp.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                udp.recv(1)
+
+    async def test_it_reaches_no_socket_of_another_program(self, sandbox: Sandbox, workspace: Path) -> None:
+        """One with a name in the file system is a way out, too; also in the workspace itself."""
+        for folder in (workspace.parent, workspace):
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(str(folder / "door"))
+                server.listen()
+                attack = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({str(folder / 'door')!r})"
+                ended = await self.run(sandbox, f"{PYTHON} -c {shlex.quote(attack)}", workspace)
+                server.setblocking(False)
+                assert ended.code != 0
+                with pytest.raises(BlockingIOError):
+                    server.accept()
+
+    async def test_it_has_the_network_when_it_may(self, sandbox: Sandbox, workspace: Path) -> None:
+        """The same machine, the same port."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            script = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo reached"
+            assert (await self.run(sandbox, script, workspace, network=True)).stdout == "reached\n"
+
+    # ------------------------------------------------------------------------------------------------------- privilege
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "unshare --user true", "unshare --user --map-root-user true", "unshare --mount true", "unshare --net true",
+            "mount -t tmpfs none .", "mount --bind / .", "chroot . /bin/true", "nsenter --target 1 --all true",
+            "mknod device c 1 1", "su -c true nobody < /dev/null", "dmesg", "chown 12345 owned",
+        ],
+    )  # fmt: skip
+    async def test_it_gains_no_privilege(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """Neither by namespaces and mounts nor by programs that would give it some."""
+        (workspace / "owned").touch()
+        assert (await self.run(sandbox, f"{attack} 2>&1", workspace)).code != 0
+
+    async def test_it_has_no_capabilities_and_can_get_none(self, sandbox: Sandbox, workspace: Path) -> None:
+        """A program with the setuid bit is a program like any other."""
+        ended = await self.run(sandbox, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status", workspace)
+        found = dict(line.split(":\t") for line in ended.stdout.splitlines())
+        assert {key: int(found[key], 16) for key in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {
+            "CapPrm": 0, "CapEff": 0, "CapInh": 0, "CapAmb": 0,
+        }  # fmt: skip
+        assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+
+    def _needs_inside(self) -> None:
+        if not self.holds_inside:
+            pytest.skip("Landlock without namespaces cannot hold paths inside writable folders, and refuses them")
+
+
+def _outside(workspace: Path) -> Path:
+    outside = workspace.parent / "outside"
+    (outside / "empty").mkdir(parents=True)
+    (outside / "file").write_text("as it was")
+    return outside
