@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.checks import check_range, check_size, check_write, is_file, is_folder
-from vaka.files.folders import make_folders, settle
+from vaka.files.checks import check_known, check_range, check_size, check_write, is_file, is_folder
+from vaka.files.folders import enter_folders, settle
 from vaka.files.listing import IGNORE, LARGEST_IGNORE, Listing
 from vaka.files.names import below, join, listed_name, parts_of, raw, read_name, shown
 from vaka.files.protect import Guard, Protected
@@ -163,7 +163,11 @@ class Disk:
             raise is_folder(path)
         self.protected.check(parts)
         guard = self.protected.guard(self._root, self._way) if self.protected else None
-        folder = self._folder(parts[:-1], guard)
+        try:
+            folder = self._folder(parts[:-1], guard, make=known is None)
+        except FileNotFoundError:
+            check_known(path, None, known, new=new)
+            raise
         try:
             self._sweep(folder)
             change = Change(folder, parts[-1], path, data, known, new)
@@ -171,14 +175,14 @@ class Disk:
         finally:
             os.close(folder)
 
-    def _folder(self, parts: tuple[str, ...], guard: Guard | None) -> int:
+    def _folder(self, parts: tuple[str, ...], guard: Guard | None, *, make: bool) -> int:
         """Open the folder to write to, and make it first if it must be."""
         if guard is None:
             try:
                 return self._way.open(self._root, [raw(part) for part in parts], FOLDER, links=False).fd
             except (FileNotFoundError, NotADirectoryError):
                 pass  # the other way makes it, or says what stands in its place
-        return make_folders(self._root, parts, guard)
+        return enter_folders(self._root, parts, guard, make=make)
 
     def _sweep(self, folder: int) -> None:
         """Clean up after writers that were killed, the first time a folder is written to."""

@@ -11,12 +11,12 @@ from vaka.files.protect import Guard
 from vaka.files.ways import FOLDER, LIST, Root
 
 
-def make_folders(root: Root, parts: Sequence[str], guard: Guard | None) -> int:
-    """Open a folder beneath the root, making those on the way that are missing; no link is followed."""
+def enter_folders(root: Root, parts: Sequence[str], guard: Guard | None, *, make: bool) -> int:
+    """Open a folder beneath the root and, if told so, make those that are missing; no link is followed."""
     here = os.open(b".", FOLDER, dir_fd=root.fd)
     try:
         for depth, part in enumerate(parts, 1):
-            inner = _enter(here, part, join(parts[:depth]))
+            inner = _enter(here, part, join(parts[:depth]), make=make)
             os.close(here)
             here = inner
             if guard:
@@ -37,11 +37,13 @@ def settle(folder: int) -> None:
             os.close(fd)
 
 
-def _enter(folder: int, name: str, path: str) -> int:
+def _enter(folder: int, name: str, path: str, *, make: bool) -> int:
     flags = FOLDER | os.O_NOFOLLOW
     try:
         return os.open(raw(name), flags, dir_fd=folder)
     except FileNotFoundError:
+        if not make:
+            raise
         with suppress(FileExistsError):  # somebody else was quicker
             os.mkdir(raw(name), dir_fd=folder)
         settle(folder)

@@ -162,6 +162,7 @@ class FilesContract:
         for path in ("gone", "no/folder"):
             with pytest.raises(FileChanged):
                 await files.write(self.at(path), b"x", known=digest(b""))
+        assert await self.names(files) == []
 
     async def test_new_means_that_there_is_nothing_yet(self, files: Files) -> None:
         path = self.at("a/new")
