@@ -203,6 +203,8 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         (("--output-schema", "agent.py"), "--output-schema agent.py: expected a JSON Schema"),
         (("--output-schema", "bad.json"), "--output-schema bad.json: not a usable JSON Schema"),
         (("--output-schema", "good.json", "--option", "output={}"), "leave one of them out"),
+        (("--output-schema", "huge.json"), "--output-schema huge.json: larger than the 1048576 bytes"),
+        (("--option", f"extra={'[' * 5000}"), "model options: Expected `object`, got `str`"),
         (("--attach", "none.png"), "--attach none.png: No such file"),
         (("--attach", "empty.txt"), "--attach empty.txt: the file is empty"),
         (("--attach", "latin.txt"), "--attach latin.txt: text/plain cannot be read by a model"),
@@ -217,6 +219,7 @@ def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: 
     shell.file("bad.json", '{"type": "nonsense"}')
     shell.file("good.json", json.dumps(SCHEMA))
     shell.file("empty.txt", "")
+    shell.file("huge.json", " " * 2_000_000 + "{}")
     (shell.folder / "data.zip").write_bytes(b"PK\3\4\0\0")
     (shell.folder / "latin.txt").write_bytes(b"caf\xe9")
     with (shell.folder / "big.txt").open("wb") as file:

@@ -136,6 +136,39 @@ async def test_an_error_has_the_providers_words_but_not_the_key_it_repeats(statu
     assert "wrong" in str(error)
 
 
+async def test_no_other_secret_that_was_sent_is_in_an_error_either() -> None:
+    body = b'{"error": {"message": "wrong: gate-111 pass-222 wish-333 a2ltOnBhc3MtMjIy boats"}}'
+    async with serving(page("400 Bad", body)) as server:
+        account = Account(
+            base_url=server.url.replace("//", "//kim:pass-222@"),
+            headers={"x-gate-token": "Bearer gate-111", "x-team": "boats"},
+        )
+        wire = Wire(account, {})
+        with pytest.raises(BadRequest) as caught:
+            await wire.whole("x", {}, headers={"x-wish-key": "wish-333"})
+        await wire.close()
+    assert str(caught.value).startswith("wrong: [redacted] [redacted] [redacted] [redacted] boats")
+
+
+async def test_what_ends_a_request_is_not_for_anyone_to_say() -> None:
+    async with serving(b"") as server:
+        wire = Wire(Account(base_url=server.url), {})
+        for name in ("Content-Length", "transfer-encoding"):
+            with pytest.raises(BadRequest, match="are not anyone's to set"):
+                await wire.whole("x", {}, headers={name: "3"})
+        await wire.close()
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "SSL_CERT_FILE"])
+async def test_an_environment_that_cannot_be_used_is_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "socks5://127.0.0.1:1" if variable == "ALL_PROXY" else "/there/is/none.pem")
+    wire = Wire(Account(base_url="https://127.0.0.1:1/v1"), {})
+    with pytest.raises(BadRequest, match="SSL_CERT_FILE of the environment cannot be used"):
+        await wire.whole("x", {})
+    await wire.close()
+
+
 async def test_a_redirect_is_not_followed() -> None:
     async with serving(OK + b"data: stolen\n\n") as thief:
         error = await fault(page("307 Away", b"", b"location: " + thief.url.encode()))
@@ -249,7 +282,7 @@ async def test_connections_are_kept_for_the_next_request_and_shared() -> None:
 
 
 def test_a_key_is_not_shown() -> None:
-    account = Account(base_url="https://example.com", key=KEY)
+    account = Account(base_url=f"https://kim:{KEY}@example.com", key=KEY)
     assert KEY not in repr(account)
     assert KEY not in f"{account}"
 

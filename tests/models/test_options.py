@@ -35,6 +35,7 @@ def test_a_schema_that_has_a_property_named_schema_is_still_a_schema() -> None:
 def test_several_stops_and_a_budget_for_thinking() -> None:
     options = read({"stop": ["a", "b"], "reasoning": 2048})
     assert (options.stops, options.reasoning) == (["a", "b"], 2048)
+    assert (read({"stop": ""}).stops, read({"stop": ["", " "]}).stops) == ([], [" "])
 
 
 @pytest.mark.parametrize(

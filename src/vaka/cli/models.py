@@ -15,7 +15,7 @@ from vaka.cli.render import printable, short
 from vaka.cli.report import print_json
 from vaka.cli.start import model_options, run_loop, settings_of
 from vaka.cli.table import print_table
-from vaka.config.addresses import is_address, on_loopback
+from vaka.config.addresses import is_address, on_loopback, without_user
 from vaka.config.layers import Settings, redacted
 from vaka.core.ports.model import CallChunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.content import as_content
@@ -180,10 +180,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
 
 def _shown(provider: Provider, address: str) -> str:
     """Return an address as it may be shown."""
-    if not is_address(address):
-        return ""
-    before, at, after = providers.addressed(provider, address).rpartition("@")
-    return f"{before.partition('://')[0]}://***@{after}" if at else after
+    return without_user(providers.addressed(provider, address)) if is_address(address) else ""
 
 
 def _own(book: Models, settings: Settings) -> list[dict[str, Any]]:

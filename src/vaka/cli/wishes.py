@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ from vaka.core.types.errors import BadRequest, InvalidInput
 from vaka.models.options import read
 from vaka.runtime.build import shape_of
 from vaka.runtime.shape import Shape
+
+LARGEST = 1024 * 1024
+"""Bytes the file of a schema may have."""
 
 
 def asked(agent: Agent, options: Iterable[str], tool_choice: str | None, schema: str | None) -> Shape | None:
@@ -43,7 +47,7 @@ def output_schema(file: str) -> Shape:
     """Return the shape a file with a JSON Schema describes. Raises ``UsageError``."""
     path = given_path(file)
     try:
-        schema = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        schema = msgspec.json.decode(_beginning(path), type=dict[str, Any])
         shape = Shape(schema)
     except OSError as error:
         raise UsageError(f"--output-schema {file}: {error.strerror or error}") from error
@@ -55,12 +59,21 @@ def output_schema(file: str) -> Shape:
     return shape
 
 
+def _beginning(path: Path) -> bytes:
+    """Return what a file holds, unless that has no end."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise InvalidInput(f"larger than the {LARGEST} bytes a schema may have")
+    return data
+
+
 def _value(name: str, text: str) -> Any:
     """Return the first reading of a text that the option takes."""
     readings: list[Any] = [text]
     try:
         readings.insert(0, msgspec.json.decode(text))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     fault: BadRequest | None = None
     for reading in readings:

@@ -1,5 +1,6 @@
 """Addresses of servers, as people write them."""
 
+import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -14,6 +15,11 @@ def is_address(url: str) -> bool:
     except ValueError:
         return False
     return right and "?" not in url and "#" not in url
+
+
+def without_user(url: str) -> str:
+    """Return an address as it may be shown: without who asks there, and their password."""
+    return re.sub(r"//[^/]*@", "//***@", url)
 
 
 def on_loopback(url: str) -> bool:

@@ -50,12 +50,13 @@ class Anthropic:
         """Answer ``prompt``."""
         request = to_request(self._model, prompt, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._ttl)
         events = Events(request.answer)
-        async with aclosing(self._wire.events(self._path, request.body, headers=request.headers)) as items:
-            async for item in items:
-                for chunk in events.feed(item.data, item.event):
-                    yield chunk
-                if events.done:
-                    return
+        with self._wire.hiding(request.headers):
+            async with aclosing(self._wire.events(self._path, request.body, headers=request.headers)) as items:
+                async for item in items:
+                    for chunk in events.feed(item.data, item.event):
+                        yield chunk
+                    if events.done:
+                        return
         raise StreamCut(f"the answer of {self._name} was cut: it ended without message_stop")
 
     async def close(self) -> None:

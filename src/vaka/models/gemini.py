@@ -39,12 +39,13 @@ class Gemini:
         options = read(prompt.options)
         body = to_request(self._model, prompt, options)
         events = Events(self._model, forced_tool(self._model, prompt, options))
-        async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
-            async for item in items:
-                for chunk in events.feed(item.data):
-                    yield chunk
-        for chunk in events.end():
-            yield chunk
+        with self._wire.hiding(options.headers):
+            async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
+                async for item in items:
+                    for chunk in events.feed(item.data):
+                        yield chunk
+            for chunk in events.end():
+                yield chunk
 
     async def close(self) -> None:
         """Close the connections, unless they are somebody else's."""

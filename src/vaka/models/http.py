@@ -1,9 +1,11 @@
 """The I/O half of every adapter: a request goes out, events come back, and whatever goes wrong is one of our errors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
 import httpx2
@@ -19,6 +21,13 @@ WHOLE = 64 * 1024 * 1024
 """Bytes that an answer may have that comes in one piece."""
 CONNECT = 15.0
 AGENT = "vaka"
+FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""Headers that say where a request ends: who could set them could hide a second one in it."""
+
+_SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_USER = re.compile(r"//[^/]*@")
+_SHORTEST = 6
+"""A shorter value would be found in ordinary words."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +41,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     limits: sse.Limits = sse.Limits()
 
     def __repr__(self) -> str:
-        return f"Account(base_url={self.base_url!r}, key={'…' if self.key else ''!r})"
+        return f"Account(base_url={_USER.sub('//***@', self.base_url)!r}, key={'…' if self.key else ''!r})"
 
 
 class Http:
@@ -77,6 +86,15 @@ class Wire:
         if self._own:
             await self.http.close()
 
+    @contextmanager
+    def hiding(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """Keep keys out of the errors of whoever reads an answer, of a request that had these ``headers`` too."""
+        try:
+            yield
+        except ModelError as error:
+            self._without_secrets(error, {**self._headers, **headers})
+            raise
+
     async def events(
         self, path: str, body: Any, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[sse.Item]:
@@ -116,6 +134,8 @@ class Wire:
 
     async def _send(self, path: str, body: Any, headers: Mapping[str, str]) -> httpx2.Response:
         try:
+            if FRAMING & {name.lower() for name in {**self._headers, **headers}}:
+                raise ValueError(f"the headers {' and '.join(sorted(FRAMING))} are not anyone's to set")
             request = self.http.client.build_request(
                 "POST", self._base + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
                 params=dict(self._account.query) or None, # an empty query would take away that of the path
@@ -124,6 +144,9 @@ class Wire:
                 raise ValueError(f"there is no port {request.url.port}")  # told as the others are
         except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError, RecursionError) as error:
             raise BadRequest(f"the request to {self._host} cannot be written: {self._hide(str(error))}") from error
+        except (ImportError, OSError) as error:
+            names = "the proxy or the SSL_CERT_FILE of the environment cannot be used"
+            raise BadRequest(f"{self._host} cannot be asked: {names}: {self._hide(_words(error))}") from error
         try:
             async with asyncio.timeout(self._account.limits.idle_seconds):
                 return await self.http.client.send(request, stream=True)
@@ -138,13 +161,13 @@ class Wire:
     async def _fault(self, response: httpx2.Response) -> ModelError:
         body = await self._body(response, BODY)
         error = faults.of_response(response.status_code, response.headers, body)
-        return self._without_key(error)
+        return self._without_secrets(error, response.request.headers)
 
     async def _not_a_stream(self, response: httpx2.Response) -> ModelError:
         body = await self._body(response, BODY)
         said = faults.read(body)
         if said.message and (said.kinds or b'"error"' in body[:200]):
-            return self._without_key(faults.error(said))
+            return self._without_secrets(faults.error(said), response.request.headers)
         return StreamCut(f"expected an event stream, got {sse.looks_like(body)}")
 
     async def _body(self, response: httpx2.Response, most: int, *, strict: bool = False) -> bytes:
@@ -174,13 +197,18 @@ class Wire:
         except httpx2.InvalidURL:
             return repr(self._base)
 
-    def _hide(self, text: str) -> str:
-        key = self._account.key
-        return sse.hide(text.replace(key, "[redacted]") if key else text)
+    def _hide(self, text: str, *secrets: str) -> str:
+        for secret in filter(None, (self._account.key, *secrets)):
+            text = text.replace(secret, "[redacted]")
+        return sse.hide(text)
 
-    def _without_key(self, error: ModelError) -> ModelError:
-        """A provider may repeat the key it was given."""
-        error.args = tuple(self._hide(str(word)) for word in error.args)
+    def _without_secrets(self, error: ModelError, sent: Mapping[str, str]) -> ModelError:
+        """A provider may repeat what it was given."""
+        given = [value for name, value in sent.items() if _SECRET.search(name)]
+        given += [value.rpartition(" ")[2] for value in given]  # of a token, what comes after Bearer
+        given.append(unquote(urlsplit(self._base).password or ""))
+        known = sorted({secret for secret in given if len(secret) >= _SHORTEST}, key=len, reverse=True)
+        error.args = tuple(self._hide(str(word), *known) for word in error.args)
         return error
 
 

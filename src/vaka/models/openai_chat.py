@@ -37,14 +37,15 @@ class OpenAIChat:
         options = read(prompt.options)
         body = to_request(self._model, prompt, self._profile, options)
         answer = Answer(self._profile, answer_tool(prompt, self._profile, options))
-        async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
-            async for item in items:
-                for chunk in answer.feed(item):
-                    yield chunk
-                if answer.whole:
-                    return
-        for chunk in answer.end():
-            yield chunk
+        with self._wire.hiding(options.headers):
+            async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
+                async for item in items:
+                    for chunk in answer.feed(item):
+                        yield chunk
+                    if answer.whole:
+                        return
+            for chunk in answer.end():
+                yield chunk
 
     async def close(self) -> None:
         """Let go of the connections, unless they are shared."""

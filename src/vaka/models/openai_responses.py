@@ -37,12 +37,13 @@ class OpenAIResponses:
         body = to_request(self._model, prompt, self._facts)
         reader = Reader(None if self._facts.tells_length else body.get("max_output_tokens"))
         headers = read(prompt.options).headers
-        async with aclosing(self._wire.events("responses", body, headers=headers)) as items:
-            async for item in items:
-                for chunk in reader.feed(item.data, item.event):
-                    yield chunk
-                if reader.done:
-                    return
+        with self._wire.hiding(headers):
+            async with aclosing(self._wire.events("responses", body, headers=headers)) as items:
+                async for item in items:
+                    for chunk in reader.feed(item.data, item.event):
+                        yield chunk
+                    if reader.done:
+                        return
         raise StreamCut(f"the answer of {self._name} was cut: the stream ended before response.completed")
 
     async def close(self) -> None:

@@ -52,8 +52,8 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def stops(self) -> list[str]:
-        """The stop texts as a list."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+        """The stop texts as a list; an empty one would stop nothing, and is refused by providers."""
+        return [text for text in ((self.stop,) if isinstance(self.stop, str) else self.stop) if text]
 
     @property
     def effort(self) -> Effort | None:

@@ -361,8 +361,7 @@ class Transport(httpx2.AsyncBaseTransport):
         scheme, host, port = origin
         more: dict[str, Any] = {}
         if scheme == "https":
-            self._context = self._context or httpx2.create_ssl_context()
-            more = {"ssl": self._context, "server_hostname": host}
+            more = {"ssl": self._tls(), "server_hostname": host}
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await asyncio.get_running_loop().create_connection(
@@ -374,6 +373,14 @@ class Transport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError(str(error) or type(error).__name__) from error
         self._made.add(connection)
         return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            self._context = self._context or httpx2.create_ssl_context()
+        except OSError as error:
+            words = f"the SSL_CERT_FILE of the environment cannot be used: {error}"
+            raise httpx2.LocalProtocolError(words) from error
+        return self._context
 
 
 def _origin(url: httpx2.URL) -> _Origin:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vaka.config.addresses import EXPECTED, is_address, on_loopback
+from vaka.config.addresses import EXPECTED, is_address, on_loopback, without_user
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
 from vaka.runtime import registry
 
@@ -55,7 +55,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Where the key came from."""
 
     def __repr__(self) -> str:
-        return f"Account(base_url={self.base_url!r}, key={'…' if self.key else ''!r})"
+        return f"Account(base_url={without_user(self.base_url)!r}, key={'…' if self.key else ''!r})"
 
 
 _OWN = (

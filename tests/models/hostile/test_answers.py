@@ -103,6 +103,8 @@ async def test_a_provider_that_repeats_the_key_does_not_put_it_into_an_error(wir
     failed(await ask_once(wire, answer=fail(401, words)), AuthenticationFailed, "Incorrect API key provided")
     failed(await ask_once(wire, Fault(body=f"no such key: {KEY}".encode())), StreamCut)
     failed(await ask_once(wire, Fault(status=500, body=f"no such key: {KEY}".encode())), ModelUnavailable)
+    event = f'data: {{"type": "error", "error": {{"message": "I know {KEY}", "type": "x"}}}}\n\n'
+    failed(await ask_once(wire, Fault(body=event.encode())), BadRequest, "I know [redacted]")
 
 
 @WIRES
