@@ -19,7 +19,7 @@ from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.files.workspace import Workspace
-from vaka.tools.builtin import matching, ripgrep
+from vaka.tools.builtin import confine, matching, ripgrep
 from vaka.tools.builtin.grep import Engine, Told, search
 
 RIPGREP = shutil.which("rg")
@@ -490,3 +490,53 @@ async def test_a_folder_that_cannot_be_listed_is_told(bench: Bench) -> None:
     assert (await grep(bench, "python", "hit")).text == "a.txt\n[not everything could be looked at: 'x']"
     told = await bench.call("Glob", pattern="*.txt")
     assert told.text == "a.txt\n[not everything could be looked at: 'x']"
+
+
+SWAP = """
+import os, sys
+inside, other, link = sys.argv[1:]
+print(flush=True)
+while True:
+    os.rename(inside, other)
+    os.symlink(link, inside)
+    os.unlink(inside)
+    os.rename(other, inside)
+"""
+
+
+@needs_ripgrep
+@pytest.mark.skipif(not confine.available(), reason="this kernel has no Landlock")
+async def test_a_folder_swapped_for_a_link_shows_nothing_from_outside(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "a.txt").write_text("the secret\n")
+    for number in range(300):
+        bench.write(f"many/f{number}.txt", "nothing")
+    bench.write("d/a.txt", "nothing")
+    command = [sys.executable, "-c", SWAP, str(bench.root / "d"), str(bench.root / "d2"), str(outside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
+        try:
+            assert swapping.stdout is not None
+            swapping.stdout.readline()
+            for _ in range(60):
+                told = await grep(bench, "ripgrep", "secret", output_mode="count")
+                assert (told.text, told.value["total_matches"]) == ("no matches", 0)
+        finally:
+            swapping.kill()
+
+
+@pytest.mark.skipif(not confine.available(), reason="this kernel has no Landlock")
+async def test_what_is_started_confined_reads_only_what_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text("inside")
+    (tmp_path / "b.txt").write_text("outside")
+    with (tmp_path / "errors").open("w+b") as errors:
+        command = ["/usr/bin/cat", str(tmp_path / "in/a.txt"), str(tmp_path / "b.txt")]
+        process = await confine.start(command, [str(tmp_path / "in")], cwd=str(tmp_path / "in"), errors=errors)
+        assert process.communicate()[0] == b"inside"
+        errors.seek(0)
+        assert b"Permission denied" in errors.read()
+    assert (tmp_path / "b.txt").read_text() == "outside"  # we ourselves are as free as before
+    with (tmp_path / "errors").open("w+b") as errors, pytest.raises(FileNotFoundError):
+        await confine.start(["/nowhere/program"], [], cwd=str(tmp_path), errors=errors)

@@ -91,11 +91,11 @@ class Hunt:
     async def told(self) -> Told:
         """Return what is told of them."""
         mode, query = self._query.mode, self._query
-        totals = {"total_files": len(self._found), "total_matches": sum(count for count, _ in self._found.values())}
         if mode == "content":
             text, value, more = await self._content()
         else:
             text, value, more = await self._files_told()
+        totals = {"total_files": len(self._found), "total_matches": sum(count for count, _ in self._found.values())}
         said = [text or "no matches"]
         if more:
             said.append(f"[{query.limit} results from number {query.offset + 1} on, there are more; use offset]")
@@ -133,7 +133,10 @@ class Hunt:
         query = self._query
         window = sorted(self._found)[query.offset : query.need]
         looked = await asyncio.gather(*[self._look(path) for path in window])
-        shown = [path for path, is_file in zip(window, looked, strict=True) if is_file]
+        for path, is_file in zip(window, looked, strict=True):
+            if not is_file:
+                del self._found[path]
+        shown = [path for path in window if path in self._found]
         more = len(self._found) > query.need
         if query.mode == "files_with_matches":
             return "\n".join(shown), {"files": shown}, more
@@ -184,6 +187,7 @@ class Hunt:
         try:
             numbered = await _numbered(self._files, path, first, last)
         except FileError:
+            del self._found[path]
             return []
         return [
             {

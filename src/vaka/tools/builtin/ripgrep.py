@@ -12,6 +12,7 @@ import msgspec
 
 from vaka.core.ports.files import Files
 from vaka.core.types.errors import FileError, InvalidInput
+from vaka.tools.builtin import confine
 from vaka.tools.builtin.query import Found, Hit, Query, names_only
 
 _PIECE = 1 << 18
@@ -78,8 +79,8 @@ class Ripgrep:
         how += [*names, "--type=vaka"] if names else []
         with _written(await rules_above(self._files, start)) as ignored:
             how += [f"--ignore-file={ignored}"] if ignored else []
-            begun = b""
-            async with aclosing(self._run(base, how, [target])) as rows:
+            begun, extra = b"", [ignored] if ignored else []
+            async with aclosing(self._run(base, how, [target], extra)) as rows:
                 async for row in rows:
                     path, end, count = (begun + row).rpartition(b"\0")
                     begun = b"" if end else count + b"\n"  # a name may have several lines
@@ -110,27 +111,26 @@ class Ripgrep:
         path = os.fsdecode(told).removeprefix("./")
         return f"/{path}" if base == "/" else path
 
-    async def _run(self, base: str, how: Sequence[str], targets: Sequence[str]) -> AsyncGenerator[bytes]:
+    async def _run(
+        self, base: str, how: Sequence[str], targets: Sequence[str], extra: Sequence[str] = ()
+    ) -> AsyncGenerator[bytes]:
         """Yield the lines it prints. It is ended when nobody listens any more."""
         query = self._query
         flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE[query.multiline]]
         pattern = query.pattern.rust or ""
         argv = [self._program, *_COMMON, *flags, *how, f"--regexp={pattern}", "--", *targets]
+        roots: Sequence[str] = getattr(self._files, "roots", (self._files.root,))
         with tempfile.TemporaryFile() as errors:
-            nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
-            process = await asyncio.create_subprocess_exec(
-                *argv, cwd=base, env={}, stdin=nothing, stdout=pipe, stderr=errors, start_new_session=True
-            )
+            process = await confine.start(argv, [self._files.root, *roots, *extra], cwd=base, errors=errors)
             try:
-                assert process.stdout is not None  # noqa: S101  # it is a pipe
-                async with aclosing(_lines(process.stdout)) as lines:
+                async with aclosing(_lines(process)) as lines:
                     async for line in lines:
                         yield line
-                code = await process.wait()
+                code = await asyncio.to_thread(process.wait)
             finally:
                 if process.returncode is None:
                     process.kill()
-                    await process.wait()
+                    process.wait()
             if code not in {0, 1}:
                 errors.seek(0)
                 said = errors.read(_SAID).decode("utf-8", "replace").strip()
@@ -138,16 +138,23 @@ class Ripgrep:
                     raise InvalidInput(f"ripgrep cannot search for this: {said}")
 
 
-async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+async def _lines(process: confine.Process) -> AsyncGenerator[bytes]:
+    """Yield what a process prints, line by line."""
+    assert process.stdout is not None  # noqa: S101  # it is a pipe
+    loop, stream = asyncio.get_running_loop(), asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), process.stdout)
     rest = b""
-    while piece := await stream.read(_PIECE):
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > _LONGEST:
-            raise FileError(f"a line that matches has more than {_LONGEST} bytes")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
+    try:
+        while piece := await stream.read(_PIECE):
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > _LONGEST:
+                raise FileError(f"a line that matches has more than {_LONGEST} bytes")
+            for line in lines:
+                yield line
+        if rest:
+            yield rest
+    finally:
+        transport.close()
 
 
 def _add(places: list[Hit], match: _Match, *, multiline: bool) -> None:
