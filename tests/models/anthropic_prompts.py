@@ -43,16 +43,16 @@ def user(*parts: Part | str) -> UserMessage:
     return UserMessage(content=_content(parts))
 
 
-def said(*parts: Part | str, calls: tuple[ToolCall, ...] = (), stop: str = "end") -> AssistantMessage:
-    return AssistantMessage(id=MessageId("m"), content=_content(parts), calls=calls, stop=stop)
+def said(*parts: Part | str, calls: tuple[ToolCall, ...] = (), stop: str = "end", model: str = "") -> AssistantMessage:
+    return AssistantMessage(id=MessageId("m"), content=_content(parts), calls=calls, stop=stop, model=model)
 
 
 def _content(parts: tuple[Part | str, ...]) -> Content:
     return tuple(Text(text=part) if isinstance(part, str) else part for part in parts)
 
 
-def call(id: str, **more: Any) -> ToolCall:
-    return ToolCall(id=CallId(id), name="look", **more)
+def call(id: str, name: str = "look", **more: Any) -> ToolCall:
+    return ToolCall(id=CallId(id), name=name, **more)
 
 
 def results(*given: ToolResult) -> ToolMessage:

@@ -182,6 +182,31 @@ def test_thinking_goes_back_word_for_word_and_only_ours() -> None:
     assert made[1]["content"] == [signed, hidden, text("Yes.")]
 
 
+@pytest.mark.parametrize(
+    ("signature", "answered", "asked", "goes"),
+    [
+        ("Eq", "claude-sonnet-4-5", BUDGET, True),
+        ("", "claude-sonnet-4-5", BUDGET, False),  # at its length limit it was not signed
+        ("Eq", "house-70b", BUDGET, False),  # another server of this wire signed it
+        ("", "house-70b", "house-70b", True),
+        ("Eq", "claude-sonnet-4-5", "house-70b", True),
+    ],
+)
+def test_the_vendors_models_get_only_what_they_signed(signature: str, answered: str, asked: str, goes: bool) -> None:
+    block = {"type": "thinking", "thinking": "Hm.", "signature": signature}
+    thought = Reasoning(text="Hm.", signature=signature, opaque={"anthropic": block})
+    messages = (user("Go."), said(thought, calls=(call("a"),), model=answered), results(result("a", "A")))
+    assert (block in sent(*messages, model=asked)[1]["content"]) is goes
+    assert ("thinking" in body(asked, ask(*messages, options={"reasoning": "low"}))) is goes
+
+
+def test_a_name_that_a_model_made_up_is_one_the_provider_takes_back() -> None:
+    made = sent(
+        user("Go."), said(calls=(call("a", "functions.look up"), call("b", ""))), results(result("a"), result("b"))
+    )
+    assert [block["name"] for block in made[1]["content"]] == ["functions_look_up", "_"]
+
+
 def test_citations_go_back_with_their_words() -> None:
     cited = {
         "type": "char_location", "cited_text": "rain", "document_index": 0, "document_title": None,

@@ -143,6 +143,7 @@ def test_what_the_prompt_costs_is_said_with_the_first_event() -> None:
         ({"promptTokenCount": 3, "candidatesTokenCount": None, "totalTokenCount": 10}, Usage(input=3, output=7)),
         ({"promptTokenCount": 9, "totalTokenCount": 3}, Usage(input=9)),
         ({"promptTokenCount": -4, "candidatesTokenCount": 1}, Usage(output=1)),
+        ({"promptTokenCount": 2**53 + 1, "totalTokenCount": 10**15}, Usage(input=2**53)),
     ],
 )
 def test_usage_makes_sense_of_what_is_there(counts: dict[str, Any], usage: Usage) -> None:
@@ -295,6 +296,7 @@ def test_nulls_and_what_is_not_known_are_passed_over() -> None:
         (b'{"x": ' + b"[" * 200_000, "expected an event of an answer, got a JSON object"),
         (b'{"error": {"message": ' + b"[" * 200_000, "expected an event of an answer, got a JSON object"),
         (b'{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":"\xff"}}}]}}]}', "the arguments of a call"),
+        (b'{"candidates":[{"content":{"parts":[{"functionCall":{"args":{}}}]}}]}', "the answer is garbled: a call"),
         (b"", "expected an event of an answer, got an empty body"),
     ],
 )

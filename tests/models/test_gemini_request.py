@@ -307,6 +307,12 @@ def test_ids_are_sent_back_when_a_provider_gave_them() -> None:
     assert [part["functionResponse"].get("id") for part in answered] == ["fc-1", None, None, "c4"]
 
 
+def test_a_name_that_a_model_made_up_is_one_the_provider_takes_back() -> None:
+    results = ToolMessage(results=(result(1, Text(text="no")),))
+    _, (_, [asked]), (_, [answered]) = contents(OLD, HI, said(calls=(call(1, "look up!"),)), results)
+    assert asked["functionCall"]["name"] == answered["functionResponse"]["name"] == "look_up_"
+
+
 def test_results_have_the_names_and_the_order_of_their_calls() -> None:
     calls = (call(1, "a"), call(2, "b"))
     results = ToolMessage(results=(result(1, Text(text="fine")), result(2, Text(text="broken"), failed=True)))

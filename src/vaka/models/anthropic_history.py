@@ -17,6 +17,8 @@ from vaka.models import history
 
 WIRE = "anthropic"
 """The name under which blocks of this provider are kept."""
+VENDOR = "claude"
+"""What the names of the vendor's own models have in them, wherever they run."""
 NOTHING = "."
 """What is said where somebody has to say something."""
 ON = "Continue."
@@ -35,7 +37,7 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
     said = _Turns()
     for message in messages:
         if isinstance(message, AssistantMessage):
-            said.add("assistant", _assistant(message, ids))
+            said.add("assistant", _assistant(model, message, ids))
         elif isinstance(message, ToolMessage):
             for result in message.results:
                 said.add("user", _result(model, result, ids))
@@ -47,7 +49,7 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
     return said.all()
 
 
-def begins_with_thought(messages: Sequence[Message]) -> bool:
+def begins_with_thought(model: str, messages: Sequence[Message]) -> bool:
     """Whether the answer that is to go on, after the results of its calls, began with this provider's thinking.
 
     Models with a budget for thinking refuse to think on otherwise, as after a change of the provider in between.
@@ -56,7 +58,7 @@ def begins_with_thought(messages: Sequence[Message]) -> bool:
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
             first = message.content[0] if message.content else None
-            return not answered or (isinstance(first, Reasoning) and history.own(first, WIRE) is not None)
+            return not answered or (isinstance(first, Reasoning) and _own(model, message, first) is not None)
         answered = answered or isinstance(message, ToolMessage)
     return True
 
@@ -100,22 +102,36 @@ def _after_results(block: dict[str, Any]) -> bool:
     return bool(block["type"] != "tool_result")
 
 
-def _assistant(message: AssistantMessage, ids: dict[CallId, str]) -> list[dict[str, Any]]:
+def _assistant(model: str, message: AssistantMessage, ids: dict[CallId, str]) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     left = {call.id: call for call in message.calls}
     for part in message.content:
         if isinstance(part, Text | Stored):
             blocks += _words(part)
         elif isinstance(part, Reasoning):
-            block = history.own(part, WIRE)
-            blocks += [block] if isinstance(block, dict) else []
+            block = _own(model, message, part)
+            blocks += [block] if block is not None else []
         elif isinstance(part, CallRef) and part.id in left:
             blocks.append(_call(left.pop(part.id), ids))
     return blocks + [_call(call, ids) for call in left.values()]
 
 
+def _own(model: str, message: AssistantMessage, part: Reasoning) -> dict[str, Any] | None:
+    """Return the provider's own block.
+
+    The vendor's models refuse a thought that is not signed, as one that reached the length limit, and one that another
+    server of this wire signed; those servers take any.
+    """
+    block: Any = history.own(part, WIRE)
+    if not isinstance(block, dict):
+        return None
+    own = cast("dict[str, Any]", block)
+    signed = bool(own.get("signature")) and (VENDOR in message.model or not message.model)
+    return own if own.get("type") != "thinking" or VENDOR not in model or signed else None
+
+
 def _call(call: ToolCall, ids: dict[CallId, str]) -> dict[str, Any]:
-    return {"type": "tool_use", "id": ids[call.id], "name": call.name, "input": history.arguments(call)}
+    return {"type": "tool_use", "id": ids[call.id], "name": history.called(call.name), "input": history.arguments(call)}
 
 
 def _result(model: str, result: ToolResult, ids: dict[CallId, str]) -> list[dict[str, Any]]:

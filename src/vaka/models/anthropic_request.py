@@ -98,7 +98,7 @@ def _mind(model: str, facts: Facts, prompt: Prompt, asked: ModelOptions, tokens:
     quiet = not (wanted or (facts.thinks and asked.reasoning is None)) or forced or tokens <= LEAST
     if facts.always:
         return _Mind(_ADAPTIVE, "low" if quiet else _effort(asked), thinks=True)
-    if quiet or (facts.mind == "budget" and not begins_with_thought(prompt.messages)):
+    if quiet or (facts.mind == "budget" and not begins_with_thought(model, prompt.messages)):
         return _Mind({"type": facts.quiet} if facts.thinks else None)
     if facts.mind == "adaptive":
         return _Mind(_ADAPTIVE, _effort(asked), thinks=True)

@@ -26,6 +26,8 @@ from vaka.models.gemini_request import MADE, WIRE
 
 SHOWN = 500
 """Characters of a provider's reason that are told."""
+MOST = 2**53
+"""Tokens that anyone can have used."""
 NONE = msgspec.Raw(b"")
 OPEN = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 REASONS = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
@@ -260,7 +262,9 @@ class Events:
 
     def _write(self, call: _Call, arguments: str, chunks: list[Chunk]) -> None:
         name = call.name or ""
-        if name and name == self._forced:
+        if not name:
+            raise StreamCut("the answer is garbled: a call names no tool")
+        if name == self._forced:
             self._said = True
             chunks.append(TextChunk(arguments))
             return
@@ -310,7 +314,7 @@ class Events:
         heard = _count(said.prompt_token_count) + _count(said.tool_use_prompt_token_count)
         spoken = _count(said.candidates_token_count) + thoughts
         if said.candidates_token_count is None and said.total_token_count is not None:
-            spoken = max(said.total_token_count - heard, thoughts)
+            spoken = max(_count(said.total_token_count) - heard, thoughts)
         usage = Usage(
             input=heard, output=spoken, reasoning=thoughts, cache_read=_count(said.cached_content_token_count)
         )
@@ -348,4 +352,5 @@ def _shown(words: str | None) -> str:
 
 
 def _count(tokens: int | None) -> int:
-    return max(tokens or 0, 0)
+    """Return a count that can be one: a provider must not be able to give a budget back, or to break the log."""
+    return min(max(tokens or 0, 0), MOST)

@@ -187,7 +187,7 @@ class _History:
         self._signs = self._version is not None and self._version >= (3, 0)
         calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
         given = history.call_ids(messages)
-        self._names = {call.id: call.name for call in calls}
+        self._names = {call.id: history.called(call.name) for call in calls}
         self._ids = {
             call.id: given[call.id]
             for call in calls
@@ -251,7 +251,7 @@ class _History:
         return dict(block) if _is_object(block) else None
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
-        return {"functionCall": {**self._id(call.id), "name": call.name, "args": history.arguments(call)}}
+        return {"functionCall": {**self._id(call.id), "name": self._names[call.id], "args": history.arguments(call)}}
 
     def _id(self, call: CallId) -> dict[str, str]:
         id = self._ids.get(call)

@@ -30,12 +30,17 @@ def call_ids(messages: Sequence[Message], allowed: re.Pattern[str] = PLAIN_ID) -
     ids: dict[CallId, str] = {}
     taken: set[str] = set()
     for call in calls:
-        wanted = [call.provider_id, call.id, re.sub(r"[^A-Za-z0-9_-]", "_", call.id)[-48:]]
+        wanted = [call.provider_id, call.id, called(call.id[-48:])]
         fits = [id for id in wanted if allowed.fullmatch(id) and id not in taken]
         made = fits[0] if fits else f"c{len(ids):08d}"
         taken.add(made)
         ids[call.id] = made
     return ids
+
+
+def called(name: str) -> str:
+    """Return the name of a tool that was called: a model may have made one up that no provider takes back."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "_"
 
 
 def arguments(call: ToolCall) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -87,7 +87,7 @@ class Wire:
             await self.http.close()
 
     @contextmanager
-    def hiding(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def hiding(self, headers: Mapping[str, str]) -> Generator[None]:
         """Keep keys out of the errors of whoever reads an answer, of a request that had these ``headers`` too."""
         try:
             yield

@@ -26,7 +26,6 @@ _SOUNDS = {
     "audio/mp3": "mp3",
 }  # fmt: skip
 _WRITTEN = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript)")
-_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def to_messages(model: str, prompt: Prompt, profile: Profile, system: str) -> list[dict[str, Any]]:
@@ -74,7 +73,7 @@ class _Writer:
         said |= self._thoughts(message)
         calls = [
             {"id": self._ids[call.id], "type": "function",
-             "function": {"name": _name(call.name), "arguments": history.arguments_text(call)}}
+             "function": {"name": history.called(call.name), "arguments": history.arguments_text(call)}}
             for call in message.calls
         ]  # fmt: skip
         self._names |= {call.id: call.name for call in message.calls}
@@ -97,7 +96,7 @@ class _Writer:
             self.add({"role": "tool", "tool_call_id": id, "content": _text(text)})
             if made:
                 name = self._names.get(result.call, "")
-                shown += [{"type": "text", "text": f"What the call {id} of {_name(name)} returned:"}, *made]
+                shown += [{"type": "text", "text": f"What the call {id} of {history.called(name)} returned:"}, *made]
         if shown:
             self.add({"role": "user", "content": shown})
 
@@ -178,11 +177,6 @@ def checked_name(name: str) -> str:
     if not history.PLAIN_ID.fullmatch(name):
         raise BadRequest(f"the tool {name!r} needs a name of 1 to 64 letters, digits, '_' and '-'")
     return name
-
-
-def _name(name: str) -> str:
-    """Return the name of a tool that was called: a model may have made one up that no vendor takes back."""
-    return _FOREIGN.sub("_", name)[:64] or "unknown"
 
 
 def _text(text: str) -> Any:

@@ -227,10 +227,8 @@ class _Writer:
         return self._facts.items
 
     def _call(self, call: ToolCall) -> Item:
-        # What a model made up for a name may not be what the API takes for one.
-        name = call.name if NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
         return {
-            "type": "function_call", "call_id": self._ids[call.id], "name": name,
+            "type": "function_call", "call_id": self._ids[call.id], "name": history.called(call.name),
             "arguments": history.arguments_text(call),
         }  # fmt: skip
 
