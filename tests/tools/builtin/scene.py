@@ -16,6 +16,8 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools.builtin import builtin
 
+FILES = ("Edit", "Glob", "Grep", "MultiEdit", "NotebookEdit", "Read", "Write")
+
 
 class Bench:
     """A folder, a session in it and the built-in tools, with a scripted model that calls what a test wants called."""
@@ -23,7 +25,7 @@ class Bench:
     def __init__(self, root: Path, *roots: Path, tools: list[Tool] | None = None) -> None:
         self.root, self.store = root, MemoryStore()
         self.files: Any = Workspace(root, roots, home=root)
-        self.tools = builtin() if tools is None else tools
+        self.tools = builtin(FILES) if tools is None else tools
         self.told: list[Any] = []
         """What the model was told last."""
         self.lines: list[Any] = []

@@ -510,10 +510,9 @@ async def test_a_folder_swapped_for_a_link_shows_nothing_from_outside(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
-    (outside / "a.txt").write_text("the secret\n")
     for number in range(300):
-        bench.write(f"many/f{number}.txt", "nothing")
-    bench.write("d/a.txt", "nothing")
+        (outside / f"f{number}.txt").write_text("the secret\n")
+        bench.write(f"d/f{number}.txt", "nothing")
     command = [sys.executable, "-c", SWAP, str(bench.root / "d"), str(bench.root / "d2"), str(outside)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
         try:

@@ -15,7 +15,7 @@ from vaka.core.types.ids import Digest
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.diff import diff
-from vaka.tools.builtin.near import near_files
+from vaka.tools.builtin.lookalike import near_files
 from vaka.tools.builtin.passage import Exchange, check, exchanged, was_done
 from vaka.tools.builtin.text import Text, decode
 

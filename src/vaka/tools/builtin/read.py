@@ -14,7 +14,7 @@ from vaka.core.types.ids import Digest
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.declare import declare
-from vaka.tools.builtin.near import near_files
+from vaka.tools.builtin.lookalike import near_files
 from vaka.tools.builtin.notebook import NotANotebook, parts_of
 from vaka.tools.builtin.outputs import PREFIX, digest_in
 from vaka.tools.builtin.text import lines_of
