@@ -173,7 +173,6 @@ UNREADABLE = [
         do ls
         }
         {ls;}
-        ls > 
         ls <
         ls 2>&1 >
         [[ a
@@ -184,7 +183,6 @@ UNREADABLE = [
         cat <<EOF⏎a⏎EOF ⏎ls⏎EOF
         cat <<EOF⏎ EOF⏎cat <<'X'⏎EOF⏎id⏎X
         echo a; } ; ls
-        ! 
         time { ls; }
         [ a > b ]
         echo \
@@ -192,13 +190,46 @@ UNREADABLE = [
         function f
         f()
         ((ls); pwd)
-    """)[:-3],
-    "ls\0", "ls\r", "ls\r\npwd", "ls \x07", "ls \x1b[31m", "ls \x7f", "ls \x08\x08id", "ls\x0bid", "ls\x0cid", "ls \x85",
-    "ls \x9b", "echo 'a\x00b'", "echo 'a\rb'", "\x00", "\r",
-    "ls \u200b", "l\u200bs", "ls \u200d", "ls \u202e", "ls \u2066x\u2069", "ls \ufeff", "ls \u00ad", "ls \u2060", "ls \u180e",
-    "ls\u00a0-la", "ls\u2003x", "ls \u2028", "ls \u3164", "ls \U000e0041", "ls \U000e0100", "ls a\ufe0f", "echo '\u202e'",
-    "echo \u2800", "echo \u061c", "ls \ud800", "echo '\udcff'",
-]  # fmt: skip
+    """),
+    "ls > ",
+    "! ",
+    "ls\0",
+    "ls\r",
+    "ls\r\npwd",
+    "ls \x07",
+    "ls \x1b[31m",
+    "ls \x7f",
+    "ls \x08\x08id",
+    "ls\x0bid",
+    "ls\x0cid",
+    "ls \x85",
+    "ls \x9b",
+    "echo 'a\x00b'",
+    "echo 'a\rb'",
+    "\x00",
+    "\r",
+    "ls \u200b",
+    "l\u200bs",
+    "ls \u200d",
+    "ls \u202e",
+    "ls \u2066x\u2069",
+    "ls \ufeff",
+    "ls \u00ad",
+    "ls \u2060",
+    "ls \u180e",
+    "ls\u00a0-la",
+    "ls\u2003x",
+    "ls \u2028",
+    "ls \u3164",
+    "ls \U000e0041",
+    "ls \U000e0100",
+    "ls a\ufe0f",
+    "echo '\u202e'",
+    "echo \u2800",
+    "echo \u061c",
+    "ls \ud800",
+    "echo '\udcff'",
+]
 
 
 @pytest.mark.parametrize("command", UNKNOWN_COMMANDS)
@@ -239,16 +270,32 @@ def test_an_invisible_character_does_not_hide_a_denied_command() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "echo 你好", "echo 'Grüße, мир'", "echo 'naïve café'", "grep 'été' f", "cat données.txt", "echo '日本語　テキスト'",
-        "echo ❤️", "echo '⚠️ careful'", "git commit -m 'fix: größe → width'", "ls 'файл'", "echo '€ £ ¥'", "echo “quoted”",
-        "echo $'\\x07'", "echo $'a\\rb'", "echo $'\\u200b'", "printf 'a\\tb'", "echo 'a\tb'", "ls\t-la", "echo 'a\nb'",
+        "echo 你好",
+        "echo 'Grüße, мир'",
+        "echo 'naïve café'",
+        "grep 'été' f",
+        "cat données.txt",
+        "echo '日本語　テキスト'",
+        "echo ❤️",
+        "echo '⚠️ careful'",
+        "git commit -m 'fix: größe → width'",
+        "ls 'файл'",
+        "echo '€ £ ¥'",
+        "echo “quoted”",
+        "echo $'\\x07'",
+        "echo $'a\\rb'",
+        "echo $'\\u200b'",
+        "printf 'a\\tb'",
+        "echo 'a\tb'",
+        "ls\t-la",
+        "echo 'a\nb'",
     ],
-)  # fmt: skip
+)
 def test_ordinary_text_in_any_language_is_fine(command: str) -> None:
     assert judged(command, allow=[None]).decision == "allow"
 
 
-# ------------------------------------------------------------------------------------------ what looks similar and is known
+# ---------------------------------------------------------------------------- what looks similar and is known
 
 
 @pytest.mark.parametrize(

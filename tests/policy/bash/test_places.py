@@ -1,4 +1,4 @@
-"""Files in commands: redirections need the grant of a file, and what is forbidden for files is forbidden for commands."""
+"""Files in commands: redirections need the grant of a file; what is forbidden for files is so for commands."""
 
 from collections.abc import Callable
 
@@ -35,6 +35,7 @@ READS = lines("""
     grep KEY .env
     grep -f .env x
     grep --file=.env x
+    grep --file .env x
     sort .env
     sort --files0-from=.env
     sed -n p .env
@@ -283,9 +284,9 @@ def test_a_path_is_looked_at_from_everywhere_the_script_may_have_gone() -> None:
 
 def test_the_workspace_is_what_the_caller_says() -> None:
     def inside(path: str) -> bool:
-        return path.startswith("/work") or not path.startswith(("/", "~", ".."))
+        return path.startswith("/srv") or not path.startswith(("/", "~", ".."))
 
-    assert judged("cd /work/a && ls", inside=inside).decision == "allow"
+    assert judged("cd /srv/a && ls", inside=inside).decision == "allow"
     assert judged("cd /etc && ls", inside=inside).decision == "ask"
     assert judged("cd ~ && ls", inside=inside).decision == "ask"
-    assert judged("cd /work/a && cd b && ls", inside=inside).decision == "allow"
+    assert judged("cd /srv/a && cd b && ls", inside=inside).decision == "allow"

@@ -6,7 +6,7 @@ from tests.policy.bash.court import judged, lines
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.policy.bash import Judgement, Rule, Rules, Subcommand, judge, match, read
 
-# ------------------------------------------------------------------------------------------ V1: precedence
+# ---------------------------------------------------------------------------- V1: precedence
 
 
 def test_deny_wins_over_ask_and_ask_over_allow_however_narrow_each_is() -> None:
@@ -63,50 +63,165 @@ def test_a_text_that_runs_nothing_is_allowed() -> None:
         assert judged(text, profile=False, unmatched=Deny()).decision == "allow"
 
 
-# ------------------------------------------------------------------------------------------ V11: patterns
+# ---------------------------------------------------------------------------- V11: patterns
+
+
+def pairs(table: str) -> list[tuple[str, str]]:
+    """The rows of a table: a pattern, an arrow, a command."""
+    return [(pattern, command) for pattern, _, command in (row.partition(" ⇒ ") for row in lines(table))]
+
 
 FITS = [
-    ("git status", "git status"), ("git status", "git  status"), ("git status", "'git' \"status\""), ("git status", "g\\it status"),
-    ("git status:*", "git status"), ("git status:*", "git status -s"), ("git status:*", "git status $x"), ("git:*", "git"),
-    ("git:*", "git log --oneline"), ("git *", "git"), ("git *", "git log"), ("git log *", "git log"), ("git log *", "git log -5 x"),
-    ("git log*", "git log"), ("git log*", "git log -5"), ("npm run *", "npm run build"), ("npm run *", "npm run build -- --watch"),
-    ("npm run build", "npm run build"), ("* --version", "node --version"), ("git * main", "git push main"),
-    ("git * main", "git push origin main"), ("docker run * alpine *", "docker run -it alpine sh -x"), ("*", "anything at all"),
-    (":*", "anything at all"), ("npm test:*", "npm test -- x"), ("echo \\*", "echo '*'"), ("echo 'a b'", 'echo "a b"'),
-    ('echo "a b" *', "echo 'a b' c"), ("git commit -m *", "git commit -m 'a b c'"), ("git commit -m *", 'git commit -m "$x"'),
-    ("find . -name *", "find . -name x"), ("./gradlew:*", "./gradlew build"), ("make", "make"), ("/usr/bin/make", "/usr/bin/make"), ("make:*", "/usr/bin/make x"), ("python -m pytest:*", "python -m pytest -q tests"),
-    ("npm run test:unit", "npm run test:unit"), ("npm run test:*", "npm run test"), ("a*b*c", "axxbyyc"), ("ls *", "ls 'a b'"),
-    ("echo a\\ b", "echo 'a b'"), ("x  y:*", "x y z"), ("  ls  ", "ls"), ("cargo test:*", "timeout 60 cargo test x"),
-    ("cargo test", "nice -n 5 time cargo test"), ("cargo test", "LANG=C TZ=UTC cargo test"), ("cargo test", "NODE_ENV=test cargo test"),
-    ("cargo test", "cargo test 2>&1"), ("cargo test", "cargo test >/dev/null"), ("cargo test", "(cargo test)"), ("cargo test", "cargo test &"),
-    ("timeout 5 cargo test", "timeout 5 cargo test"), ("watch ls", "watch ls"), ("setsid x y", "setsid x y"),
-    ("find . -delete", "find . -delete"), ("find . -exec ls {} ;", "find . -exec ls {} \\;"), ("find:*", "find . -name x"),
-]  # fmt: skip
+    *pairs(r"""
+    git status ⇒ git status
+    git status ⇒ git  status
+    git status ⇒ 'git' "status"
+    git status ⇒ g\it status
+    git status:* ⇒ git status
+    git status:* ⇒ git status -s
+    git status:* ⇒ git status $x
+    git:* ⇒ git
+    git:* ⇒ git log --oneline
+    git * ⇒ git
+    git * ⇒ git log
+    git log * ⇒ git log
+    git log * ⇒ git log -5 x
+    git log* ⇒ git log
+    git log* ⇒ git log -5
+    npm run * ⇒ npm run build
+    npm run * ⇒ npm run build -- --watch
+    npm run build ⇒ npm run build
+    * --version ⇒ node --version
+    git * main ⇒ git push main
+    git * main ⇒ git push origin main
+    docker run * alpine * ⇒ docker run -it alpine sh -x
+    * ⇒ anything at all
+    :* ⇒ anything at all
+    npm test:* ⇒ npm test -- x
+    echo \* ⇒ echo '*'
+    echo 'a b' ⇒ echo "a b"
+    echo "a b" * ⇒ echo 'a b' c
+    git commit -m * ⇒ git commit -m 'a b c'
+    git commit -m * ⇒ git commit -m "$x"
+    find . -name * ⇒ find . -name x
+    ./gradlew:* ⇒ ./gradlew build
+    make ⇒ make
+    /usr/bin/make ⇒ /usr/bin/make
+    make:* ⇒ /usr/bin/make x
+    python -m pytest:* ⇒ python -m pytest -q tests
+    npm run test:unit ⇒ npm run test:unit
+    npm run test:* ⇒ npm run test
+    a*b*c ⇒ axxbyyc
+    ls * ⇒ ls 'a b'
+    echo a\ b ⇒ echo 'a b'
+    x  y:* ⇒ x y z
+    cargo test:* ⇒ timeout 60 cargo test x
+    cargo test ⇒ nice -n 5 time cargo test
+    cargo test ⇒ LANG=C TZ=UTC cargo test
+    cargo test ⇒ NODE_ENV=test cargo test
+    cargo test ⇒ cargo test 2>&1
+    cargo test ⇒ cargo test >/dev/null
+    cargo test ⇒ (cargo test)
+    cargo test ⇒ cargo test &
+    timeout 5 cargo test ⇒ timeout 5 cargo test
+    watch ls ⇒ watch ls
+    setsid x y ⇒ setsid x y
+    find . -delete ⇒ find . -delete
+    find . -exec ls {} ; ⇒ find . -exec ls {} \;
+    find:* ⇒ find . -name x
+    """),
+    ("  ls  ", "ls"),
+]
 
 MISSES = [
-    ("git status", "git status -s"), ("git status", "git"), ("git status:*", "git statusx"), ("git status:*", "git"),
-    ("git status:*", "git log"), ("git:*", "gitk"), ("git:*", "legit"), ("git *", "gitk x"), ("git log *", "git logx"),
-    ("npm run build", "npm run build:prod"), ("npm run test:*", "npm run test:unit"), ("npm run *", "npm"), ("git * main", "git push"),
-    ("git * main", "git main"), ("* --version", "node --version x"), ("echo \\*", "echo x"), ("echo a b", "echo 'a b'"),
-    ("echo 'a b'", "echo a b"), ("git push *", "git 'push x'"), ("x y z *", "x 'y z' w"), ("git push", 'git "$x"'), ("git push", "git pu$x"),
-    ("git commit -m a", 'git commit -m "$x"'), ("npm run * x", "npm run $y"), ("a*b*c", "axxc"), ("ls *", "ls2"),
-    ("make:*", "./make x"), ("make:*", "/tmp/make x"), ("make:*", "../bin/make"), ("make:*", "mаke x"), ("", "x"),
-    ("cargo test", "PATH=x cargo test"), ("cargo test", "FOO=x cargo test"), ("cargo test", "RUSTC=x cargo test"),
-    ("cargo test", "cargo test; rm x"), ("cargo test", "cargo test && rm x"), ("cargo test:*", "cargo test || rm x"),
-    ("cargo test:*", "cargo test | sh"), ("cargo test:*", "cargo test & rm x"), ("cargo test:*", "cargo test\nrm x"),
-    ("cargo test:*", "cargo test $(rm x)"), ("cargo test:*", "cargo test `rm x`"), ("cargo test:*", 'cargo test "$(rm x)"'),
-    ("cargo test:*", "cargo test <(rm x)"), ("cargo test:*", "cargo test > x"), ("cargo test *", "cargo test >> x"),
-    ("cargo test *", "cargo test &> x"), ("cargo test:*", "cargo test < /dev/tcp/a/1"), ("cargo test", "sudo cargo test"),
-    ("cargo test", "env cargo test"), ("cargo test", "command cargo test"), ("cargo test", "exec cargo test"), ("cargo test", "xargs cargo test"),
-    ("cargo test", "nohup env cargo test"), ("cargo test", "timeout $x cargo test"), ("cargo test", "timeout -x 5 cargo test"),
-    ("cargo test", "watch cargo test"), ("cargo test", "setsid cargo test"), ("cargo test", "bash -c 'cargo test'"),
-    ("cargo test", "eval cargo test"), ("cargo test", "eval 'cargo test'"), ("watch:*", "watch ls"), ("watch *", "watch ls"),
-    ("setsid:*", "setsid x"), ("ionice *", "ionice -c 3 x"), ("flock:*", "flock x y"), ("find:*", "find . -delete"),
-    ("find *", "find . -exec ls {} \\;"), ("find . *", "find . -execdir x \\;"), ("find:*", "find . -ok x \\;"), ("fd:*", "fd x -x rm"),
-    ("bash:*", "bash -c 'rm x'"), ("bash:*", 'bash -c "$x"'), ("sh:*", "echo 'rm x' | sh"), ("eval:*", "eval rm x"), ("xargs:*", "xargs $x"),
-    ("git:*", "{git,push}"), ("git:*", "$GIT push"), ("git:*", "g{it,x} push"), ("git:*", "/opt/evil/git push"), ("npm *", "npmx y"),
-    ("echo:*", "echo x > y"), ("cat:*", "cat x | tee y"), ("git log:*", "git log > x"), ("git log:*", "git -c x=y log"),
-]  # fmt: skip
+    *pairs(r"""
+    git status ⇒ git status -s
+    git status ⇒ git
+    git status:* ⇒ git statusx
+    git status:* ⇒ git
+    git status:* ⇒ git log
+    git:* ⇒ gitk
+    git:* ⇒ legit
+    git * ⇒ gitk x
+    git log * ⇒ git logx
+    npm run build ⇒ npm run build:prod
+    npm run test:* ⇒ npm run test:unit
+    npm run * ⇒ npm
+    git * main ⇒ git push
+    git * main ⇒ git main
+    * --version ⇒ node --version x
+    echo \* ⇒ echo x
+    echo a b ⇒ echo 'a b'
+    echo 'a b' ⇒ echo a b
+    git push * ⇒ git 'push x'
+    x y z * ⇒ x 'y z' w
+    git push ⇒ git "$x"
+    git push ⇒ git pu$x
+    git commit -m a ⇒ git commit -m "$x"
+    npm run * x ⇒ npm run $y
+    a*b*c ⇒ axxc
+    ls * ⇒ ls2
+    make:* ⇒ ./make x
+    make:* ⇒ /tmp/make x
+    make:* ⇒ ../bin/make
+    make:* ⇒ mаke x
+    cargo test ⇒ PATH=x cargo test
+    cargo test ⇒ FOO=x cargo test
+    cargo test ⇒ RUSTC=x cargo test
+    cargo test ⇒ cargo test; rm x
+    cargo test ⇒ cargo test && rm x
+    cargo test:* ⇒ cargo test || rm x
+    cargo test:* ⇒ cargo test | sh
+    cargo test:* ⇒ cargo test & rm x
+    cargo test:* ⇒ cargo test⏎rm x
+    cargo test:* ⇒ cargo test $(rm x)
+    cargo test:* ⇒ cargo test `rm x`
+    cargo test:* ⇒ cargo test "$(rm x)"
+    cargo test:* ⇒ cargo test <(rm x)
+    cargo test:* ⇒ cargo test > x
+    cargo test * ⇒ cargo test >> x
+    cargo test * ⇒ cargo test &> x
+    cargo test:* ⇒ cargo test < /dev/tcp/a/1
+    cargo test ⇒ sudo cargo test
+    cargo test ⇒ env cargo test
+    cargo test ⇒ command cargo test
+    cargo test ⇒ exec cargo test
+    cargo test ⇒ xargs cargo test
+    cargo test ⇒ nohup env cargo test
+    cargo test ⇒ timeout $x cargo test
+    cargo test ⇒ timeout -x 5 cargo test
+    cargo test ⇒ watch cargo test
+    cargo test ⇒ setsid cargo test
+    cargo test ⇒ bash -c 'cargo test'
+    cargo test ⇒ eval cargo test
+    cargo test ⇒ eval 'cargo test'
+    watch:* ⇒ watch ls
+    watch * ⇒ watch ls
+    setsid:* ⇒ setsid x
+    ionice * ⇒ ionice -c 3 x
+    flock:* ⇒ flock x y
+    find:* ⇒ find . -delete
+    find * ⇒ find . -exec ls {} \;
+    find . * ⇒ find . -execdir x \;
+    find:* ⇒ find . -ok x \;
+    fd:* ⇒ fd x -x rm
+    bash:* ⇒ bash -c 'rm x'
+    bash:* ⇒ bash -c "$x"
+    sh:* ⇒ echo 'rm x' | sh
+    eval:* ⇒ eval rm x
+    xargs:* ⇒ xargs $x
+    git:* ⇒ {git,push}
+    git:* ⇒ $GIT push
+    git:* ⇒ g{it,x} push
+    git:* ⇒ /opt/evil/git push
+    npm * ⇒ npmx y
+    echo:* ⇒ echo x > y
+    cat:* ⇒ cat x | tee y
+    git log:* ⇒ git log > x
+    git log:* ⇒ git -c x=y log
+    """),
+    ("", "x"),
+]
 
 
 @pytest.mark.parametrize(("pattern", "command"), FITS)

@@ -1,6 +1,6 @@
 """Rules that deny see a command wherever it hides; the same shapes around harmless commands are left alone.
 
-Everything is allowed here but ``curl`` (and what the rows of other tables name), so that nothing but the reading counts.
+Everything is allowed here but ``curl``, so that nothing but the reading counts.
 """
 
 import pytest
@@ -388,7 +388,7 @@ def test_a_word_that_nothing_runs_is_not_taken_for_a_command(command: str) -> No
     assert judged(command, allow=[None], deny=["curl:*"]).decision == "allow"
 
 
-# ------------------------------------------------------------------------------------------ V12: git before its subcommand
+# ---------------------------------------------------------------------------- V12: git before its subcommand
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_subcommand_that_only_bash_knows_may_be_the_denied_one_and_is_asked_ab
     assert judged("git pull-$X", allow=["git:*"], deny=["git push:*"]).decision == "allow"
 
 
-# ------------------------------------------------------------------------------------------ no cap skips a deny
+# ---------------------------------------------------------------------------- no cap skips a deny
 
 
 def test_no_number_of_commands_hides_a_denied_one() -> None:
@@ -445,6 +445,13 @@ def test_no_number_of_commands_hides_a_denied_one() -> None:
     assert judged(many, allow=[None], deny=["curl:*"]).decision == "deny"
     nested = "echo $(" * 30 + "curl x" + ")" * 30
     assert judged(nested, allow=[None], deny=["curl:*"]).decision == "deny"
+
+
+@pytest.mark.parametrize("wrapper", ["env", "sudo -u me", "timeout 5", "nice", "command", "sudo --odd", "xargs -n 1"])
+def test_no_number_of_wrappers_hides_a_denied_one(wrapper: str) -> None:
+    for count in (1, 10, 60, 70, 500):
+        command = f"{wrapper} " * count + "curl x"
+        assert judged(command, allow=[None], deny=["curl:*"]).decision == "deny"
 
 
 def test_a_long_command_is_always_asked_about_and_still_denied() -> None:

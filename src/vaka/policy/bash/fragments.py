@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from vaka.policy.bash.quoting import Mismatch
 from vaka.policy.bash.text import CONTROL, INVISIBLE, names
 from vaka.policy.bash.words import Simple, Word, literal
 from vaka.policy.bash.wrappers import inner
@@ -13,6 +14,9 @@ _QUOTES = re.compile(r"\\\n|\$(?=['\"])|['\"\\]")
 _BRACES = re.compile(r"[{},]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _KEYWORDS = names("if then elif else do while until ! { } in function coproc")
+
+
+_AHEAD = 16
 
 
 def fragments(command: str) -> tuple[Simple, ...]:
@@ -44,4 +48,8 @@ def _commands(text: str) -> Iterator[tuple[str, ...]]:
 
 def _simple(values: tuple[str, ...]) -> Simple:
     words: tuple[Word, ...] = tuple(map(literal, values))
-    return Simple(words, source=" ".join(values), wrapped=inner(words), plain=words)
+    try:
+        wrapped = inner(words)
+    except Mismatch:  # a look at each word as if it were a command, not far ahead: this must stay quick
+        wrapped = tuple(words[start : start + _AHEAD] for start in range(len(words)))
+    return Simple(words, source=" ".join(values), wrapped=wrapped, plain=words)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from vaka.policy.bash.quoting import Mismatch
 from vaka.policy.bash.words import INPUT, Hole, Word, Words, literal
 
 
@@ -126,16 +127,21 @@ def base(value: str) -> str:
 
 
 def inner(words: Words) -> tuple[Words, ...]:
-    """Return every command that this one may run in turn, in each reading of its options."""
+    """Return every command that this one may run in turn, in each reading of its options.
+
+    Raises ``Mismatch`` when there are more than anybody means.
+    """
     if not words or not _may_run(words[0]):
         return ()
     found: list[Words] = []
     waiting = [words]
-    while waiting and len(found) < _MOST:
+    while waiting:
         for one in _direct(waiting.pop()):
             if one and one not in found:
                 found.append(one)
                 waiting.append(one)
+        if len(found) > _MOST:
+            raise Mismatch("it runs commands that run commands, too many times")
     return tuple(found)
 
 

@@ -145,7 +145,7 @@ class _Parser:
         if known is None:
             self.unsure = not equals
             self._bounded(word)
-            self.found.options.append((name, None))
+            self.found.options.append((name, Word(value, value) if equals and word.value is not None else None))
         elif equals:
             self._bounded(word)
             self.found.options.append((known, Word(value if word.value is not None else None, value, word.pieces)))
@@ -233,6 +233,14 @@ def _may_begin_with_dash(word: Word) -> bool:
 
 def any_use(*, paths: bool = True, texts: int = 0, valued: str = "", files: str = "", scripts: str = "") -> Program:
     """Return a program none of whose options does anything but read."""
+    long = frozenset(name[2:] for name in names(files + " " + scripts) if name.startswith("--"))
     return Program(
-        lenient=True, paths=paths, texts=texts, valued=valued, files=names(files), scripts=names(scripts), numbers=True
+        long_valued=long,
+        lenient=True,
+        paths=paths,
+        texts=texts,
+        valued=valued,
+        files=names(files),
+        scripts=names(scripts),
+        numbers=True,
     )

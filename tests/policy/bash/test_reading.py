@@ -1,0 +1,233 @@
+"""Reading a command: its words as bash has them after its quotes are gone, and every simple command it has."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.policy.bash.court import lines
+from vaka.policy.bash import Assignment, Hole, Redirection, Script, Simple, Unreadable, Word, judge, read
+
+
+def simples(command: str) -> tuple[Simple, ...]:
+    script = read(command)
+    assert isinstance(script, Script), script
+    return script.commands
+
+
+def argvs(command: str) -> list[list[str | None]]:
+    return [[word.value for word in simple.words] for simple in simples(command)]
+
+
+QUOTING = [
+    (r"a b", ["a", "b"]),
+    (r"a  'b c'   \"d\"", ["a", "b c", '"d"']),
+    (r'a "b c" "d"', ["a", "b c", "d"]),
+    (r"a b\ c", ["a", "b c"]),
+    (r"a 'b'\''c'", ["a", "b'c"]),
+    (r'a "b\"c" "\$d" "\`" "\\" "\e"', ["a", 'b"c', "$d", "`", "\\", r"\e"]),
+    (r"a '\n' '\\'", ["a", r"\n", r"\\"]),
+    (r"a $'\n\t\\\'' $'\x41\101\u00e9\U0001f600' $'\cA'", ["a", "\n\t\\'", "AAé😀", "\x01"]),
+    (r"a $'b\0c'd", ["a", "bd"]),
+    (r'a $"b"', ["a", "b"]),
+    (r"a '' " + '""', ["a", "", ""]),
+    (r"a b'c'" + '"d"e', ["a", "bcde"]),
+    ("a \\\nb c\\\nd 'e\\\nf' \"g\\\nh\"", ["a", "b", "cd", "e\\\nf", "gh"]),
+    (r"a {b,c}d {1..3} {a..c} {03..1}", ["a", "bd", "cd", "1", "2", "3", "a", "b", "c", "03", "02", "01"]),
+    (r"a {b} {} {b,c '{b,c}' \{b,c} x{,y}", ["a", "{b}", "{}", "{b,c", "{b,c}", "{b,c}", "x", "xy"]),
+    (r"a {b,{c,d}} {1..5..2}", ["a", "b", "c", "d", "1", "3", "5"]),
+    (r"a b#c '#' \# d", ["a", "b#c", "#", "#", "d"]),
+    (r"a b # c d", ["a", "b"]),
+    (r"a @{u} HEAD^ HEAD~2 a=b --c=d %e +f", ["a", "@{u}", "HEAD^", "HEAD~2", "a=b", "--c=d", "%e", "+f"]),
+    (r"a 'é' ü\ñ 你好", ["a", "é", "üñ", "你好"]),
+    (r"a $ '$b' \$c", ["a", "$", "$b", "$c"]),
+    (r"a > b c 2>&1 d", ["a", "c", "d"]),
+]
+
+
+@pytest.mark.parametrize(("command", "argv"), QUOTING)
+def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str]) -> None:
+    assert argvs(command) == [argv]
+    code = "import sys; sys.stdout.buffer.write(b'\\0'.join(a.encode() for a in sys.argv[1:]))"
+    script = f'a() {{ "{sys.executable}" -c "$CODE" a "$@"; }}\n{command}'
+    done = subprocess.run(
+        ["/bin/bash", "-c", script], capture_output=True, check=True, env={"CODE": code, "LANG": "C.UTF-8"}
+    )
+    if ">" not in command:
+        assert done.stdout.decode().split("\0") == argv
+
+
+@pytest.mark.parametrize(
+    ("word", "pieces", "splits"),
+    [
+        ("$x", (Hole("parameter", "x", splits=True),), True),
+        ('"$x"', (Hole("parameter", "x"),), False),
+        ("${x}", (Hole("parameter", "x", splits=True),), True),
+        ('a"${x:-b}"c', ("a", Hole("parameter", "x:-b"), "c"), False),
+        ('"$@"', (Hole("parameter", "@", splits=True),), True),
+        ('"$*"', (Hole("parameter", "*"),), False),
+        ('"${x[@]}"', (Hole("parameter", "x[@]", splits=True),), True),
+        ("$(b)", (Hole("command", splits=True),), True),
+        ("$(echo b c)", (Hole("command", splits=True, guess="b c"),), True),
+        ('"`b`"', (Hole("command"),), False),
+        ("$((1+2))", (Hole("arithmetic", splits=True),), True),
+        ("<(b)", (Hole("process"),), False),
+        ("*.py", (Hole("glob", "*", splits=True), ".py"), True),
+        ("a?[bc]", ("a", Hole("glob", "?", splits=True), Hole("glob", "[bc]", splits=True)), True),
+        ("~", (Hole("tilde", "~"),), False),
+        ("~/x", (Hole("tilde", "~"), "/x"), False),
+        ("~u/x", (Hole("tilde", "~u"), "/x"), False),
+        ("of=~/x", ("of=", Hole("tilde", "~"), "/x"), False),
+        ("{1..1000}", (Hole("brace", "{1..1000}", splits=True),), True),
+    ],
+)
+def test_what_only_bash_knows_is_told_with_what_is_known_of_it(
+    word: str, pieces: tuple[str | Hole, ...], splits: bool
+) -> None:
+    found = simples(f"a {word}")[-1].words[1]
+    assert (found.value, found.pieces, found.splits) == (None, pieces, splits)
+    assert found.prefix == (pieces[0] if isinstance(pieces[0], str) else "")
+
+
+def test_a_pattern_in_quotes_is_a_plain_word() -> None:
+    assert argvs("a '*' \"?\" \\[b] '~' \\~") == [["a", "*", "?", "[b]", "~", "~"]]
+
+
+def test_a_command_has_its_variables_and_redirections() -> None:
+    (simple,) = simples("A=1 B='x y' cmd a b <<< word > f 2>&1 >> g")
+    assert [word.value for word in simple.words] == ["cmd", "a", "b"]
+    assert simple.assignments == (Assignment("A", Word("1", "1")), Assignment("B", Word("x y", "'x y'", bare=False)))
+    assert simple.redirections == (
+        Redirection("<<<", Word("word", "word"), "word\n"),
+        Redirection(">", Word("f", "f")),
+        Redirection(">&", Word("1", "1")),
+        Redirection(">>", Word("g", "g")),
+    )
+    assert simple.source == "A=1 B='x y' cmd a b <<< word > f 2>&1 >> g"
+
+
+def test_a_here_document_is_text_and_what_it_expands_is_not() -> None:
+    quoted = simples("cat <<'EOF'\n$(a) `b`\nEOF\n")
+    assert quoted == (
+        Simple(
+            (Word("cat", "cat"),), (), (Redirection("<<", Word(""), "$(a) `b`\n"),), "cat",
+            plain=(Word("cat", "cat"),),
+        ),
+    )  # fmt: skip
+    assert [simple.name for simple in simples("cat <<EOF\n$(a) `b` ${x:-$(c)} \\`d\\`\nEOF\ne")] == [
+        "a",
+        "c",
+        "b",
+        "cat",
+        "e",
+    ]
+    assert simples("cat <<-EOF\n\tx\n\t\ty\n\tEOF\n")[0].redirections[0].body == "x\ny\n"
+
+
+def test_words_behind_a_redirection_belong_to_the_command() -> None:
+    assert argvs("a > b c d") == [["a", "c", "d"]]
+    assert argvs("a && b > c d") == [["a"], ["b", "d"]]
+    assert argvs("> a b c > d e") == [["b", "c", "e"]]
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("a; b && c || d | e |& f & g", "abcdefg"),
+        ("(a; { b; }; ( c ))", "abc"),
+        ("if a; then b; elif c; then d; else e; fi", "abcde"),
+        ("while a; do b; done; until c; do d; done", "abcd"),
+        ("for i in $(a); do b; done; select i in x; do c; done", "abc"),
+        ("for ((i=0; i<$(a); i++)); do b; done", "ab"),
+        ("case $(a) in x|y) b;; (z) c;; esac", "abc"),
+        ("f() { a; }; function g { b; }; h() ( c )", "abc"),
+        ('x "$(a "$(b)")" `c`', "bacx"),
+        ("[[ $(a) == b ]] && c; (( $(d) + 1 ))", "a[cd"),
+        ("x=$(a) y=`b` z", "abz"),
+        ("a=($(b) $(c)); d[$(e)]=1", "bc e "),
+        ("a <(b) >(c)", "bca"),
+        ("time a; ! b", "tb"),
+        ("a\n\n# c\nb # d\n", "ab"),
+    ],
+)
+def test_every_simple_command_is_found(command: str, names: str) -> None:
+    assert "".join((simple.name or " ")[0] for simple in simples(command)) == names
+
+
+def test_a_script_inside_a_command_is_read_and_says_where_it_came_from() -> None:
+    found = [(simple.name, simple.origin) for simple in simples("sudo bash -c 'a; eval \"b c\"'; trap 'd' EXIT")]
+    assert found == [
+        ("sudo", ""),
+        ("a", "bash -c"),
+        ("eval", "bash -c"),
+        ("b", "eval"),
+        ("trap", ""),
+        ("d", "trap"),
+    ]
+
+
+def test_a_wrapper_tells_what_it_runs_in_every_reading() -> None:
+    (simple,) = simples("sudo -u root env A=1 nice ls -l")
+    assert [[word.value for word in words] for words in simple.wrapped] == [
+        ["env", "A=1", "nice", "ls", "-l"],
+        ["nice", "ls", "-l"],
+        ["ls", "-l"],
+    ]
+    (unknown,) = simples("timeout --odd x 5 ls")
+    assert [words[0].value for words in unknown.wrapped] == ["ls", "5"]
+
+
+def test_only_wrappers_that_change_nothing_are_taken_away_for_rules_that_allow() -> None:
+    (simple,) = simples("time nice -n 5 timeout -k 1 10 nohup stdbuf -oL ls -l")
+    assert [word.value for word in simple.plain] == ["ls", "-l"]
+    for command in ("sudo ls", "env ls", "timeout $x ls", "nice --odd ls", "time -o f ls", "timeout", "nice -n $x ls"):
+        assert simples(command)[0].plain == simples(command)[0].words
+
+
+@pytest.mark.parametrize("command", lines(r"""
+    cat <<A <<B⏎a⏎A⏎b⏎B
+    exec 3<>f
+    time { ls; }
+    coproc X { ls; }
+    cat <<EOF; ls⏎x⏎EOF
+    {fd}> f ls
+    A=1 > f
+"""))  # fmt: skip
+def test_what_the_grammar_does_not_know_is_unreadable_rather_than_guessed_at(command: str) -> None:
+    """Valid bash, and rare; a person is asked."""
+    assert isinstance(read(command), Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ls\0", "it has the control character U+0000"),
+        ("ls \u200b", "it has the invisible character U+200B"),
+        ("ls (", "it is not valid bash"),
+        ("ls ;; ls", "';;' stands where it should not"),
+    ],
+)
+def test_an_unreadable_text_says_why(text: str, reason: str) -> None:
+    script = read(text)
+    assert isinstance(script, Unreadable)
+    assert script.reason == reason
+    assert judge(script).reason == f"it cannot be judged: {reason}"
+
+
+def test_without_the_grammar_nothing_is_ever_allowed() -> None:
+    program = """
+import sys
+sys.modules["tree_sitter_bash"] = None
+from vaka.policy.bash import Rule, judge, read
+found = judge(read("ls"), [Rule(None, "allow")])
+assert found.decision == "ask" and "vaka[shell]" in found.reason, found
+denied = judge(read("ls; curl x"), [Rule(None, "allow"), Rule("curl:*", "deny")])
+assert denied.decision == "deny", denied
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_judgement_is_plain_data() -> None:
+    assert judge(read("ls")) == judge(read("ls"))
+    assert repr(judge(read("ls"))).startswith("Judgement(")
