@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Done, Shell
+from tests.cli.shell import Done, Shell, call, say
 
 
 def check(shell: Shell, tool: str, arguments: Any, *words: str) -> Done:
@@ -202,3 +202,30 @@ def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
         ["KIND", "RULE", "LAYER"], ["deny", "Bash(curl:*)", "user"], ["ask", "Edit(/x)", "project"],
     ]  # fmt: skip
     assert "mode default; working directories: " in table.err
+
+
+# -------------------------------------------------------------------------------- in a run
+
+
+def test_a_run_keeps_to_the_rules_of_every_layer(shell: Shell) -> None:
+    shell.script(call("add", a=1, b=2), say("Done."))
+
+    def denied(*words: str) -> list[str]:
+        done = shell.run("Add.", "--output", "json", "--ephemeral", *words)
+        return [denial["name"] for denial in done.json["denials"]]
+
+    assert denied() == []
+    assert denied("--deny", "add(a:1)") == ["add"]
+    assert denied("--deny", "add(a:2)") == []
+    shell.file("strict.json", settings(deny=["add"]))
+    assert denied("--settings", "strict.json") == ["add"]
+    shell.file(".claude/settings.json", settings(deny=["add(b:2)"], allow=["add"]))
+    assert denied() == ["add"]
+
+
+def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
+    shell.file("home/.claude/settings.json", settings(deny=["Bash("]))
+    done = shell.run("Add.", model=shell.script(say("Hi.")))
+    assert done.code == 3
+    assert "home/.claude/settings.json (user): deny rule 'Bash('" in done.err
+    assert shell.vaka("sessions", "list").code == 0

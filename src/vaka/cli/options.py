@@ -87,9 +87,14 @@ _POLICY = (
     click.option(
         "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
     ),
-    click.option("--allow", multiple=True, metavar="RULE", help="A tool that may run; may be repeated."),
-    click.option("--confirm", multiple=True, metavar="RULE", help="A tool a person must approve; may be repeated."),
-    click.option("--deny", multiple=True, metavar="RULE", help="A tool that must not run; may be repeated, and wins."),
+    click.option(
+        "--allow", multiple=True, metavar="RULE", help="What may run, such as 'Bash(npm test:*)'; may be repeated."
+    ),
+    click.option("--confirm", multiple=True, metavar="RULE", help="What a person must approve; may be repeated."),
+    click.option("--deny", multiple=True, metavar="RULE", help="What must not run; may be repeated, and wins."),
+    click.option(
+        "--settings", metavar="FILE", help="One more file of .claude settings: its permission rules count, too."
+    ),
     click.option(
         "--ask", type=choice("ask"),
         help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",

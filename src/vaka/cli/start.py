@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -16,10 +16,13 @@ from vaka.cli.render import printable
 from vaka.cli.signals import Signals
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
+from vaka.config.permissions import load_permissions
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import session_id
+from vaka.policy.layered import LayeredPolicy
 from vaka.runtime.options import Options
+from vaka.runtime.permissions import policy_of
 from vaka.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -41,9 +44,24 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
             raise UsageError("--ephemeral keeps nothing, so it cannot go with --store; leave one of them out")
         known["store"] = "memory:"
     settings = load(here(), known, trust=bool(flags.get("trust")))
-    for note in settings.notes:
-        click.echo(f"note: {note}", err=True)
+    settings.file = flags.get("settings") or ""
+    _tell(settings.notes)
     return settings
+
+
+def policy_for(settings: Settings) -> LayeredPolicy:
+    """Return the rules in force here: of the ``.claude`` files, of vaka's own, and those that were typed."""
+    place = here()
+    file = Path(settings.file).expanduser() if settings.file else None
+    found = load_permissions(place, settings=file, flags=settings, trust=settings.trust)
+    policy = policy_of(found.layers, cwd=str(place.cwd), home=str(place.home))
+    _tell((*found.notes, *policy.notes))
+    return policy
+
+
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def has_terminal() -> bool:
@@ -57,8 +75,8 @@ def runtime_of(settings: Settings, agent: Agent | None = None, *, quiet: bool = 
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
             **model_options(settings, quiet=quiet),
-            ask=settings["ask"] or ("wait" if has_terminal() else "deny"), permission_mode=settings["permission_mode"],
-            allow=settings["allow"], confirm=settings["confirm"], deny=settings["deny"],
+            ask=settings["ask"] or ("wait" if has_terminal() else "deny"),
+            policy=policy_for(settings) if agent is not None else None,
             secrets=secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         )

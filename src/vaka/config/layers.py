@@ -56,6 +56,10 @@ class Settings:
         self.values = dict(values)
         self.notes: list[str] = []
         """What was said and does not count."""
+        self.trust = False
+        """Whether the folder is trusted."""
+        self.file = ""
+        """A file of ``.claude`` settings that was named besides those that are found."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
@@ -76,6 +80,7 @@ def load(place: Place, flags: Mapping[str, Any] | None = None, *, trust: bool = 
     """Return the settings for somebody at ``place``; ``flags`` that are ``None`` or empty were not given."""
     settings = Settings({key.name: Value(key.default) for key in KEYS.values()})
     settings.values["store"] = Value(paths.default_store(place.environ, place.home))
+    settings.trust = trust
     if place.user_file.is_file():
         _file(settings, place.user_file, "user")
     project = place.project_file

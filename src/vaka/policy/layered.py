@@ -57,7 +57,7 @@ class LayeredPolicy:
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether a model is told of the tool: one that is denied whatever it is asked does not exist."""
-        return not any(rule.sort == "tool" and self._is_meant(rule, spec) for rule in self._by_kind["deny"])
+        return not any(rule.sort == "tool" for rule in self._speaking(spec)[0])
 
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Decision:
         """Return the decision on a call with its reasons."""

@@ -21,7 +21,6 @@ from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptReque
 from vaka.core.types.errors import Busy, Closed, ConflictError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
-from vaka.policy.names import NamePolicy
 from vaka.runtime import registry
 from vaka.runtime.branch import fork, rewind, write
 from vaka.runtime.build import Builder
@@ -29,6 +28,7 @@ from vaka.runtime.drive import Driver
 from vaka.runtime.models import Models
 from vaka.runtime.options import Options, Request, Response
 from vaka.runtime.outcome import Watcher
+from vaka.runtime.permissions import flag_policy
 from vaka.runtime.session import Session
 from vaka.runtime.stats import SessionStats, of_all, of_session
 from vaka.runtime.system import RandomIds, SystemClock
@@ -55,7 +55,7 @@ class Runtime:
         )
         self._owned = isinstance(made, str)
         self.hub = Hub(self.store)
-        policy = options.policy or NamePolicy(
+        policy = options.policy or flag_policy(
             mode=options.permission_mode, allow=options.allow, ask=options.confirm, deny=options.deny
         )
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
