@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vaka.policy.paths import INSIDE, Kind, PathPattern, Place, absolute, exact, inside, names_of, segments
 
 KINDS: tuple[Kind, ...] = ("allow", "ask", "deny")
-PLACE = Place(cwd="/work/app", home="/home/kim", folder="/work")
+PLACE = Place(cwd="/site/app", home="/home/kim", folder="/site")
 
 
 def covers(pattern: str, path: str, kind: Kind = "allow", place: Place = PLACE) -> bool:
@@ -24,7 +24,7 @@ def covers(pattern: str, path: str, kind: Kind = "allow", place: Place = PLACE) 
 @pytest.mark.parametrize(
     ("pattern", "path", "expected"), [
         ("//etc/hosts", "/etc/hosts", True),
-        ("//etc/hosts", "/work/app/etc/hosts", False),
+        ("//etc/hosts", "/site/app/etc/hosts", False),
         ("//etc/**", "/etc/ssh/config", True),
         ("//**", "/anything/at/all", True),
         ("//", "/anything", True),
@@ -33,20 +33,20 @@ def covers(pattern: str, path: str, kind: Kind = "allow", place: Place = PLACE) 
         ("~/notes/*.md", "/home/kim/notes/old/a.md", False),
         ("~", "/home/kim/x", True),
         ("~/", "/home/kim/x", True),
-        ("/src/**", "/work/src/a.py", True),
-        ("/src/**", "/work/app/src/a.py", False),
+        ("/src/**", "/site/src/a.py", True),
+        ("/src/**", "/site/app/src/a.py", False),
         ("/src/**", "/src/a.py", False),
-        ("/", "/work/anything", True),
-        ("./src/a.py", "/work/app/src/a.py", True),
-        ("src/a.py", "/work/app/src/a.py", True),
-        ("src/a.py", "/work/app/lib/src/a.py", False),
-        ("./a.py", "/work/app/a.py", True),
-        (".", "/work/app/deep/a.py", True),
-        ("./", "/work/app/deep/a.py", True),
-        (".", "/work/other", False),
-        ("../docs/**", "/work/docs/a.md", True),
-        ("../docs/**", "/work/app/docs/a.md", False),
-        ("a/../b/x", "/work/app/b/x", True),
+        ("/", "/site/anything", True),
+        ("./src/a.py", "/site/app/src/a.py", True),
+        ("src/a.py", "/site/app/src/a.py", True),
+        ("src/a.py", "/site/app/lib/src/a.py", False),
+        ("./a.py", "/site/app/a.py", True),
+        (".", "/site/app/deep/a.py", True),
+        ("./", "/site/app/deep/a.py", True),
+        (".", "/site/other", False),
+        ("../docs/**", "/site/docs/a.md", True),
+        ("../docs/**", "/site/app/docs/a.md", False),
+        ("a/../b/x", "/site/app/b/x", True),
         ("//etc/../srv/x", "/srv/x", True),
         ("../../../..", "/anything", True),
     ]
@@ -59,33 +59,33 @@ def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None
 @pytest.mark.parametrize(
     ("pattern", "path", "allow", "deny"), [
         # a name alone: at any depth, but to allow only in the working directory
-        (".env", "/work/app/.env", True, True),
-        (".env", "/work/app/deep/.env", True, True),
-        (".env", "/work/.env", False, True),
+        (".env", "/site/app/.env", True, True),
+        (".env", "/site/app/deep/.env", True, True),
+        (".env", "/site/.env", False, True),
         ("*.pem", "/srv/key.pem", False, True),
         # with ./ it is meant in the working directory: to allow right there, to deny anywhere below
-        ("./.env", "/work/app/.env", True, True),
-        ("./.env", "/work/app/deep/.env", False, True),
-        ("./.env", "/work/.env", False, False),
+        ("./.env", "/site/app/.env", True, True),
+        ("./.env", "/site/app/deep/.env", False, True),
+        ("./.env", "/site/.env", False, False),
         # a folder: to allow the one here, to deny any of that name
-        ("src/**", "/work/app/src/a", True, True),
-        ("src/**", "/work/app/lib/src/a", False, True),
+        ("src/**", "/site/app/src/a", True, True),
+        ("src/**", "/site/app/lib/src/a", False, True),
         ("src/**", "/srv/src/a", False, True),
-        ("src/", "/work/app/src/a", True, True),
-        ("src/", "/work/app/lib/src/a", False, True),
-        ("src/*", "/work/app/lib/src/a", False, True),
-        ("./src/**", "/work/app/lib/src/a", False, True),
-        ("./src/**", "/work/src/a", False, False),
-        ("src/**", "/work/app/src", False, False),
-        ("src/", "/work/app/src", False, True),
+        ("src/", "/site/app/src/a", True, True),
+        ("src/", "/site/app/lib/src/a", False, True),
+        ("src/*", "/site/app/lib/src/a", False, True),
+        ("./src/**", "/site/app/lib/src/a", False, True),
+        ("./src/**", "/site/src/a", False, False),
+        ("src/**", "/site/app/src", False, False),
+        ("src/", "/site/app/src", False, True),
         # two folders are a path, for everybody
-        ("src/gen/**", "/work/app/src/gen/a", True, True),
-        ("src/gen/**", "/work/app/lib/src/gen/a", False, False),
-        ("**/gen/**", "/work/app/lib/src/gen/a", True, True),
+        ("src/gen/**", "/site/app/src/gen/a", True, True),
+        ("src/gen/**", "/site/app/lib/src/gen/a", False, False),
+        ("**/gen/**", "/site/app/lib/src/gen/a", True, True),
         # case
-        ("Secret.txt", "/work/app/secret.TXT", False, True),
-        ("stra\u00dfe", "/work/app/STRASSE", False, True),
-        ("caf\u00e9", "/work/app/cafe\u0301", False, True),
+        ("Secret.txt", "/site/app/secret.TXT", False, True),
+        ("stra\u00dfe", "/site/app/STRASSE", False, True),
+        ("caf\u00e9", "/site/app/cafe\u0301", False, True),
     ]
 )  # fmt: skip
 def test_what_tightens_is_read_wide_and_what_widens_narrow(pattern: str, path: str, allow: bool, deny: bool) -> None:
@@ -162,11 +162,11 @@ def test_a_search_is_meant_by_what_is_inside_its_folder() -> None:
     def covers_search(pattern: str, folder: str) -> bool:
         return PathPattern(pattern, "allow", PLACE).covers((*segments(folder), INSIDE))
 
-    assert covers_search("src/**", "/work/app/src")
-    assert covers_search("src/", "/work/app/src")
-    assert covers_search("./**", "/work/app")
-    assert not covers_search("src/*.py", "/work/app/src")
-    assert covers_search("src/*.py", "/work/app/src/a.py")
+    assert covers_search("src/**", "/site/app/src")
+    assert covers_search("src/", "/site/app/src")
+    assert covers_search("./**", "/site/app")
+    assert not covers_search("src/*.py", "/site/app/src")
+    assert covers_search("src/*.py", "/site/app/src/a.py")
 
 
 def test_a_pattern_of_many_stars_is_not_slow() -> None:
@@ -192,7 +192,7 @@ def test_any_text_is_a_pattern_or_an_error_and_what_allows_is_never_wider(text: 
         allow, deny = PathPattern(text, "allow", PLACE), PathPattern(text, "deny", PLACE)
     except ValueError:
         return
-    for start in ((), ("work", "app")):
+    for start in ((), ("site", "app")):
         assert deny.covers((*start, *path)) or not allow.covers((*start, *path))
 
 
@@ -200,12 +200,12 @@ def test_any_text_is_a_pattern_or_an_error_and_what_allows_is_never_wider(text: 
 
 
 def test_a_path_is_meant_as_tools_mean_it() -> None:
-    assert absolute("a", "/work", "/home/kim") == "/work/a"
-    assert absolute("/a", "/work", "/home/kim") == "/a"
-    assert absolute("~/a", "/work", "/home/kim") == "/home/kim/a"
-    assert absolute("~", "/work", "/home/kim") == "/home/kim"
-    assert absolute("~ann/a", "/work", "/home/kim") == "/work/~ann/a"
-    assert absolute("a/../b", "/work", "/home/kim") == "/work/a/../b"
+    assert absolute("a", "/site", "/home/kim") == "/site/a"
+    assert absolute("/a", "/site", "/home/kim") == "/a"
+    assert absolute("~/a", "/site", "/home/kim") == "/home/kim/a"
+    assert absolute("~", "/site", "/home/kim") == "/home/kim"
+    assert absolute("~ann/a", "/site", "/home/kim") == "/site/~ann/a"
+    assert absolute("a/../b", "/site", "/home/kim") == "/site/a/../b"
 
 
 def test_every_name_of_a_file_is_known(tmp_path: Path) -> None:

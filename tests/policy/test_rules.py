@@ -10,7 +10,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.policy.paths import Kind, Place
 from vaka.policy.rules import Layer, Rule, read_rule, read_rules
 
-PLACE = Place(cwd="/work", home="/home/kim", folder="/work")
+PLACE = Place(cwd="/site", home="/home/kim", folder="/site")
 KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
 
 
@@ -113,7 +113,7 @@ def test_which_tools_a_rule_speaks_of(text: str, tool: str, speaks: bool) -> Non
 
 
 def read(*layers: Layer) -> tuple[list[str], list[str]]:
-    rules, notes = read_rules(layers, "/work", "/home/kim")
+    rules, notes = read_rules(layers, "/site", "/home/kim")
     return [f"{rule.kind} {rule.text} {rule.layer}" for rule in rules], notes
 
 

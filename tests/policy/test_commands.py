@@ -1,0 +1,148 @@
+"""Commands under the policy: rules for commands and for files together, modes, protection, and what a yes covers."""
+
+from typing import Any
+
+import pytest
+
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolCall
+from vaka.core.types.tool import Ask, ToolSpec
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.modes import MODES
+from vaka.policy.rules import Layer
+from vaka.policy.targets import spec_of
+
+BASH = spec_of("Bash")
+
+
+def policy(mode: str = "default", *layers: Layer, cwd: str = "/nowhere/app", **lists: Any) -> LayeredPolicy:
+    return LayeredPolicy([Layer(name="user", mode=mode, **lists), *layers], cwd=cwd, home="/nowhere/kim")
+
+
+def said(layered: LayeredPolicy, command: str, **more: Any) -> tuple[str, str, str]:
+    found = layered.decide(BASH, {"command": command, **more})
+    return found.decision, found.rule, found.layer
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_only_reads_runs_in_every_mode_but_one(mode: str) -> None:
+    decision, rule, layer = said(policy(mode), "git log --oneline | head -5")
+    if mode == "dontAsk":
+        assert (decision, rule, layer) == ("deny", "dontAsk", "mode")
+    else:
+        assert decision == "allow"
+    expected = {"plan": "deny", "dontAsk": "deny", "bypassPermissions": "allow"}.get(mode, "ask")
+    assert said(policy(mode), "make all") == (expected, mode, "mode")
+
+
+def test_rules_speak_of_each_command() -> None:
+    layered = policy(allow=("Bash(npm run:*)",), deny=("Bash(git push:*)",), ask=("Bash(npm run deploy:*)",))
+    assert said(layered, "npm run test && ls") == ("allow", "Bash(npm run:*), read-only", "user, read-only")
+    assert said(layered, "npm run test && git -C x push") == ("deny", "Bash(git push:*)", "user")
+    assert said(layered, "npm run deploy") == ("ask", "Bash(npm run deploy:*)", "user")
+    assert said(layered, "npm run test; make") == ("ask", "default", "mode")
+    found = layered.decide(BASH, {"command": "npm run test && make && git push"})
+    assert [(part.command, part.decision, part.layer) for part in found.subcommands] == [
+        ("npm run test", "allow", "user"), ("make", "ask", "mode"), ("git push", "deny", "user"),
+    ]  # fmt: skip
+
+
+def test_rules_for_files_bind_commands() -> None:
+    layered = policy("bypassPermissions", deny=("Read(.env)", "Edit(gen/**)"), ask=("Read(key)",), allow=("Bash",))
+    for command in (
+        "cat .env",
+        "cat ./sub/../.env",
+        "grep x < .env",
+        "cp .env x",
+        "echo x > .env",
+        "tee .env",
+        "cat .EN\\V",
+    ):
+        assert said(layered, command) == ("deny", "Read(.env)", "user"), command
+    assert said(layered, "cat gen/a")[0] == "allow"
+    assert said(layered, "echo x > gen/a") == ("deny", "Edit(gen/**)", "user")
+    assert said(layered, "cat key") == ("ask", "Read(key)", "user")
+
+
+def test_writing_to_a_file_needs_the_right_to_edit_it() -> None:
+    assert said(policy(), "echo x > a")[0] == "ask"
+    assert said(policy(allow=("Edit(a)",)), "echo x > a")[0] == "allow"
+    assert said(policy("acceptEdits"), "echo x > a")[0] == "allow"
+    assert said(policy("acceptEdits"), "echo x > /etc/a")[0] == "ask"
+    assert said(policy("plan"), "echo x > a")[0] == "deny"
+    assert said(policy(allow=("Bash",)), "echo x > a")[0] == "allow"
+    assert said(policy(allow=("Bash(make:*)",)), "make > /etc/a")[0] == "ask"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("command", ["echo x > .git/hooks/pre-commit", "tee vaka.toml", "cp x .claude/settings.json"])
+def test_protected_paths_are_protected_from_commands_too(mode: str, command: str) -> None:
+    for allow in ((), ("Bash", "Edit(//**)")):
+        found = policy(mode, allow=allow).decide(BASH, {"command": command})
+        assert found.decision in ("ask", "deny")
+    assert policy(mode).decide(ToolSpec(name="Bash"), {"command": command}).decision in ("ask", "deny")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("command", ["rm -rf /", "rm -rf ~", ":(){ :|:& };:", "dd if=x of=/dev/sda"])
+def test_the_guard_speaks_in_every_mode(mode: str, command: str) -> None:
+    for allow in ((), ("Bash",)):
+        assert said(policy(mode, allow=allow), command)[0] != "allow"
+
+
+def test_a_tool_for_commands_handed_over_in_code_is_allowed_by_that_act() -> None:
+    for name in ("Bash", "bash"):
+        tool = ToolSpec(name=name)
+        found = policy().decide(tool, {"command": "make > out"})
+        assert (found.decision, found.rule, found.layer) == ("allow", name, "code")
+        assert policy(deny=("Bash(make:*)",)).decide(tool, {"command": "make"}).decision == "deny"
+        assert policy(ask=("Bash(make:*)",)).decide(tool, {"command": "make"}).decision == "ask"
+        assert policy("plan").decide(tool, {"command": "make"}).decision == "deny"
+    assert (
+        policy(allow=("Bash(make:*)",)).decide(ToolSpec(name="bash", layer="plugin"), {"command": "make"}).decision
+        == "ask"
+    )
+
+
+def test_other_arguments_of_a_command_count() -> None:
+    layered = policy(deny=("Bash(run_in_background:true)",), allow=("Bash",))
+    assert said(layered, "make", run_in_background=True) == ("deny", "Bash(run_in_background:true)", "user")
+    assert said(layered, "make", run_in_background=False) == ("allow", "Bash", "user")
+    asking = policy(ask=("Bash(run_in_background:true)",), allow=("Bash",))
+    found = asking.decide(BASH, {"command": "make; ls", "run_in_background": True})
+    assert (found.decision, found.rule, len(found.subcommands)) == ("ask", "Bash(run_in_background:true)", 2)
+
+
+def test_a_tool_that_is_asked_about_or_denied_as_a_whole() -> None:
+    assert said(policy(deny=("*",), allow=("Bash",)), "ls") == ("deny", "*", "user")
+    assert said(policy(ask=("Bash",)), "ls") == ("ask", "Bash", "user")
+    assert said(policy(ask=("Bash",), deny=("Bash(rm:*)",)), "ls; rm x") == ("deny", "Bash(rm:*)", "user")
+
+
+def test_a_yes_for_the_session_covers_what_asked_or_exactly_this_command() -> None:
+    def grant(layered: LayeredPolicy, command: str) -> str:
+        verdict = layered.judge(ToolCall(id=CallId("c"), name="Bash", arguments={"command": command}), BASH, ())
+        assert isinstance(verdict, Ask)
+        return verdict.rule
+
+    assert grant(policy(), "make all && ls") == "Bash(make all && ls)"
+    assert grant(policy(), "rm *.o") == "Bash(rm \\*.o)"
+    asking = policy(ask=("Bash(git push:*)", "Bash(git:*)", "Bash(npm:*)"))
+    assert grant(asking, "git push x") == "Bash(git push:*) & Bash(git:*)"
+    assert grant(asking, "git push x; npm i") == "Bash(git push:*) & Bash(git:*) & Bash(npm:*)"
+    assert grant(asking, "git push x; make") == "Bash(git push x; make)"
+    assert grant(asking, "git push $(") == "Bash(git push $()"
+    assert grant(policy(deny=("Bash(rm:*)",), allow=("Bash",)), "$X y") == "Bash($X y)"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"command": 5}, {"command": None}, {"command": ["ls"]}])
+def test_a_call_without_a_command_is_asked_about(arguments: dict[str, Any]) -> None:
+    assert policy().decide(BASH, arguments).decision == "ask"
+    assert policy("bypassPermissions", deny=("Bash(rm:*)",)).decide(BASH, arguments).decision == "ask"
+
+
+def test_going_elsewhere_stays_within_the_working_directories() -> None:
+    layered = policy("default", Layer(name="flag", directories=("/nowhere/lib",)))
+    assert said(layered, "cd src && ls")[0] == "allow"
+    assert said(layered, "cd /nowhere/lib && ls")[0] == "allow"
+    assert said(layered, "cd /etc && ls")[0] == "ask"
