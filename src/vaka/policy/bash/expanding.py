@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from vaka.policy.bash.nested import printed
-from vaka.policy.bash.quoting import PLAIN, Expansion, Mismatch, Scanner, Segment, decoded
+from vaka.policy.bash.quoting import BREAKS, PLAIN, Expansion, Mismatch, Scanner, Segment, decoded
 from vaka.policy.bash.shaping import shape
 from vaka.policy.bash.variables import unsafe
 from vaka.policy.bash.words import Assignment, Hole, HoleKind, Word, literal
@@ -74,7 +74,7 @@ class Expander:
         return shape(scanner.parts, decoded(self.raw[start:at]), bare=scanner.bare), at
 
     def _goes_on(self, at: int) -> bool:
-        return at < len(self.raw) and self.raw[at] not in " \t\n;&|()<>`}"
+        return at < len(self.raw) and self.raw[at] not in BREAKS
 
     def _look(self, parts: Iterable[Segment | Hole]) -> None:
         if any(isinstance(part, Segment) and "[" in part.text and _PAYLOAD.search(part.text) for part in parts):

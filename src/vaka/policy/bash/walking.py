@@ -297,7 +297,7 @@ class Walk:
             kind = child.type
             if kind.endswith("redirect"):
                 redirects.append(child)
-                at = end
+                at, touching = end, True
             elif touching and start == at:
                 raise Mismatch("a word goes on where the tree ends it")
             elif kind == "variable_assignment" and not words:
