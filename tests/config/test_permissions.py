@@ -83,8 +83,8 @@ def test_where_nothing_is_said_there_are_no_layers(place: Place) -> None:
 def test_what_vakas_own_files_say_counts_as_what_it_is(place: Place) -> None:
     file = write(place.cwd / "vaka.toml", 'deny = ["WebFetch"]\nallow = ["Bash"]\npermission_mode = "plan"\n')
     assert permissions(place, flags=load(place)) == (
-        PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",)),
-        PermissionLayer(name="project", origin=f"{file}:3", mode="plan"),
+        PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",), project=True, trusted=False),
+        PermissionLayer(name="project", origin=f"{file}:3", mode="plan", project=True, trusted=False),
     )
     environ = Place(cwd=place.cwd / "sub", home=place.home, environ={"VAKA_DENY": "Bash"})
     assert permissions(environ, flags=load(environ))[0].name == "environment"
@@ -191,3 +191,16 @@ def test_managers_have_places_that_no_variable_moves() -> None:
 
 def test_a_layer_here_has_the_fields_of_a_layer_of_the_policy() -> None:
     assert PermissionLayer.__struct_fields__ == Layer.__struct_fields__
+
+
+def test_a_folders_vaka_toml_cannot_make_a_careful_user_less_so(place: Place) -> None:
+    write(place.cwd / "vaka.toml", 'permission_mode = "default"\n')
+    (guest,) = permissions(place, flags=load(place))
+    assert (guest.mode, guest.project, guest.trusted) == ("default", True, False)
+    user = place.user_file
+    user.parent.mkdir(parents=True)
+    write(user, 'permission_mode = "dontAsk"\n')
+    settings = load(place)
+    assert (settings["permission_mode"], len(settings.notes)) == ("dontAsk", 1)
+    assert [(layer.name, layer.mode) for layer in permissions(place, flags=settings)] == [("user", "dontAsk")]
+    assert load(place, trust=True)["permission_mode"] == "default"

@@ -19,6 +19,7 @@ Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
 _WIDENING = frozenset({"allow", "allow_host", "script_env", "model_files"})
 """Lists that let more happen."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
+_CAREFUL = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
 
 def _file(settings: Settings, path: Path, layer: Layer, *, trust: bool = True) -> None:
     for name, (value, origin, parts) in read_file(path).items():
-        if layer == "project" and (why := _too_loose(name, value, trust)):
+        if layer == "project" and (why := _too_loose(name, value, trust) or _loosens(settings, name, value, trust)):
             settings.notes.append(f"{origin}: {name} does not count: {why}")
             continue
         if layer == "project" and not trust and parts:
@@ -153,6 +154,13 @@ def _too_loose(name: str, value: Any, trust: bool) -> str:
     if not trust and (name in _WIDENING or (name == "permission_mode" and value in _LOOSE)):
         return "this folder is not trusted; --trust counts it"
     return ""
+
+
+def _loosens(settings: Settings, name: str, value: Any, trust: bool) -> str:
+    """Return why a folder may not say this where the user is more careful already."""
+    if trust or name != "permission_mode" or _CAREFUL.index(value) >= _CAREFUL.index(settings[name]):
+        return ""
+    return "this folder is not trusted and the user's own file is stricter; --trust counts it"
 
 
 def _meant(path: Path, name: str, value: Any) -> Any:

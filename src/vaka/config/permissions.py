@@ -115,14 +115,14 @@ def permission_layer(
 
 def own_layers(settings: Settings) -> Iterable[PermissionLayer]:
     """Yield what vaka's own settings say: files, then variables, then flags."""
-    for name, kind in _OURS.items():
-        value = settings.values[name]
-        if value.value:
-            rules: dict[str, Any] = {kind: tuple(value.value)}
-            yield PermissionLayer(name=value.layer, origin=value.origin, **rules)
-    mode = settings.values["permission_mode"]
-    if mode.layer != "default":
-        yield PermissionLayer(name=mode.layer, origin=mode.origin, mode=mode.value)
+    said = {kind: settings.values[name] for name, kind in _OURS.items()} | {"mode": settings.values["permission_mode"]}
+    for field, value in said.items():
+        if value.layer != "default" and value.value:
+            fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}
+            guest = value.layer == "project"
+            yield PermissionLayer(
+                name=value.layer, origin=value.origin, project=guest, trusted=settings.trust or not guest, **fields
+            )
 
 
 def project_folder(cwd: Path, home: Path) -> Path | None:
