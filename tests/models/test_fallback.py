@@ -141,6 +141,19 @@ def test_its_price_is_that_of_the_dearest_so_that_a_budget_holds_whoever_answers
     assert model.estimate(PROMPT) == Estimate(usage=Usage(input=10, cost=0.3), output_price=0.5)
 
 
+class Unpriced(Priced):
+    def estimate(self, prompt: Prompt) -> Estimate:
+        return Estimate(usage=Usage(input=10), unpriced="nobody knows", max_tokens=9)
+
+
+def test_its_price_is_not_known_when_that_of_any_is_not() -> None:
+    model = Fallback([Priced(0.1, 0.5), Unpriced(0, 0)])
+    assert model.estimate(PROMPT) == Estimate(
+        usage=Usage(input=10, cost=0.1), output_price=0.5, unpriced="nobody knows"
+    )  # fmt: skip
+    assert Fallback([Unpriced(0, 0)]).estimate(PROMPT).max_tokens == 9
+
+
 async def test_all_models_are_closed_once_even_when_one_cannot_be() -> None:
     stuck, fine = Priced(2, 0), Priced(0, 0)
     with pytest.raises(OSError, match="stuck"):

@@ -9,6 +9,7 @@ import pytest
 import vaka
 from tests.runtime.scene import agent, logged, runtime
 from vaka.core.ports.model import (
+    CallChunk,
     Chunk,
     Closes,
     Estimate,
@@ -16,6 +17,8 @@ from vaka.core.ports.model import (
     Model,
     NoticeChunk,
     Prompt,
+    ReasoningChunk,
+    RetryChunk,
     StopChunk,
     TextChunk,
     UsageChunk,
@@ -30,7 +33,8 @@ from vaka.core.types.usage import Usage
 from vaka.models.meter import Ledger, Metered, tokens_of
 from vaka.models.prices import FREE, Price, Prices
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import Answering, ModelContract, ScriptedModel, drain, say
+from vaka.testing.adapters import attempt
+from vaka.testing.models import Answering, FunctionModel, ModelContract, ScriptedModel, drain, say
 
 PRICES = Prices({"mine/*": Price(input=1, output=10, cache_read=0.1, cache_write=2)})
 
@@ -126,6 +130,29 @@ async def test_everything_else_passes_as_it_is() -> None:
     await metered.close()
     assert inner.closed == 2
     await Metered(ScriptedModel(say("Hi.")), PRICES).close()
+
+
+async def test_what_nobody_counted_is_counted_here() -> None:
+    asked = prompt("x" * 400, session="")
+    said = "It rains. " * 100
+
+    async def answer(asked: Prompt) -> list[Chunk]:
+        call = CallChunk(0, "look", '{"a": 1}', "c")
+        return [TextChunk(said), RetryChunk("stream_cut", "cut"), ReasoningChunk("Hm. "), call, StopChunk("calls")]
+
+    chunks = await drain(Metered(FunctionModel(answer, name="mine/x"), PRICES), asked)
+    counted = [chunk.usage for chunk in chunks if isinstance(chunk, UsageChunk)]
+    assert [(usage.input, usage.output) for usage in counted] == [(100, 250), (100, 4)]
+    assert [round(usage.cost, 6) for usage in counted] == [0.0026, 0.00014]
+    assert [type(chunk) for chunk in chunks[1:3]] == [UsageChunk, RetryChunk]
+    assert [type(chunk) for chunk in chunks[-2:]] == [UsageChunk, StopChunk]
+
+
+async def test_an_answer_that_broke_off_before_it_was_counted_has_a_price() -> None:
+    metered = Metered(Says(error=ModelUnavailable("cut")), PRICES)
+    chunks, error = await attempt(metered, prompt("x" * 400))
+    assert isinstance(error, ModelUnavailable)
+    assert [chunk.usage.total for chunk in chunks if isinstance(chunk, UsageChunk)] == [0, 101]
 
 
 def test_a_new_conversation_is_estimated_by_its_characters() -> None:

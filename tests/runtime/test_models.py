@@ -385,6 +385,24 @@ def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Pa
         assert (found.name, KEY in repr(found)) == ("x", False)
 
 
+async def test_a_budget_lowers_the_bound_of_a_models_settings_and_never_raises_it() -> None:
+    async with Provider(say("Hi.")) as provider:
+        entry = {
+            "base_url": provider.url, "wire": "anthropic", "model": "m", "options": {"max_tokens": 50},
+            "price": {"input": 1, "output": 1},
+        }  # fmt: skip
+        async with runtime(
+            models={"own": entry, "other": {**entry, "fallback": ["own"]}}, model_pool={"low": "own"}
+        ) as rt:
+            for name in ("own", "low", "other"):
+                for most in (5000, 30):
+                    agent = vaka.Agent("a", model=name, limits=vaka.Limits(max_tokens=most))
+                    await (await rt.open(agent)).run("Hi.")
+    asked = [request.body["max_tokens"] for request in provider.requests]
+    assert [most == 50 for most in asked] == [True, False] * 3
+    assert max(asked[1::2]) < 30
+
+
 async def test_a_budget_in_money_needs_a_price() -> None:
     async with Provider(say("Hi.")) as provider:
         limits = vaka.Limits(max_cost=1.0)

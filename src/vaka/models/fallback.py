@@ -27,7 +27,7 @@ class Fallback:
     ``on`` names the errors after which the next is asked, such as ``(ModelUnavailable, ContextTooLong)`` or
     ``(ModelError,)`` for all of them; a bad request is bad for every model, so ``BadRequest`` counts only where it is
     named itself. A ``RetryChunk`` says which model failed, a notice which one answers instead. Its price is that of the
-    dearest.
+    dearest, and not known if that of any is not.
     """
 
     def __init__(
@@ -85,7 +85,12 @@ class Fallback:
     def _dearest(self, prompt: Prompt) -> Estimate:
         found = [model.estimate(prompt) for model in self._estimates]
         most = max(found, key=lambda estimate: (estimate.usage.cost, estimate.usage.total))
-        return msgspec.structs.replace(most, output_price=max(estimate.output_price for estimate in found))
+        bounds = [estimate.max_tokens for estimate in found if estimate.max_tokens is not None]
+        return msgspec.structs.replace(
+            most, output_price=max(estimate.output_price for estimate in found),
+            max_tokens=max(bounds) if len(bounds) == len(found) else None,
+            unpriced=next((estimate.unpriced for estimate in found if estimate.unpriced), ""),
+        )  # fmt: skip
 
 
 def _told(error: ModelError, failed: list[str]) -> ModelError:

@@ -8,9 +8,22 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, Closes, Estimate, Model, NoticeChunk, Prompt, StopChunk, UsageChunk
+from vaka.core.ports.model import (
+    CallChunk,
+    Chunk,
+    Closes,
+    Estimate,
+    Model,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
 from vaka.core.types.content import Audio, CallRef, Content, Document, Image, Stored
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage
 from vaka.core.types.monitor import CacheBusted
 from vaka.core.types.usage import Usage
@@ -27,6 +40,13 @@ KEPT = 1024
 """Conversations that are remembered."""
 
 _Key: TypeAlias = tuple[str, tuple[str, ...], str]
+
+_SIZES: dict[type, Callable[[Any], int]] = {
+    TextChunk: lambda chunk: len(chunk.text),
+    ReasoningChunk: lambda chunk: len(chunk.text),
+    CallChunk: lambda chunk: len(chunk.name) + len(chunk.arguments),
+}
+"""How many characters a piece of an answer has."""
 
 
 class Prints(msgspec.Struct, frozen=True):
@@ -86,7 +106,8 @@ class Metered:
     """Another model whose usage has its price, and which can tell the price of a prompt beforehand.
 
     ``model`` is the ``provider/model`` whose price counts, by default the name of the other; ``price`` is its price
-    where no list has it. Says so when the beginning of a conversation that the provider had cached has changed.
+    where no list has it. What the other does not count is estimated, so that no budget is held by nobody. Says so when
+    the beginning of a conversation that the provider had cached has changed.
     """
 
     def __init__(
@@ -144,17 +165,29 @@ class Metered:
         busted = self._busted(prompt, now)
         if busted is not None:
             yield NoticeChunk(busted)
-        usage = Usage()
-        async with aclosing(self._inner.stream(prompt)) as chunks:
-            async for chunk in chunks:
-                if chunk.__class__ is UsageChunk:
-                    priced = self._priced(chunk)
-                    usage = priced.usage
-                    yield priced
-                    continue
-                if chunk.__class__ is StopChunk and now is not None:
-                    self._remember(prompt, now, usage)
-                yield chunk
+        usage, written = Usage(), 0
+        try:
+            async with aclosing(self._inner.stream(prompt)) as chunks:
+                async for chunk in chunks:
+                    kind = chunk.__class__
+                    if kind is UsageChunk:
+                        chunk = self._priced(chunk)
+                        usage = chunk.usage
+                    elif kind in _SIZES:
+                        written += _SIZES[kind](chunk)
+                    elif (kind is StopChunk or (kind is RetryChunk and written)) and not usage.total:
+                        counted = self._counted(prompt, written)
+                        usage = counted.usage
+                        yield counted
+                    if kind is StopChunk and now is not None:
+                        self._remember(prompt, now, usage)
+                    elif kind is RetryChunk:
+                        usage, written = Usage(), 0
+                    yield chunk
+        except ModelError:
+            if written and not usage.total:
+                yield self._counted(prompt, written)
+            raise
 
     def _busted(self, prompt: Prompt, now: Prints | None) -> CacheBusted | None:
         last = self._ledger.last(prompt)
@@ -169,6 +202,11 @@ class Metered:
             self.name, now.tools, now.system, hash(now.messages), len(now.messages), usage, self._clock()
         )  # fmt: skip
         self._ledger.put(prompt, call)
+
+    def _counted(self, prompt: Prompt, written: int) -> UsageChunk:
+        """Return what an answer cost that nobody counted, or that broke off before it was: about so much."""
+        sent = self.estimate(prompt).usage.input
+        return self._priced(UsageChunk(Usage(input=sent, output=_text(written))))
 
     def _priced(self, chunk: Any) -> UsageChunk:
         usage: Usage = chunk.usage

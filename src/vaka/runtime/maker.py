@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -10,7 +11,7 @@ import msgspec
 from vaka.config.model_files import ModelDefinition, read_model_files
 from vaka.config.model_tables import ModelEntry, PriceEntry, secrets
 from vaka.core.ports.clock import Clock
-from vaka.core.ports.model import Chunk, Closes, Embedder, Estimates, Model, Prompt
+from vaka.core.ports.model import Chunk, Closes, Embedder, Estimate, Estimates, Model, Prompt
 from vaka.core.session.redact import Secrets
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.runtime import providers, registry
@@ -227,7 +228,7 @@ class Preset:
         """Take the options for every answer, and those for answers that are to have a shape."""
         self.options, self._shaped, self._inner = options, shaped or {}, inner
         if isinstance(inner, Estimates):
-            self.estimate = inner.estimate
+            self.estimate = partial(self._estimate, inner)
 
     @property
     def name(self) -> str:
@@ -236,11 +237,17 @@ class Preset:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer as the other model does."""
-        shaped = self._shaped if prompt.options.get("output") else {}
-        filled = msgspec.structs.replace(prompt, options={**self.options, **shaped, **prompt.options})
-        async with aclosing(self._inner.stream(filled)) as chunks:
+        async with aclosing(self._inner.stream(self._filled(prompt))) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    def _estimate(self, inner: Estimates, prompt: Prompt) -> Estimate:
+        filled = self._filled(prompt)
+        return msgspec.structs.replace(inner.estimate(filled), max_tokens=filled.options.get("max_tokens"))
+
+    def _filled(self, prompt: Prompt) -> Prompt:
+        shaped = self._shaped if prompt.options.get("output") else {}
+        return msgspec.structs.replace(prompt, options={**self.options, **shaped, **prompt.options})
 
 
 def _server(name: str, wire: Any, base_url: str) -> Provider:

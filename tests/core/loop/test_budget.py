@@ -2,11 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import vaka
 from tests.runtime.scene import agent, logged, runtime, sound, types
-from vaka.core.ports.model import Chunk, CitationChunk, Estimate, NoticeChunk, Prompt, ReasoningChunk
+from vaka.core.ports.model import (
+    Chunk,
+    CitationChunk,
+    Estimate,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    UsageChunk,
+)
 from vaka.core.ports.model import StopChunk as Stop
 from vaka.core.ports.model import TextChunk as Words
 from vaka.core.types.content import Citation, Reasoning, Text
@@ -69,6 +79,42 @@ async def test_a_bound_that_is_lower_already_stays_and_a_large_budget_sets_none(
     await ended(model, options={"max_tokens": 7}, max_cost=0.3505)
     await ended(model, max_cost=100.0)
     assert [prompt.options for prompt in model.prompts] == [{"max_tokens": 7}, {}]
+
+
+async def test_too_few_tokens_to_ask_for_are_none() -> None:
+    model = Priced(say("Yes.", repeat=True))
+    response, _ = await ended(model, max_tokens=115)
+    assert (response.limit, model.prompts) == ("tokens", [])
+    await ended(model, max_tokens=116)
+    await ended(model, options={"max_tokens": 3}, max_tokens=103)
+    assert [prompt.options for prompt in model.prompts] == [{"max_tokens": 16}, {"max_tokens": 3}]
+
+
+async def test_a_bound_that_the_model_has_by_itself_is_not_raised() -> None:
+    class Bounded(Priced):
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return msgspec.structs.replace(super().estimate(prompt), max_tokens=20)
+
+    model = Bounded(say("Yes.", repeat=True))
+    await ended(model, max_tokens=1000)
+    await ended(model, max_tokens=117)
+    assert [prompt.options for prompt in model.prompts] == [{}, {"max_tokens": 17}]
+
+
+async def test_what_failed_counts_before_it_is_tried_again() -> None:
+    async def answer(prompt: Prompt) -> list[Chunk]:
+        spent = UsageChunk(Usage(input=100, output=50, cost=0.15))
+        return [Words("Hm"), spent, RetryChunk("stream_cut", "cut"), Words("Y"), spent, RetryChunk("stream_cut", "cut"),
+                Words("Never."), spent, Stop()]  # fmt: skip
+
+    class Failing(FunctionModel):
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return Estimate(usage=Usage(input=100, cost=0.1), output_price=0.001)
+
+    response, log = await ended(Failing(answer), max_cost=0.4)
+    assert (response.limit, response.text, response.usage.cost) == ("cost", "", 0.3)
+    assert "message.completed" not in types(log)
+    assert types(log).count("message.discarded") == 2
 
 
 async def test_what_was_spent_counts_and_operators_are_warned_once() -> None:

@@ -13,6 +13,8 @@ WARN = 0.8
 """The part of a budget after which operators are told."""
 ANSWER = 16_384
 """Tokens that any model may answer with: a budget that has room for more leaves the model its own bound."""
+LEAST = 16
+"""Tokens that are worth asking for; some providers refuse to be asked for less."""
 _WARNED = "vaka.budget.warned"
 
 
@@ -29,18 +31,19 @@ def afford(turn: Turn, model: Model, prompt: Prompt) -> Prompt:
         raise ConfigError(estimate.unpriced)
     spent = turn.spent + estimate.usage
     _warn(turn, spent)
-    room = float(ANSWER)
+    given = prompt.options.get("max_tokens") or estimate.max_tokens
+    bound = given if isinstance(given, int) else ANSWER
+    room, least = float(ANSWER), min(bound, LEAST)
     if limits.max_tokens is not None:
         room = min(room, limits.max_tokens - spent.total)
-        if room < 1:
+        if room < least:
             raise Stopped("limit", "tokens")
     if limits.max_cost is not None and (estimate.output_price or estimate.usage.cost):
         left = limits.max_cost - spent.cost
         room = min(room, left / estimate.output_price if estimate.output_price else ANSWER * (left > 0))
-        if room < 1:
+        if room < least:
             raise Stopped("limit", "cost")
-    given = prompt.options.get("max_tokens")
-    if room >= (given if isinstance(given, int) else ANSWER):
+    if room >= bound:
         return prompt
     return msgspec.structs.replace(prompt, options={**prompt.options, "max_tokens": int(room)})
 

@@ -95,6 +95,7 @@ async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
                 async for chunk in chunks:
                     if isinstance(chunk, RetryChunk):
                         assembly = await _again(turn, assembly, chunk)
+                        afford(turn, turn.recipe.model, prompt)  # what failed may have cost something
                         continue
                     if isinstance(chunk, NoticeChunk):
                         turn.log.later(turn.at, chunk.event)

@@ -117,6 +117,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     output_price: float = 0.0
     """US dollars for one token of the answer."""
+    max_tokens: int | None = None
+    """The bound that the model puts on an answer when the prompt has none."""
     unpriced: str = ""
     """Why the price is not known and what to do about it; tokens are known all the same."""
 
