@@ -31,7 +31,7 @@ def key_of(turn: Turn, open: OpenCall) -> str:
 class Context:
     """The door of one call to the world; implements ``ToolContext``."""
 
-    def __init__(self, turn: Turn, open: OpenCall, timeout: float | None) -> None:
+    def __init__(self, turn: Turn, open: OpenCall, timeout: float | None, block: int = 0) -> None:
         self.owner, self.open = turn, open
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open.call.id, open.attempt + 1, turn.values
@@ -45,7 +45,7 @@ class Context:
         self._children: list[asyncio.Task[Any]] = []
         self._asked = 0
         self._started = 0
-        self._sent = 0
+        self._block, self._sent = block, 0
         self.closed = False
 
     @property
@@ -158,6 +158,6 @@ class Context:
         if self.closed:
             return  # a tool that was left behind: its call has its result
         text = clean(text)
-        body = ToolOutputDelta(message_id=MessageId(self.call), block=0, offset=self._sent, text=text)
+        body = ToolOutputDelta(message_id=MessageId(self.call), block=self._block, offset=self._sent, text=text)
         self._sent += len(text)
         self.owner.log.live(self.owner.at, body)

@@ -14,7 +14,8 @@ from vaka.core.loop.texts import offload_result
 from vaka.core.loop.watch import watched
 from vaka.core.session.log import stamp
 from vaka.core.session.state import OpenCall
-from vaka.core.types.ids import DecisionId
+from vaka.core.types.errors import MiddlewareError
+from vaka.core.types.ids import DecisionId, MessageId
 from vaka.core.types.message import Reason, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
@@ -57,6 +58,24 @@ async def execute(turn: Turn, ready: Ready, open: OpenCall) -> ToolResult | Left
 async def after(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
     """Let the middleware see what a tool returned."""
     return await offload_result(turn, await turn.chain.after_tool(turn, call, result))
+
+
+async def again(turn: Turn, call: ToolCall, time: int) -> ToolResult | None:
+    """Run a ``read`` call another ``time`` and return what it came to, ``None`` when it waits for a person.
+
+    Only for what looks at results: nothing of it is in the log but the result that is passed on.
+    """
+    tool, open = turn.tools[call.name], turn.state.open.get(call.id)
+    if tool.spec.effect != "read":
+        raise MiddlewareError(f"{call.name!r} may not run twice: its effect is {tool.spec.effect!r}, not 'read'")
+    turn.log.require()
+    known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.at.step, number=0)
+    context = Context(turn, known, tool.spec.timeout, block=time)
+    try:
+        result = await _run(turn, Ready(tool, call), context)
+    finally:
+        await context.close()
+    return None if isinstance(result, Left) else await offload_result(turn, result)
 
 
 async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:

@@ -110,7 +110,17 @@ def _refusal(call: CallId, decisions: list[Decision]) -> ToolResult | None:
             return failure(
                 call, "denied", f"a person refused this call: {said}" if said else "a person refused this call"
             )
+        if not _allowed(decision):
+            return failure(call, "denied", "the answer to this call was not one of those allowed, so it was not run")
     return None
+
+
+def _allowed(decision: Decision) -> bool:
+    """Whether what a person said is among what they were asked to say."""
+    asked, said = decision.approval, decision.resolved
+    if asked is None or said is None or not asked.decisions:
+        return True
+    return ("edit" if said.edit is not None else "approve") in asked.decisions
 
 
 def _edited(candidate: Candidate, decisions: list[Decision]) -> Candidate | ToolResult:
@@ -146,5 +156,6 @@ def _request(turn: Turn, candidate: Candidate, ask: Ask) -> ApprovalRequested:
     return ApprovalRequested(
         approval=DecisionId(turn.env.ids.new("apr")), call=candidate.call, digest=digest_of(candidate.call.arguments),
         spec=candidate.tool.spec.digest, reason=ask.reason, rule=ask.rule, layer=ask.layer, message=ask.message,
+        decisions=ask.decisions,
         expires=stamp(turn.env.clock.time() + ttl) if ttl is not None else "",
     )  # fmt: skip

@@ -44,6 +44,8 @@ class ApprovalRequested(Control, tag="approval.requested"):
     layer: str = ""
     message: str = ""
     expires: str = ""
+    decisions: tuple[str, ...] = ()
+    """What of ``approve``, ``edit`` and ``reject`` may be said; all of it when empty. No is always possible."""
 
 
 class ApprovalResolved(Control, tag="approval.resolved"):

@@ -64,6 +64,8 @@ class Ask(msgspec.Struct, frozen=True):
     rule: str = ""
     layer: str = ""
     message: str = ""
+    decisions: tuple[str, ...] = ()
+    """What of ``approve``, ``edit`` and ``reject`` the person may say; all of it when empty. No is always possible."""
 
 
 class Deny(msgspec.Struct, frozen=True):

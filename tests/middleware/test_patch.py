@@ -1,0 +1,86 @@
+"""PatchToolCalls: histories from elsewhere are made whole."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vaka
+from tests.runtime.scene import agent, runtime
+from vaka.core.types.content import Text
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.middleware import PatchToolCalls
+from vaka.middleware.patch import CANCELLED, MALFORMED, patched
+from vaka.testing.models import ScriptedModel, say
+
+
+def user(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text=text),))
+
+
+def asked(*ids: str, raw: str = "") -> AssistantMessage:
+    calls = tuple(ToolCall(id=CallId(id), name="look", raw=raw) for id in ids)
+    return AssistantMessage(id=MessageId("m"), calls=calls)
+
+
+def got(*ids: str) -> ToolMessage:
+    return ToolMessage(results=tuple(ToolResult(call=CallId(id), content=(Text(text=id),)) for id in ids))
+
+
+def shown(messages: tuple[Message, ...]) -> list[Any]:
+    return [
+        [(result.call, result.reason) for result in message.results]
+        if isinstance(message, ToolMessage)
+        else type(message).__name__[0]
+        for message in messages
+    ]
+
+
+def test_a_call_without_a_result_gets_one_right_behind_its_message() -> None:
+    made = patched([user("a"), asked("1", "2"), got("2"), user("b"), asked("3")])
+    assert shown(made) == ["U", "A", [("1", "cancelled"), ("2", "")], "U", "A", [("3", "cancelled")]]
+    assert made[2].results[0].text == CANCELLED  # type: ignore[union-attr]  # a tool message, see above
+
+
+def test_arguments_that_could_not_be_read_are_named_as_the_reason() -> None:
+    made = patched([asked("1", raw="{oops")])
+    assert made[1].results[0].text == MALFORMED  # type: ignore[union-attr]  # a tool message
+
+
+def test_results_nobody_asked_for_go_and_late_ones_come_to_their_call() -> None:
+    made = patched([got("0"), asked("1"), user("b"), got("1", "1"), asked("2"), got("2")])
+    assert shown(made) == ["A", [("1", "")], "U", "A", [("2", "")]]
+
+
+def test_an_id_that_is_used_again_keeps_its_own_result() -> None:
+    assert shown(patched([asked("1"), asked("1"), got("1")])) == ["A", [("1", "cancelled")], "A", [("1", "")]]
+
+
+ids = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
+histories = st.lists(st.one_of(ids.map(lambda i: asked(*i)), ids.map(lambda i: got(*i)), st.just(user("x"))))
+
+
+@given(histories)
+def test_every_call_has_one_result_and_every_result_its_call(history: list[Message]) -> None:
+    made = patched(history)
+    for at, message in enumerate(made):
+        if isinstance(message, AssistantMessage) and message.calls:
+            behind = made[at + 1]
+            assert isinstance(behind, ToolMessage)
+            assert [result.call for result in behind.results] == [call.id for call in message.calls]
+        if isinstance(message, ToolMessage):
+            assert isinstance(made[at - 1], AssistantMessage)
+    assert patched(made) == made
+
+
+async def test_the_model_sees_a_whole_history_when_another_middleware_brings_one() -> None:
+    async def imported(turn: Any, prompt: Any) -> Any:
+        return msgspec.structs.replace(prompt, messages=(asked("1"), *prompt.messages))
+
+    model = ScriptedModel(say("Hello."))
+    middleware = [vaka.from_functions("imported", before_model=imported), PatchToolCalls()]
+    async with runtime() as rt:
+        await (await rt.open(agent(model, middleware=middleware))).run("Hi.")
+    assert shown(model.prompts[0].messages) == ["A", [("1", "cancelled")], "U"]
