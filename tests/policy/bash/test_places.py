@@ -127,6 +127,68 @@ def test_a_word_that_names_another_file_or_none_is_not_denied(command: str) -> N
     assert judged(command, allow=[None], may_read=denying(".env")).decision == "allow"
 
 
+@pytest.mark.parametrize(
+    "command",
+    lines("""
+        cat .e*
+        cat .en?
+        cat .[e]nv
+        cat sub/.e*
+        cat .env*
+        head .*
+        grep KEY .e*
+        python x.py .e*
+        cp .en* x
+        cat < .e*
+    """),
+)
+def test_a_pattern_that_may_lead_to_a_forbidden_file_is_denied(command: str) -> None:
+    assert judged(command, allow=[None], may_read=denying(".env")).decision == "deny"
+
+
+@pytest.mark.parametrize("command", lines("cat *\n cat *.py\n cat src/*\n ls .g*\n head ?env\n cat [e]nv\n cat e*"))
+def test_a_pattern_that_cannot_lead_there_is_not(command: str) -> None:
+    assert judged(command, allow=[None], may_read=denying(".env")).decision == "allow"
+
+
+def below_secrets(path: str) -> Verdict:
+    """What ``Read(secrets/**)`` says."""
+    inside = path.startswith("secrets/") and path != "secrets/"
+    return Deny(f"{path} is denied", "Read(secrets/**)", "project") if inside else Allow("default", "mode")
+
+
+@pytest.mark.parametrize(
+    "command",
+    lines("""
+        cat secrets/key
+        cat secrets/*
+        cat secrets/$x
+        cat "secrets/$x"
+        cat secrets/*/key
+        grep -r x secrets
+        grep -r x secrets/
+        cp -r secrets x
+        tar c secrets
+        ls secrets
+        head ./../secrets/x secrets/y
+        cd secrets && cat key
+        cd secrets; cat *
+        python secrets/run.py
+        bash -c 'cat secrets/key'
+        echo x > secrets/y > z < secrets/w
+    """),
+)
+def test_a_forbidden_folder_is_forbidden_with_all_that_is_in_it(command: str) -> None:
+    assert judged(command, allow=[None], may_read=below_secrets).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", lines("npm run secrets\n make secrets\n echo secrets\n cat secrets.txt\n ls .\n cat src/$x")
+)
+def test_a_word_that_is_only_called_like_a_folder_is_not(command: str) -> None:
+    assert judged(command, allow=[None], may_read=below_secrets).decision == "allow"
+
+
 WRITES = lines("""
     echo x > conf
     echo x >> conf
@@ -197,8 +259,8 @@ def test_a_question_of_a_rule_binds_commands_and_a_question_of_the_mode_only_red
     def moded(path: str) -> Verdict:
         return Ask(f"{path} is outside", "default", "mode")
 
-    assert judged("python x", allow=["python:*"], may_read=ruled).decision == "ask"
-    assert judged("python x", allow=["python:*"], may_read=moded).decision == "allow"
+    assert judged("python ./x", allow=["python:*"], may_read=ruled).decision == "ask"
+    assert judged("python ./x", allow=["python:*"], may_read=moded).decision == "allow"
     assert judged("python < x", allow=["python:*"], may_read=moded).decision == "ask"
     assert judged("python > x", allow=["python:*"], may_write=moded).decision == "ask"
     assert judged("python > x", allow=[None], may_write=moded).decision == "allow"

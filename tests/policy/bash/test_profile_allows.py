@@ -274,6 +274,9 @@ READING = lines(r"""
     local x=1
     f() { ls "$1"; }; f a
     exit 0
+    exec 2>&1; ls
+    ls > >(cat)
+    cat < <(ls)
     wait
 """)
 

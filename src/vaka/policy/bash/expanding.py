@@ -70,8 +70,17 @@ class Expander:
         at = scanner.word(start, stop=parts[-1].end_byte)
         if at != parts[-1].end_byte or self._goes_on(at):
             raise Mismatch("a word ends elsewhere than it seems to")
+        self.apart(nodes, index + len(parts), at)
         self._look(scanner.parts)
         return shape(scanner.parts, decoded(self.raw[start:at]), bare=scanner.bare), at
+
+    def apart(self, nodes: "Sequence[Node]", index: int, at: int) -> None:
+        """Make sure that what bash takes for one word is not two for the tree."""
+        following = nodes[index] if len(nodes) > index else None
+        if following is None or following.start_byte != at or not following.is_named:
+            return
+        if not following.type.endswith("redirect"):
+            raise Mismatch("a word goes on where the tree ends it")
 
     def _goes_on(self, at: int) -> bool:
         return at < len(self.raw) and self.raw[at] not in BREAKS
@@ -113,13 +122,14 @@ class Expander:
 
     def _array(self, node: "Node", start: int, end: int) -> Word:
         at = start
-        for child in node.children:
+        for index, child in enumerate(node.children):
             self.walk.gap(at, child.start_byte)
             at = child.end_byte
             if child.type == "comment":
                 raise Mismatch("a comment stands in an array")
             if child.is_named:
                 self.one(child)
+                self.apart(node.children, index + 1, at)
         if at != end or node.start_byte != start:
             raise Mismatch("an array ends elsewhere than it seems to")
         return Word(None, decoded(self.raw[start:end]), bare=False)

@@ -151,6 +151,8 @@ class _Court:
         if named is not None:
             for word in named:
                 yield from self._look("read", word.path, strict=by_profile)
+                for path in (*places.within(word.path or ""), *places.likely(word)):
+                    yield from self._look("read", path)
         else:
             yield from self._operands(simple)
         for redirection in simple.redirections:
@@ -173,6 +175,8 @@ class _Court:
         elif not places.is_free(redirection):
             kind = "write" if places.writes(redirection) else "read"
             yield from self._look(kind, target.path, strict=not everything)
+            for path in places.likely(target):
+                yield from self._look(kind, path)
             if kind == "write" and not everything and (target.path is None or self.looks["write"] is None):
                 yield Opinion("ask", "", SYNTAX, f"it writes to {target.source}")
 

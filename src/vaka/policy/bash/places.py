@@ -3,11 +3,12 @@
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.policy.bash.text import names
-from vaka.policy.bash.words import Redirection, Simple, Word, Words
+from vaka.policy.bash.words import Hole, Redirection, Simple, Word, Words
 from vaka.policy.bash.wrappers import base
 
 Look: TypeAlias = Callable[[str], Verdict]
@@ -32,6 +33,22 @@ WRITERS = names(
     """
 )
 """Programs that write to files they are given."""
+
+READERS = names(
+    """
+    cat less more bat batcat head tail od hexdump strings view nl tac rev source . md5sum sha1sum sha256sum sha512sum
+    cksum b2sum base32 cmp diff sdiff zcat zless bzcat xzcat zgrep grep egrep fgrep rg pbcopy xclip printenv iconv
+    column comm paste join fold fmt pr sum csvtool yq jq xmllint ack ag
+    """
+)
+"""Programs that read files they are given."""
+
+_LIKELY = (
+    ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
+    "secrets.yml", "secret.key", "credentials.json", "credentials", "config.json", "settings.json", "key.pem",
+    "cert.pem", "private.key", "server.key", "id_rsa", "id_ed25519", "x",
+)  # fmt: skip
+"""Names that a pattern is tried on, to find out whether it may lead to a file that is forbidden."""
 
 
 class Folders:
@@ -84,6 +101,8 @@ def is_free(redirection: Redirection) -> bool:
         return True
     if operator in {">&", "<&"} and target.value is not None and _DESCRIPTOR.fullmatch(target.value):
         return target.value != ""
+    if len(target.pieces) == 1 and all(hole.kind == "process" for hole in target.holes) and target.holes:
+        return True  # what stands in it is judged on its own
     return target.value in _FREE_OUTPUT or (">" not in operator and target.value == "/dev/stdin")
 
 
@@ -103,11 +122,38 @@ def operands(simple: Simple) -> Iterator[tuple[str, bool]]:
     For rules that forbid: options are looked into (``--file=x``, ``-fx``, ``if=x``, ``@x``).
     """
     for words in (simple.words, *simple.wrapped):
-        if words:
-            name = base(words[0].sketch)
-            for word in words[1:]:
-                for text in _candidates(word):
-                    yield text, name in WRITERS
+        name = base(words[0].sketch) if words else ""
+        for word in words[1:]:
+            for text in _candidates(word):
+                if name in WRITERS or name in READERS:
+                    yield from ((path, name in WRITERS) for path in (text, *within(text)))
+                elif "/" in text or "." in text:  # another program's word may be anything, as in "npm run build"
+                    yield text, False
+            for text in likely(word):
+                yield text, name in WRITERS
+
+
+def within(path: str) -> tuple[str, ...]:
+    """Return a name for anything inside, should the path be a folder."""
+    return (path.rstrip("/") + "/*",) if path.strip("./") else ()
+
+
+def likely(word: Word) -> Iterator[str]:
+    """Yield files that a word may become, when it is a pattern or is only known in part."""
+    if word.value is not None or not word.pieces or word.path is not None:
+        return
+    shown = "".join(piece if isinstance(piece, str) else _shown(piece) for piece in word.pieces)
+    yield shown
+    head, slash, last = shown.rpartition("/")
+    if any(sign in last for sign in "*?["):
+        dotted = last.startswith(".")
+        for name in _LIKELY:
+            if name.startswith(".") == dotted and fnmatchcase(name, last):
+                yield head + slash + name
+
+
+def _shown(hole: Hole) -> str:
+    return "~" if hole.name == "HOME" else hole.name if hole.kind in {"glob", "tilde"} else "x"
 
 
 def _candidates(word: Word) -> Iterator[str]:

@@ -230,6 +230,7 @@ class Walk:
                 self._group(child, tail)
             elif child.is_named:
                 self.words.one(child)
+                self.words.apart(node.children, index + 1, child.end_byte)
 
     def _for_numbers(self, node: "Node", tail: Nodes) -> None:
         types = [child.type for child in node.children]
@@ -259,9 +260,10 @@ class Walk:
             raise Mismatch("a pattern of a case does not end")
         for left, right in pairwise(children[: close + 1]):
             self.gap(left.end_byte, right.start_byte)
-        for child in children[:close]:
+        for index, child in enumerate(children[:close]):
             if child.is_named:
                 self.words.one(child)
+                self.words.apart(children, index + 1, child.end_byte)
         self.block(node, close)
 
     def _function(self, node: "Node", tail: Nodes) -> None:

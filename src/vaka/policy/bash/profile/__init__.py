@@ -16,6 +16,7 @@ _OTHERS: Mapping[str, Callable[[Words], list[Word]]] = {
     "test": system.read_test,
     "[": system.read_test,
     "command": system.read_command,
+    "exec": system.read_exec,
     "find": search.read_find,
     "git": git.read_git,
     "set": shell.read_set,

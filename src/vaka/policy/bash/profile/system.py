@@ -124,6 +124,13 @@ def read_test(words: Words) -> list[Word]:
     return []
 
 
+def read_exec(words: Words) -> list[Word]:
+    """``exec 2>&1``: without a command it only turns streams, and those are judged on their own."""
+    if words:
+        raise Refused("it runs another command")
+    return []
+
+
 def read_command(words: Words) -> list[Word]:
     """``command -v``: where a command is."""
     if not words or words[0].value not in {"-v", "-V"}:
