@@ -119,11 +119,12 @@ def test_a_tool_that_is_asked_about_or_denied_as_a_whole() -> None:
     assert said(policy(ask=("Bash",), deny=("Bash(rm:*)",)), "ls; rm x") == ("deny", "Bash(rm:*)", "user")
 
 
-def test_a_yes_for_the_session_covers_what_asked_or_exactly_this_command() -> None:
+def test_the_rule_a_person_is_told_means_what_asked_or_exactly_this_command() -> None:
     def grant(layered: LayeredPolicy, command: str) -> str:
         verdict = layered.judge(ToolCall(id=CallId("c"), name="Bash", arguments={"command": command}), BASH, ())
+        decision = layered.decide(BASH, {"command": command})
         assert isinstance(verdict, Ask)
-        return verdict.rule
+        return decision.grant
 
     assert grant(policy(), "make all && ls") == "Bash(make all && ls)"
     assert grant(policy(), "rm *.o") == "Bash(rm \\*.o)"
@@ -146,3 +147,19 @@ def test_going_elsewhere_stays_within_the_working_directories() -> None:
     assert said(layered, "cd src && ls")[0] == "allow"
     assert said(layered, "cd /nowhere/lib && ls")[0] == "allow"
     assert said(layered, "cd /etc && ls")[0] == "ask"
+
+
+def test_a_yes_to_something_dangerous_answers_no_other_question() -> None:
+    def question(name: str, **arguments: Any) -> str:
+        call = ToolCall(id=CallId("c"), name=name, arguments=arguments)
+        verdict = policy("bypassPermissions").judge(call, spec_of(name), ())
+        assert isinstance(verdict, Ask)
+        assert verdict.rule
+        return verdict.rule
+
+    commands = ["rm -rf $X", "rm -rf $Y", "$X y", "echo x > .git/config", "echo x > .git/HEAD", "rm -rf $X \ud800"]
+    asked = [question("Bash", command=command) for command in commands]
+    asked += [question("Write", file_path=path) for path in (".git/config", ".git/HEAD")]
+    assert len(set(asked)) == len(asked)
+    assert question("Bash", command="rm -rf $X") == asked[0], "the same command is the same question"
+    assert "$X" not in asked[0]

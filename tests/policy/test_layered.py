@@ -65,11 +65,14 @@ def test_the_loop_is_told_the_same() -> None:
     assert judge(policy(), "Read", path=".env") == Allow("default", "mode")
 
 
-def test_a_yes_for_the_session_covers_no_more_than_what_was_asked() -> None:
+def test_the_rule_a_person_is_told_covers_no_more_than_what_was_asked() -> None:
     def grant(layered: LayeredPolicy, tool: str, **arguments: Any) -> str:
         verdict = layered.judge(ToolCall(id=CallId("call_1"), name=tool, arguments=arguments), spec_of(tool), ())
+        decision = decide(layered, tool, **arguments)
         assert isinstance(verdict, Ask)
-        return verdict.rule
+        assert verdict.rule == decision.rule
+        assert decision.grant == decision.rule or decision.grant in verdict.message
+        return decision.grant
 
     assert grant(policy(), "Write", file_path="a*b") == "Edit(//nowhere/app/a\\*b)"
     assert grant(policy(), "WebFetch", url="https://a.example/x") == "WebFetch(domain:a.example)"
@@ -79,6 +82,16 @@ def test_a_yes_for_the_session_covers_no_more_than_what_was_asked() -> None:
         "WebFetch & WebFetch(domain:*)"
     )
     assert grant(policy(ask=("Edit", "Edit(a)")), "Edit", file_path="a") == "Edit & Edit(a)"
+
+
+def test_arguments_a_person_changed_are_asked_about_by_the_same_rule() -> None:
+    def rule(path: str) -> str:
+        call = ToolCall(id=CallId("call_1"), name="Write", arguments={"file_path": path})
+        verdict = policy().judge(call, spec_of("Write"), ())
+        assert isinstance(verdict, Ask)
+        return verdict.rule
+
+    assert rule("a") == rule("b") == "default"
 
 
 def test_only_tools_denied_whatever_they_are_asked_are_hidden() -> None:

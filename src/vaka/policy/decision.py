@@ -5,10 +5,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from vaka.core.types.content import clean
+from vaka.core.types.ids import digest_of
 from vaka.core.types.tool import Allow, Ask, Deny, Verdict
 
 Word: TypeAlias = Literal["allow", "ask", "deny"]
 
+_EACH = frozenset({"guard", "syntax", "protected"})
+"""Layers whose questions are about one command or file, never about all that a rule means."""
 _STRICT: tuple[Word, ...] = ("allow", "ask", "deny")
 
 
@@ -31,12 +35,25 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     subcommands: tuple[Subcommand, ...] = ()
     grant: str = ""
-    """What a person who is asked and says "for this session" agrees to; never wider than what asked."""
+    """The rule that would cover exactly what was asked; never wider than that."""
 
     @property
     def verdict(self) -> Verdict:
-        """The decision as the loop takes it: of a question, ``rule`` is what a yes for the session covers."""
-        return Ask(self.reason, self.grant or self.rule, self.layer) if self.decision == "ask" else self.said
+        """The decision as the loop takes it; a question tells the person which rule would cover exactly this."""
+        if self.decision != "ask":
+            return self.said
+        told = f"to allow just this: {self.grant}" if self.grant and self.grant != self.rule else ""
+        return Ask(self.reason, self._asking, self.layer, told)
+
+    @property
+    def _asking(self) -> str:
+        """The name of the question: of what is dangerous each is one of its own, so that a yes answers no other.
+
+        It is a digest, since a text of the command would be another one once secrets are taken out of it.
+        """
+        if self.layer not in _EACH:
+            return self.rule
+        return f"{self.rule or self.layer} {digest_of(clean(self.grant))[:16]}"
 
     @property
     def said(self) -> Verdict:
