@@ -46,8 +46,8 @@ $(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/src/*.rs pyluau/src/*/
 	@scripts/pyluau.sh $(PY)
 	@touch $(LUAU)
 
-system: $(STAMP) # PostgreSQL's server and bubblewrap, which tests use for real
-	@scripts/system.sh postgresql bubblewrap
+system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
+	@scripts/system.sh postgresql bubblewrap ripgrep
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
