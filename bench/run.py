@@ -32,6 +32,7 @@ PARTS = {
     "deltas-crowd": "bench.deltas:crowd",
     "deltas-import": "bench.deltas:imports",
     "following": "bench.following:rows",
+    "searching": "bench.searching:rows",
     "policy": "bench.policy:rows",
     "luau": "bench.scripting:rows",
     "luau-pooled": "bench.scripting:pooled",

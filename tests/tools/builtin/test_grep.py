@@ -1,5 +1,6 @@
 """Grep: the same answers from both engines, complete, in order, and never from outside."""
 
+import asyncio
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.runtime.scene import until
 from tests.tools.builtin.scene import Bench, value
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused, InvalidInput
@@ -275,6 +277,11 @@ async def test_settings_of_ripgrep_change_nothing(
 
 def workers() -> list[str]:
     """Return the processes of ours that match or search."""
+    return [command for command in children() if "matching.py" in command or "/rg\0" in command]
+
+
+def children() -> list[str]:
+    """Return the processes of ours that live."""
     found: list[str] = []
     for folder in Path("/proc").iterdir():
         try:
@@ -282,7 +289,7 @@ def workers() -> list[str]:
             command = (folder / "cmdline").read_bytes().decode()
         except (OSError, IndexError):
             continue
-        if state[1] == str(os.getpid()) and ("matching.py" in command or "/rg\0" in command):
+        if state[1] == str(os.getpid()) and state[0] != "Z":
             found.append(command)
     return found
 
@@ -530,12 +537,24 @@ async def test_what_is_started_confined_reads_only_what_it_was_given(tmp_path: P
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text("inside")
     (tmp_path / "b.txt").write_text("outside")
-    with (tmp_path / "errors").open("w+b") as errors:
-        command = ["/usr/bin/cat", str(tmp_path / "in/a.txt"), str(tmp_path / "b.txt")]
-        process = await confine.start(command, [str(tmp_path / "in")], cwd=str(tmp_path / "in"), errors=errors)
-        assert process.communicate()[0] == b"inside"
-        errors.seek(0)
-        assert b"Permission denied" in errors.read()
+    command = ["/usr/bin/cat", str(tmp_path / "in/a.txt"), str(tmp_path / "b.txt")]
+    with (tmp_path / "errors").open("w+b") as errors, (tmp_path / "output").open("w+b") as output:
+        code = await confine.run(command, [str(tmp_path / "in")], cwd=str(tmp_path), output=output, errors=errors)
+        with pytest.raises(FileNotFoundError):
+            await confine.run(["/nowhere/program"], [], cwd=str(tmp_path), output=output, errors=errors)
+    assert (code, (tmp_path / "output").read_text()) == (1, "inside")
+    assert "Permission denied" in (tmp_path / "errors").read_text()
     assert (tmp_path / "b.txt").read_text() == "outside"  # we ourselves are as free as before
-    with (tmp_path / "errors").open("w+b") as errors, pytest.raises(FileNotFoundError):
-        await confine.start(["/nowhere/program"], [], cwd=str(tmp_path), errors=errors)
+
+
+async def test_who_stops_waiting_stops_what_was_started(tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("w+b") as errors:
+        for loops in range(3):
+            command = ["/usr/bin/sleep", "1000"]
+            task = asyncio.create_task(confine.run(command, [], cwd="/", output=errors, errors=errors))
+            for _ in range(loops * 2000):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await until(lambda: not any("sleep" in command for command in children()))

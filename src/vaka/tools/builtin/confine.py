@@ -34,8 +34,23 @@ def available() -> bool:
     return os.uname().sysname == "Linux" and _call(_CREATE, None, 0, _VERSION) > 0
 
 
-async def start(argv: Sequence[str], readable: Sequence[str], *, cwd: str, errors: IO[bytes]) -> Process:
-    """Start a program that can read these folders and files; its output is a pipe. Unbound where Landlock is not."""
+async def run(argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes]) -> int:
+    """Run a program that can read these folders and files; return its exit code. Unbound where Landlock is not.
+
+    It prints into files, so that nobody has to listen meanwhile. When nobody waits any more it is killed.
+    """
+    process = await _start(argv, readable, cwd, output, errors)
+    try:
+        return await asyncio.to_thread(process.wait)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+async def _start(
+    argv: Sequence[str], readable: Sequence[str], cwd: str, output: IO[bytes], errors: IO[bytes]
+) -> Process:
     loop = asyncio.get_running_loop()
     started: asyncio.Future[Process] = loop.create_future()
 
@@ -45,7 +60,7 @@ async def start(argv: Sequence[str], readable: Sequence[str], *, cwd: str, error
                 if available():
                     bind([*readable, argv[0], *_SYSTEM])
                 process = subprocess.Popen(
-                    argv, cwd=cwd, env={}, stdin=nothing, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                    argv, cwd=cwd, env={}, stdin=nothing, stdout=output, stderr=errors, start_new_session=True
                 )
         except (OSError, ValueError) as error:
             loop.call_soon_threadsafe(_settle, started, lambda error=error: started.set_exception(error))
@@ -104,5 +119,3 @@ def _settle(started: "asyncio.Future[Process]", tell: Callable[[], None], proces
     elif process is not None:
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()

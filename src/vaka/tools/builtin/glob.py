@@ -2,7 +2,7 @@
 
 import heapq
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from vaka.core.ports.files import FileInfo, Files
 from vaka.core.ports.tool import ToolContext
@@ -24,8 +24,14 @@ async def glob(
     path: Annotated[str, "The folder to search in; the working folder if left out."] = "",
 ) -> ToolResult:
     """Find files by their names."""
+    text, value = await find(context.files, pattern, path)
+    return ToolResult(call=context.call, content=(Text(text=clean(text)),), value=value)
+
+
+async def find(files: Files, pattern: str, path: str = "") -> tuple[str, dict[str, Any]]:
+    """Return what is told of the files that match, in words and as data."""
     wanted, top = _read(pattern)
-    search = _Search(context.files, wanted)
+    search = _Search(files, wanted)
     start = joined(path, joined(top, wanted.folder) if wanted.folder else top)
     note = await search.run(start, wanted.folder)
     found = search.newest()
@@ -38,7 +44,7 @@ async def glob(
         said.append(f"[the {len(found)} newest of {search.total} files; use a narrower pattern or path for the others]")
     if note:
         said.append(f"[{note}]")
-    return ToolResult(call=context.call, content=(Text(text=clean("\n".join(said))),), value=value)
+    return "\n".join(said), value
 
 
 class _Search:

@@ -76,17 +76,17 @@ class Hunt:
 
     async def run(self) -> None:
         """Find the files."""
-        if self._start.kind == "folder":
-            if self._ripgrep is not None:
-                await self._ripgrep.count(self._start.path, self._take)
-            else:
-                paths = paths_in(self._files, self._start.path, self._filter.accepts, self._note)
-                await self._work(paths)
-        elif await self._is_text(self._start.path):
-            if self._ripgrep is not None:
-                await self._ripgrep.count(self._start.path, self._take)
-            else:
-                await self._work(_these([self._start.path]))
+        folder, path = self._start.kind == "folder", self._start.path
+        if not folder and not await self._is_text(path):
+            return
+        if self._ripgrep is not None:
+            counts = await self._ripgrep.count(path)
+            wanted = self._accepted(counts) if folder and not self._query.by_name else counts
+            self._found = {path: (counts[path], None) for path in wanted}
+        elif folder:
+            await self._work(paths_in(self._files, path, self._filter.accepts, self._note))
+        else:
+            await self._work(_these([path]))
 
     async def told(self) -> Told:
         """Return what is told of them."""
@@ -113,9 +113,11 @@ class Hunt:
             "pattern (nested repetitions can take for ever)"
         )
 
-    def _take(self, path: str, count: int, hits: list[Hit] | None) -> None:
-        if self._start.kind != "folder" or self._filter.accepts(path, beneath(self._start.path, path)):
-            self._found[path] = (count, hits)
+    def _take(self, path: str, count: int, hits: list[Hit]) -> None:
+        self._found[path] = (count, hits)
+
+    def _accepted(self, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if self._filter.accepts(path, beneath(self._start.path, path))]
 
     def _note(self, problem: str) -> None:
         self._problem = problem

@@ -13,8 +13,8 @@ from vaka.tools.builtin.wildcard import Wildcard, expanded
 Mode: TypeAlias = Literal["files_with_matches", "content", "count"]
 Hit: TypeAlias = tuple[int, int]
 """The first and the last line of a place where the pattern is."""
-Found: TypeAlias = Callable[[str, int, "list[Hit] | None"], None]
-"""Takes a file, how often the pattern is in it and, when they are known, the first places."""
+Found: TypeAlias = Callable[[str, int, list[Hit]], None]
+"""Takes a file, how often the pattern is in it, and the first places."""
 
 MOST = 100
 """Results that are told at once."""
@@ -78,6 +78,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     def need(self) -> int:
         """How many results must be known."""
         return self.offset + self.limit
+
+    @property
+    def by_name(self) -> bool:
+        """Whether ``names_only`` says all there is to say on which files are searched."""
+        return (not self.glob and not self.endings) or (bool(names_only(self)) and not (self.glob and self.endings))
 
 
 def query_of(pattern: Dialect, given: dict[str, Any]) -> Query:

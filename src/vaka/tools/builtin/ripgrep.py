@@ -5,19 +5,18 @@ import base64
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from vaka.core.ports.files import Files
 from vaka.core.types.errors import FileError, InvalidInput
 from vaka.tools.builtin import confine
-from vaka.tools.builtin.query import Found, Hit, Query, names_only
+from vaka.tools.builtin.query import Hit, Query, names_only
 
-_PIECE = 1 << 18
-_LONGEST = 64 << 20
-"""Bytes of one line of its answer at most."""
+_MOST = 256 << 20
+"""Bytes of its answer at most."""
 _SAID = 2_000
 _COMMON = (
     "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
@@ -71,35 +70,34 @@ class Ripgrep:
     def __init__(self, program: str, files: Files, query: Query) -> None:
         self._program, self._files, self._query = program, files, query
 
-    async def count(self, start: str, found: Found) -> None:
-        """Tell of every file beneath a folder, or of one file, in which the pattern is."""
+    async def count(self, start: str) -> dict[str, int]:
+        """Return every file beneath a folder, or the one file, in which the pattern is, and how often."""
         base, target = self._base(start)
         how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
         names = [f"--type-add=vaka:{name}" for name in names_only(self._query)]
         how += [*names, "--type=vaka"] if names else []
         with _written(await rules_above(self._files, start)) as ignored:
-            how += [f"--ignore-file={ignored}"] if ignored else []
-            begun, extra = b"", [ignored] if ignored else []
-            async with aclosing(self._run(base, how, [target], extra)) as rows:
-                async for row in rows:
-                    path, end, count = (begun + row).rpartition(b"\0")
-                    begun = b"" if end else count + b"\n"  # a name may have several lines
-                    if end:
-                        found(self._path(base, path), int(count), None)
+            extra = [ignored] if ignored else []
+            how += [f"--ignore-file={ignored}" for ignored in extra]
+            printed = await self._run(base, how, [target], extra)
+        return await asyncio.to_thread(_counts, printed, "/" if base == "/" else "")
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[Hit]]:
         """Return the first places in each of these files."""
         places: dict[str, list[Hit]] = {}
         for base in {self._base(path)[0] for path in paths}:
             targets = [target for at, target in map(self._base, paths) if at == base]
-            async with aclosing(self._run(base, ["--json", f"--max-count={need}"], targets)) as lines:
-                async for line in lines:
-                    read = _line(line)
-                    if read.type == "match":
-                        match = _match(read.data)
-                        path = self._path(base, bytes(match.path.data()))
-                        _add(places.setdefault(path, []), match, multiline=self._query.multiline)
+            printed = await self._run(base, ["--json", f"--max-count={need}"], targets)
+            await asyncio.to_thread(self._places, printed, "/" if base == "/" else "", places)
         return places
+
+    def _places(self, printed: bytes, top: str, places: dict[str, list[Hit]]) -> None:
+        for line in printed.split(b"\n"):
+            read = _line(line) if line else None
+            if read is not None and read.type == "match":
+                match = _match(read.data)
+                path = top + os.fsdecode(bytes(match.path.data())).removeprefix("./")
+                _add(places.setdefault(path, []), match, multiline=self._query.multiline)
 
     def _base(self, path: str) -> tuple[str, str]:
         """Return the folder to work in, and the path from there."""
@@ -107,54 +105,37 @@ class Ripgrep:
             return "/", "." + path if path != "/" else "."
         return self._files.root, f"./{path}" if path else "."
 
-    def _path(self, base: str, told: bytes) -> str:
-        path = os.fsdecode(told).removeprefix("./")
-        return f"/{path}" if base == "/" else path
-
-    async def _run(
-        self, base: str, how: Sequence[str], targets: Sequence[str], extra: Sequence[str] = ()
-    ) -> AsyncGenerator[bytes]:
-        """Yield the lines it prints. It is ended when nobody listens any more."""
+    async def _run(self, base: str, how: Sequence[str], targets: Sequence[str], extra: Sequence[str] = ()) -> bytes:
+        """Return what it prints."""
         query = self._query
         flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE[query.multiline]]
-        pattern = query.pattern.rust or ""
-        argv = [self._program, *_COMMON, *flags, *how, f"--regexp={pattern}", "--", *targets]
-        roots: Sequence[str] = getattr(self._files, "roots", (self._files.root,))
-        with tempfile.TemporaryFile() as errors:
-            process = await confine.start(argv, [self._files.root, *roots, *extra], cwd=base, errors=errors)
-            try:
-                async with aclosing(_lines(process)) as lines:
-                    async for line in lines:
-                        yield line
-                code = await asyncio.to_thread(process.wait)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    process.wait()
-            if code not in {0, 1}:
-                errors.seek(0)
-                said = errors.read(_SAID).decode("utf-8", "replace").strip()
-                if said:  # else only some files could not be read
-                    raise InvalidInput(f"ripgrep cannot search for this: {said}")
+        argv = [self._program, *_COMMON, *flags, *how, f"--regexp={query.pattern.rust}", "--", *targets]
+        roots: Sequence[str] = getattr(self._files, "roots", ())
+        readable = [self._files.root, *roots, *extra]
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            code = await confine.run(argv, readable, cwd=base, output=output, errors=errors)
+            errors.seek(0)
+            said = errors.read(_SAID).decode("utf-8", "replace").strip()
+            if code not in {0, 1} and said:  # without words only some files could not be read
+                raise InvalidInput(f"ripgrep cannot search for this: {said}")
+            if output.seek(0, os.SEEK_END) > _MOST:
+                raise FileError("there is too much to tell; use a narrower pattern, path, glob or type")
+            output.seek(0)
+            return output.read()
 
 
-async def _lines(process: confine.Process) -> AsyncGenerator[bytes]:
-    """Yield what a process prints, line by line."""
-    assert process.stdout is not None  # noqa: S101  # it is a pipe
-    loop, stream = asyncio.get_running_loop(), asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), process.stdout)
-    rest = b""
-    try:
-        while piece := await stream.read(_PIECE):
-            *lines, rest = (rest + piece).split(b"\n")
-            if len(rest) > _LONGEST:
-                raise FileError(f"a line that matches has more than {_LONGEST} bytes")
-            for line in lines:
-                yield line
-        if rest:
-            yield rest
-    finally:
-        transport.close()
+def _counts(printed: bytes, top: str) -> dict[str, int]:
+    """Read ``name NUL number LF``, as often as it comes; names may have ends of lines in them."""
+    counts: dict[str, int] = {}
+    name = ""
+    for piece in os.fsdecode(printed).split("\0"):
+        if name:
+            number, _, name_after = piece.partition("\n")
+            counts[top + name.removeprefix("./")] = int(number)
+            name = name_after
+        else:
+            name = piece
+    return counts
 
 
 def _add(places: list[Hit], match: _Match, *, multiline: bool) -> None:

@@ -1,0 +1,117 @@
+"""Glob and Grep in a tree of many files, against ripgrep doing the same alone."""
+
+import asyncio
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from bench.row import Row, failed
+from vaka.files.workspace import Workspace
+from vaka.tools.builtin import grep
+from vaka.tools.builtin.glob import find
+
+WORDS = (
+    "alpha",
+    "beta",
+    "gamma",
+    "def",
+    "class",
+    "return",
+    "import",
+    "value",
+    "self",
+    "None",
+    "print",
+    "list",
+    "error",
+)
+TARGET = 1.5
+
+
+def plant(root: Path, folders: int, files: int) -> int:
+    """Make a tree of small sources, some of them ignored; return how many files it has."""
+    chance = random.Random(7)
+    (root / ".gitignore").write_text("*.log\nbuild/\n/dist\n!keep.log\n")
+    for folder in range(folders):
+        home = root / f"package{folder % 20}" / f"module{folder}"
+        home.mkdir(parents=True)
+        for number in range(files):
+            ending = chance.choice(["py", "py", "py", "js", "md", "txt", "log"])
+            lines = [" ".join(chance.choices(WORDS, k=8)) for _ in range(60)]
+            (home / f"file{number}.{ending}").write_text("\n".join(lines))
+    (root / "package1" / "needle.py").write_text("here is the needle\n")
+    return folders * files + 1
+
+
+async def timed(work: Callable[[], Awaitable[Any]]) -> float:
+    """Return the milliseconds something takes."""
+    start = time.perf_counter()
+    await work()
+    return (time.perf_counter() - start) * 1000
+
+
+def raw(root: Path, *arguments: str) -> Callable[[], Awaitable[Any]]:
+    """Return a run of ripgrep by itself."""
+    command = ["rg", "--no-config", "--hidden", "--no-require-git", *arguments]
+
+    async def run() -> None:
+        await asyncio.to_thread(subprocess.run, command, cwd=root, capture_output=True, check=False)
+
+    return run
+
+
+async def pair(ours: Callable[[], Awaitable[Any]], theirs: Callable[[], Awaitable[Any]], repeats: int) -> Row:
+    """Measure both in turns."""
+    await ours(), await theirs()
+    mine, bare = list[float](), list[float]()
+    for _ in range(repeats):
+        mine.append(await timed(ours))
+        bare.append(await timed(theirs))
+    ratio = statistics.median([one / other for one, other in zip(mine, bare, strict=True)])
+    return Row(
+        name="", value=statistics.median(mine), unit="ms", low=min(mine), high=max(mine), raw=statistics.median(bare),
+        ratio=ratio,
+    )  # fmt: skip
+
+
+async def measure(root: Path, count: int, repeats: int) -> list[Row]:
+    """Measure everything in a tree."""
+    files = Workspace(root)
+
+    def search(engine: grep.Engine, **given: Any) -> Callable[[], Awaitable[Any]]:
+        return lambda: grep.search(files, given, engine=engine)
+
+    sorted_files = raw(root, "--files", "--glob=*.py", "--sortr=modified")
+    rare, common = raw(root, "--count", "needle", "."), raw(root, "--count", "def.*class", ".")
+    cases: list[tuple[str, Callable[[], Awaitable[Any]], Callable[[], Awaitable[Any]], bool]] = [
+        ("Glob **/*.py", lambda: find(files, "**/*.py"), sorted_files, True),
+        ("Grep, a rare word", search("ripgrep", pattern="needle"), rare, True),
+        ("Grep, a pattern all over", search("ripgrep", pattern="def.*class"), common, True),
+        ("Grep, lines of one type", search("ripgrep", pattern="self", type="py", output_mode="content"),
+         raw(root, "--type=py", "--count", "self", "."), True),
+        ("Grep without ripgrep, a rare word", search("python", pattern="needle"), rare, False),
+    ]  # fmt: skip
+    rows: list[Row] = []
+    for name, ours, theirs, judged in cases:
+        row = await pair(ours, theirs, repeats)
+        row.name, row.note = f"{name}, {count:,} files", "raw: ripgrep alone, the same search"
+        rows.append(row)
+        if judged and row.ratio is not None:
+            rows.append(Row(name=f"{name} / ripgrep", value=row.ratio, unit="×", target=TARGET))
+    return rows
+
+
+def rows(quick: bool) -> list[Row]:
+    """Measure Glob and Grep."""
+    if shutil.which("rg") is None:
+        return [failed("searching", "ripgrep is not installed: scripts/system.sh ripgrep")]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        count = plant(root, 40 if quick else 400, 50)
+        return asyncio.run(measure(root, count, 3 if quick else 9))
