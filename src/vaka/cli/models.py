@@ -11,6 +11,7 @@ import msgspec
 
 from vaka.cli import options
 from vaka.cli.errors import OK, Quit, told
+from vaka.cli.loading import Loading
 from vaka.cli.render import printable, short
 from vaka.cli.report import print_json
 from vaka.cli.start import model_options, run_loop, settings_of
@@ -151,11 +152,8 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         )
         click.echo('        then: vaka run "Say hello." --model openai-chat/local', err=True)
 
-    def progress(text: str) -> None:
-        click.secho(printable(text), err=True, dim=True)
-
     served: Coroutine[Any, Any, None] = registry.load(registry.SERVE_LOCAL)(
-        host, port, key=key, progress=progress, ready=ready
+        host, port, key=key, progress=Loading(), ready=ready
     )
     run_loop(served)
 

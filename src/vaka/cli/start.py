@@ -12,7 +12,7 @@ import click
 
 from vaka.agents.react import Agent
 from vaka.cli.errors import INTERRUPTED, Quit, UsageError
-from vaka.cli.render import printable
+from vaka.cli.loading import Loading
 from vaka.cli.signals import Signals
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
@@ -88,12 +88,8 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
     return {
         "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
         "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
-        "model_files": settings["model_files"], "progress": None if quiet else _loading,
+        "model_files": settings["model_files"], "progress": None if quiet else Loading(),
     }  # fmt: skip
-
-
-def _loading(text: str) -> None:
-    click.secho(printable(text), err=True, dim=True)
 
 
 def with_runtime(given: Mapping[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
