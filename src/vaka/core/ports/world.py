@@ -1,10 +1,21 @@
 """What of the world the runtime lends to tools."""
 
+from typing import Protocol
+
 import msgspec
 
 from vaka.core.ports.files import Files
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.ids import SessionId
+
+
+class Lasting(Protocol):
+    """What goes on after the call that began it, such as a command in the background; whoever lends it ends it."""
+
+    async def close(self, session: SessionId | None = None) -> None:
+        """End what belongs to a session, or everything for good. Safe to call twice."""
+        ...
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,5 +24,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     files: Files | None = None
     sandbox: Sandbox | None = None
     network: Network | None = None
+    shells: Lasting | None = None
+    """Where commands run that tools start."""
     cwd: str = ""
     """Where relative paths begin, as a folder of this machine."""

@@ -8,9 +8,13 @@ from vaka.core.types.errors import InvalidInput
 from vaka.tools.validate import near
 
 TOOLS: dict[str, str] = {
+    "Bash": "vaka.tools.builtin.bash:bash",
+    "BashOutput": "vaka.tools.builtin.bash_output:bash_output",
+    "BashStatus": "vaka.tools.builtin.bash_status:bash_status",
     "Edit": "vaka.tools.builtin.edit:edit",
     "Glob": "vaka.tools.builtin.glob:glob",
     "Grep": "vaka.tools.builtin.grep:grep",
+    "KillTask": "vaka.tools.builtin.kill_task:kill_task",
     "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
     "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
     "Read": "vaka.tools.builtin.read:read",

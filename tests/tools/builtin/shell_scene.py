@@ -1,0 +1,68 @@
+"""A session whose tools run real commands; the same shells serve several runtimes, as in one process."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.tools.builtin.scene import Bench
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.world import World
+from vaka.core.types.ids import Path as CallPath
+from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.tool import Allow, ToolSpec, Verdict
+from vaka.runtime.runtime import Runtime
+from vaka.sandbox.choose import choose
+from vaka.tools.builtin import builtin
+from vaka.tools.builtin.shells import Fence, Habits, Shells
+from vaka.tools.function import tool
+
+
+class Anything:
+    """Rules that allow everything: what is judged how is not the matter here."""
+
+    def judge(self, call: ToolCall, spec: ToolSpec, path: CallPath) -> Verdict:
+        """Allow it."""
+        return Allow()
+
+    def visible(self, spec: ToolSpec) -> bool:
+        """Show it."""
+        return True
+
+
+SHELL = ("Bash", "BashOutput", "BashStatus", "KillTask", "Read")
+
+
+class ShellBench(Bench):
+    """A bench with commands."""
+
+    def __init__(self, root: Path, *roots: Path, sandbox: Sandbox | None = None, **habits: Any) -> None:
+        super().__init__(root, *roots, tools=[*builtin(SHELL), lull])
+        self.sandbox = sandbox or choose("off")
+        self.habits, self.fence = Habits(**habits), Fence()
+        self.shells = Shells(self.fence, self.habits)
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Return a runtime that lends files and commands."""
+        rt = super().runtime(**{"policy": Anything(), "ask": "deny", **options})
+        rt.env.world = World(files=self.files, sandbox=self.sandbox, shells=self.shells, cwd=str(self.root))
+        return rt
+
+    async def restart(self) -> None:
+        """Let vaka have been stopped and started again."""
+        await self.shells.close()
+        self.shells = Shells(self.fence, self.habits)
+
+    async def bash(self, command: str, **more: Any) -> ToolResult:
+        """Run a command."""
+        return await self.call("Bash", command=command, **more)
+
+
+@tool(effect="read")
+async def lull(context: ToolContext, id: str) -> str:
+    """Wait until a command in the background has ended."""
+    shells = context.world.shells
+    assert isinstance(shells, Shells)
+    shell = shells.find(context.session, id)
+    assert shell is not None
+    await shell.within(30)
+    return shell.status

@@ -1,0 +1,250 @@
+"""Commands in the background: they outlive the turn, not the session; what they print is read piece by piece."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.scene import agent, logged, results, until
+from tests.tools.builtin.scene import value
+from tests.tools.builtin.shell_scene import ShellBench
+from vaka.core.types.ids import SessionId
+from vaka.core.types.message import ToolResult
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin.bash_output import bash_output
+from vaka.tools.builtin.bash_status import bash_status
+from vaka.tools.builtin.kill_task import kill_task
+from vaka.tools.builtin.sieve import sifted
+from vaka.tools.builtin.spool import Spool, Store
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> ShellBench:
+    os.mkfifo(tmp_path / "go")
+    return ShellBench(tmp_path)
+
+
+async def go(bench: ShellBench) -> None:
+    """Let the next command that waits go on."""
+    await asyncio.to_thread((bench.root / "go").write_text, "\n")
+
+
+def runs(pid: str) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid.strip()}/stat").read_text()
+    except OSError:
+        return False
+
+
+async def start(bench: ShellBench, command: str, **more: Any) -> str:
+    started = await bench.bash(command, run_in_background=True, **more)
+    return str(value(started)["task_id"])
+
+
+async def wait(bench: ShellBench, id: str) -> None:
+    await bench.call("lull", id=id)
+
+
+async def read(bench: ShellBench, id: str, **more: Any) -> ToolResult:
+    return await bench.call("BashOutput", task_id=id, **more)
+
+
+async def test_a_command_goes_on_after_the_turn_and_its_output_is_read_once(bench: ShellBench) -> None:
+    started = await bench.bash("echo one; read -r < go; echo two; exit 7", run_in_background=True)
+    assert started.text == (
+        "bash_1 runs in the background. BashOutput reads what it prints, KillTask ends it (task_id: bash_1)."
+    )
+    running = await bench.call("BashStatus", task_id="bash_1")
+    assert value(running)["status"] == "running"
+    await go(bench)
+    await wait(bench, "bash_1")
+    status = await bench.call("BashStatus", bash_id="bash_1")
+    assert (status.text, value(status)) == (
+        "bash_1 has ended with exit code 7; 8 bytes of its output were not read yet",
+        {"task_id": "bash_1", "status": "failed", "exit_code": 7, "unread_bytes": 8},
+    )
+    first = await read(bench, "bash_1")
+    assert first.text == "[bash_1 has ended with exit code 7]\none\ntwo"
+    assert value(first) == {"task_id": "bash_1", "status": "failed", "output": "one\ntwo", "exit_code": 7}
+    assert (await read(bench, "bash_1")).text == "[bash_1 has ended with exit code 7]\n(no new output)"
+    await bench.shells.close()
+
+
+async def test_commands_are_numbered_and_named_by_session(bench: ShellBench) -> None:
+    assert await start(bench, "read -r < go") == "bash_1"
+    assert await start(bench, "true") == "bash_2"
+    assert await start(bench, "true", task_id="server-1") == "server-1"
+    assert value(await bench.call("Bash", **{"command": "true", "async": True}))["task_id"] == "bash_3"
+    again = await bench.bash("true", run_in_background=True, task_id="bash_1")
+    assert again.text == "InvalidInput: there is a task 'bash_1' already"
+    assert "up to 64 letters" in (await bench.bash("true", run_in_background=True, task_id="../x")).text
+    unknown = await read(bench, "bash_9")
+    assert unknown.text == "NotFound: there is no task 'bash_9'; there are bash_1, bash_2, server-1, bash_3"
+    model = ScriptedModel(call("BashOutput", task_id="bash_1"), say("done"))
+    async with bench.runtime() as rt:
+        await (await rt.open(agent(model, *bench.tools), id="other")).run("Go.")
+    assert "nothing was started" in results(await logged(bench.store, "other"))["call_1"].text
+    await bench.shells.close()
+
+
+async def test_several_started_at_once_have_names_of_their_own(bench: ShellBench) -> None:
+    started = await bench.do(
+        *[("Bash", {"command": f"echo {n}", "run_in_background": True}) for n in range(5)], at_once=True
+    )
+    names = sorted(str(value(one)["task_id"]) for one in started)
+    assert names == [f"bash_{n}" for n in range(1, 6)]
+    for name in names:
+        await wait(bench, name)
+    printed = {value(await read(bench, name))["output"] for name in names}
+    assert printed == {"0", "1", "2", "3", "4"}
+    await bench.shells.close()
+
+
+async def test_a_command_is_killed_with_all_it_started(bench: ShellBench) -> None:
+    id = await start(bench, "trap '' TERM; sleep 1000 & echo $! > pid; echo up; read -r < go; wait")
+    await go(bench)
+    killed = await bench.call("KillTask", task_id=id)
+    assert killed.text.startswith("bash_1 was killed with exit code -")
+    assert value(killed)["status"] == "killed"
+    assert not runs((bench.root / "pid").read_text())
+    assert (await bench.call("KillTask", task_id=id)).text.endswith("; there was nothing to end")
+    assert (await read(bench, id)).text.endswith("]\nup")
+    assert (await bench.call("KillTask", task_id="nothing")).failed
+    await bench.shells.close()
+
+
+async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: ShellBench) -> None:
+    await start(bench, "echo $$ > one; read -r < go; sleep 1000")
+    await go(bench)
+    shell = bench.shells.find(SessionId("s"), "bash_1")
+    assert shell is not None
+    await bench.shells.close(SessionId("other"))
+    assert shell.running
+    await bench.shells.close(SessionId("s"))
+    assert shell.status == "killed"
+    assert not runs((bench.root / "one").read_text())
+    assert bench.shells.all(SessionId("s")) == []
+    assert not (await bench.bash("true")).failed
+    await bench.shells.close()
+    assert (await bench.bash("true")).text == "Closed: the runtime is closed; nothing more can be started"
+    assert (await bench.bash("true", run_in_background=True)).failed
+
+
+async def test_after_a_restart_it_is_said_that_nobody_knows_the_outcome(bench: ShellBench) -> None:
+    lost = await start(bench, "read -r < go")
+    seen = await start(bench, "exit 3")
+    await wait(bench, seen)
+    await bench.call("BashStatus", task_id=seen)
+    await bench.restart()
+    said = "bash_1 was running when vaka stopped; its outcome is unknown, and it does not run any more"
+    for tool in ("BashOutput", "BashStatus", "KillTask"):
+        gone = await bench.call(tool, task_id=lost)
+        assert (gone.text, value(gone)["status"]) == (said, "unknown")
+    assert (await read(bench, seen)).text == "bash_2 ended with exit code 3; its output is not at hand any more"
+    assert await start(bench, "true") == "bash_3"
+    await bench.shells.close()
+
+
+async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    bench = ShellBench(tmp_path, running=2, ended=2)
+    for n in range(1, 5):
+        await wait(bench, await start(bench, f"echo {n}"))
+    assert [shell.id for shell in bench.shells.all(SessionId("s"))] == ["bash_2", "bash_3", "bash_4"]
+    assert (await read(bench, "bash_1")).text == (
+        "bash_1 was running when vaka stopped; its outcome is unknown, and it does not run any more"
+    )
+    await start(bench, "read -r < go")
+    await start(bench, "read -r < go")
+    full = await bench.bash("true", run_in_background=True)
+    assert full.text == "InvalidInput: 2 commands run in the background already; end one with KillTask first"
+    await bench.shells.close()
+
+
+async def test_a_filter_shows_matching_lines_and_takes_the_others_as_read(bench: ShellBench) -> None:
+    id = await start(bench, "seq 1 30; printf 'no end: 3'; read -r < go; echo ' more'; echo end")
+    shell = bench.shells.find(SessionId("s"), id)
+    assert shell is not None
+    await until(lambda: shell.spool.size == 90)
+    first = await read(bench, id, filter="3")
+    assert value(first)["output"].split() == ["3", "13", "23", "30"]
+    await go(bench)
+    await wait(bench, id)
+    assert value(await read(bench, id, filter=r"end$|\bmore"))["output"] == "no end: 3 more\nend"
+    assert value(await read(bench, id))["output"] == ""
+    await bench.shells.close()
+
+
+def body(result: ToolResult) -> list[str]:
+    """Return the lines of output that a result tells."""
+    return [line for line in result.text.split("\n")[1:] if not line.startswith(("[", "("))]
+
+
+async def test_much_output_is_read_piece_by_piece_without_loss(bench: ShellBench) -> None:
+    id = await start(bench, "seq 100001 120000")  # a piece ends between two lines: 30000 is 4285 lines of 7 and 5 more
+    await wait(bench, id)
+    pieces: list[str] = []
+    while "call again" in (piece := await read(bench, id)).text:
+        pieces += body(piece)
+    pieces += body(piece)
+    assert "".join(pieces) == "".join(str(n) for n in range(100_001, 120_001))
+    await bench.shells.close()
+
+
+async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellBench) -> None:
+    id = await start(bench, "seq 1 20000")
+    await wait(bench, id)
+    lines: list[str] = []
+    while more := body(await read(bench, id, filter="[02468]$")):
+        lines += more
+    assert lines == [str(n) for n in range(2, 20_001, 2)]
+    await bench.shells.close()
+
+
+async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellBench) -> None:
+    id = await start(bench, "echo here")
+    await wait(bench, id)
+    assert "is no regular expression" in (await read(bench, id, filter="(")).text
+    assert "at most 1000" in (await read(bench, id, filter="x" * 1001)).text
+    assert (await read(bench, id, line=3)).text == "InvalidInput: BashOutput takes task_id, filter, not 'line'"
+    assert "is about one task" in (await read(bench, id, bash_id="other")).text
+    assert (await bench.call("BashOutput")).failed
+    assert value(await read(bench, id))["output"] == "here"
+    await bench.shells.close()
+
+
+async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> None:
+    spool = Spool(Store(tmp_path))
+    await spool.add("a" * 5000 + "b\n")
+    with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
+        await sifted(spool, 0, r"(a|a)*$", most=1000, final=True, seconds=0.5)
+
+
+async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path) -> None:
+    bench = ShellBench(tmp_path, quota=400_000)
+    id = await start(bench, "seq 1 200000")
+    await wait(bench, id)
+    while "call again" in (piece := await read(bench, id)).text:
+        assert body(piece)
+    assert "bytes after this were not kept (there is no room for more); they end so:" in piece.text
+    assert piece.text.endswith("\n200000\n")
+    await bench.shells.close()
+
+
+async def test_a_rewind_gives_output_back_to_be_read_again(bench: ShellBench) -> None:
+    id = await start(bench, "echo again")
+    await wait(bench, id)
+    log = await logged(bench.store, "s")
+    assert value(await read(bench, id))["output"] == "again"
+    async with bench.runtime() as rt:
+        await rt.rewind("s", str(log[-1].id))
+    bench.lines = bench.lines[:-2]
+    assert value(await read(bench, id))["output"] == "again"
+    await bench.shells.close()
+
+
+def test_each_tool_says_what_a_second_run_would_do() -> None:
+    specs = [(tool.spec.effect, tool.spec.poll, tool.spec.layer) for tool in (bash_output, bash_status, kill_task)]
+    assert specs == [("read", True, "builtin"), ("read", True, "builtin"), ("idempotent", False, "builtin")]
