@@ -1,12 +1,9 @@
 """Grep: the same answers from both engines, complete, in order, and never from outside."""
 
-import asyncio
-import io
 import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -15,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.scene import until
-from tests.tools.builtin.scene import Bench, value
+from tests.tools.builtin.scene import Bench, children, value
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.files.workspace import Workspace
-from vaka.tools.builtin import confine, matching, ripgrep
+from vaka.tools.builtin import ripgrep
 from vaka.tools.builtin.grep import Engine, Told, search
 
 RIPGREP = shutil.which("rg")
@@ -275,30 +271,11 @@ async def test_settings_of_ripgrep_change_nothing(
     assert (await grep(bench, "ripgrep", "hit")).text == "a/b/c.txt"
 
 
-def workers() -> list[str]:
-    """Return the processes of ours that match or search."""
-    return [command for command in children() if "matching.py" in command or "/rg\0" in command]
-
-
-def children() -> list[str]:
-    """Return the processes of ours that live."""
-    found: list[str] = []
-    for folder in Path("/proc").iterdir():
-        try:
-            state = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_bytes().decode()
-        except (OSError, IndexError):
-            continue
-        if state[1] == str(os.getpid()) and state[0] != "Z":
-            found.append(command)
-    return found
-
-
 async def test_a_pattern_that_takes_for_ever_is_stopped_and_its_process_with_it(bench: Bench) -> None:
     bench.write("a.txt", "a" * 60 + "b\n")
     with pytest.raises(FileError, match=r"stopped at 'a.txt' after 0.5 s: .*simpler pattern"):
         await search(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
-    assert workers() == []
+    assert [command for command in children() if "matching.py" in command or "/rg\0" in command] == []
 
 
 @needs_ripgrep
@@ -308,7 +285,7 @@ async def test_ripgrep_is_stopped_too(bench: Bench) -> None:
     assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not waited for
     with pytest.raises(FileError, match="stopped after 0 s"):
         await search(bench.files, {"pattern": "hit"}, engine="ripgrep", seconds=0.0)
-    assert workers() == []
+    assert [command for command in children() if "matching.py" in command or "/rg\0" in command] == []
 
 
 async def test_look_around_is_left_to_python(bench: Bench) -> None:
@@ -443,45 +420,6 @@ async def test_counts_are_those_of_ripgrep_itself(bench: Bench) -> None:
             assert {path: str(count) for path, count in told.value["counts"].items()} == expected
 
 
-def matched(pieces: list[bytes], pattern: str, *, multiline: bool = False, need: int = 10) -> Any:
-    """Run the matching program here, on one file in pieces."""
-    order = {"python": pattern, "literal": "", "ignore_case": False, "multiline": multiline, "need": need}
-    source = io.BytesIO()
-    source.write(json.dumps(order).encode() + b"\n")
-    for at, piece in enumerate(pieces, 1):
-        source.write(json.dumps({"size": len(piece), "more": at < len(pieces)}).encode() + b"\n" + piece)
-    source.seek(0)
-    sink = io.BytesIO()
-    before = sys.stdin, sys.stdout
-    sys.stdin, sys.stdout = io.TextIOWrapper(source), io.TextIOWrapper(sink)
-    try:
-        matching.main()
-        return json.loads(sink.getvalue())
-    finally:
-        sys.stdin.detach()
-        sys.stdout.detach()
-        sys.stdin, sys.stdout = before
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_a_file_may_come_in_any_pieces(size: int) -> None:
-    data = "hit\nzwölf\r\n\nhit und hit\r\nlast hit".encode()
-    pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert matched(pieces, "hit") == {"count": 3, "hits": [[1, 1], [4, 4], [5, 5]]}
-    assert matched(pieces, "hit", need=1) == {"count": 3, "hits": [[1, 1]]}
-    assert matched(pieces, r"hit\s+zw", multiline=True) == {"count": 1, "hits": [[1, 2]]}
-    assert matched([*pieces, b"\0"], "hit") == {"count": 0, "hits": []}
-    wide = "hit\nno\nhit".encode("utf-16")
-    assert matched([wide[at : at + 50] for at in range(0, len(wide), 50)], "hit")["count"] == 2
-
-
-def test_places_that_share_lines_are_one() -> None:
-    assert matched([b"a a\na\n"], "a", multiline=True) == {"count": 3, "hits": [[1, 1], [2, 2]]}
-    assert matched([b"a\nb a\nb\n"], r"a\nb", multiline=True) == {"count": 2, "hits": [[1, 3]]}
-    assert matched([b"x\n"], "$", multiline=True)["hits"] == [[1, 1]]
-    assert matched([b""], "x*", multiline=True) == {"count": 0, "hits": []}
-
-
 async def test_a_folder_that_cannot_be_listed_is_told(bench: Bench) -> None:
     class Closed(Workspace):
         def walk(self, start: str = "", **more: Any) -> AsyncGenerator[FileInfo]:
@@ -497,64 +435,3 @@ async def test_a_folder_that_cannot_be_listed_is_told(bench: Bench) -> None:
     assert (await grep(bench, "python", "hit")).text == "a.txt\n[not everything could be looked at: 'x']"
     told = await bench.call("Glob", pattern="*.txt")
     assert told.text == "a.txt\n[not everything could be looked at: 'x']"
-
-
-SWAP = """
-import os, sys
-inside, other, link = sys.argv[1:]
-print(flush=True)
-while True:
-    os.rename(inside, other)
-    os.symlink(link, inside)
-    os.unlink(inside)
-    os.rename(other, inside)
-"""
-
-
-@needs_ripgrep
-@pytest.mark.skipif(not confine.available(), reason="this kernel has no Landlock")
-async def test_a_folder_swapped_for_a_link_shows_nothing_from_outside(
-    bench: Bench, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    outside = tmp_path_factory.mktemp("outside")
-    for number in range(300):
-        (outside / f"f{number}.txt").write_text("the secret\n")
-        bench.write(f"d/f{number}.txt", "nothing")
-    command = [sys.executable, "-c", SWAP, str(bench.root / "d"), str(bench.root / "d2"), str(outside)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
-        try:
-            assert swapping.stdout is not None
-            swapping.stdout.readline()
-            for _ in range(60):
-                told = await grep(bench, "ripgrep", "secret", output_mode="count")
-                assert (told.text, told.value["total_matches"]) == ("no matches", 0)
-        finally:
-            swapping.kill()
-
-
-@pytest.mark.skipif(not confine.available(), reason="this kernel has no Landlock")
-async def test_what_is_started_confined_reads_only_what_it_was_given(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.txt").write_text("inside")
-    (tmp_path / "b.txt").write_text("outside")
-    command = ["/usr/bin/cat", str(tmp_path / "in/a.txt"), str(tmp_path / "b.txt")]
-    with (tmp_path / "errors").open("w+b") as errors, (tmp_path / "output").open("w+b") as output:
-        code = await confine.run(command, [str(tmp_path / "in")], cwd=str(tmp_path), output=output, errors=errors)
-        with pytest.raises(FileNotFoundError):
-            await confine.run(["/nowhere/program"], [], cwd=str(tmp_path), output=output, errors=errors)
-    assert (code, (tmp_path / "output").read_text()) == (1, "inside")
-    assert "Permission denied" in (tmp_path / "errors").read_text()
-    assert (tmp_path / "b.txt").read_text() == "outside"  # we ourselves are as free as before
-
-
-async def test_who_stops_waiting_stops_what_was_started(tmp_path: Path) -> None:
-    with (tmp_path / "errors").open("w+b") as errors:
-        for loops in range(3):
-            command = ["/usr/bin/sleep", "1000"]
-            task = asyncio.create_task(confine.run(command, [], cwd="/", output=errors, errors=errors))
-            for _ in range(loops * 2000):
-                await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await until(lambda: not any("sleep" in command for command in children()))
