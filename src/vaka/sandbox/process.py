@@ -55,7 +55,8 @@ class Warden:
     @property
     def pid(self) -> int | None:
         """Its process id, ``None`` when it does not run."""
-        return self._child.pid if self._child is not None and self._owner == os.getpid() else None
+        there = self._channel is not None and self._child is not None and self._owner == os.getpid()
+        return self._child.pid if there and self._child is not None else None
 
     def launch(self, descriptors: list[int]) -> None:
         """Hand a keeper its socket and the three streams of its command; starts the warden if it is not there."""
@@ -159,7 +160,10 @@ class Running:
                 os.set_blocking(here, False)
                 self._pipes["stdout" if name == "stdout" else "stderr"] = here
                 ends.append(there)
-            await asyncio.to_thread(WARDEN.launch, ends)
+            if WARDEN.pid is None:
+                await asyncio.to_thread(WARDEN.launch, ends)
+            else:
+                WARDEN.launch(ends)
         finally:
             for end in ends:
                 os.close(end)

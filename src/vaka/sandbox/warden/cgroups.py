@@ -2,18 +2,15 @@
 
 import contextlib
 import os
-import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _MOUNTS = Path("/proc/self/mounts")
 _OWN = Path("/proc/self/cgroup")
 _PREFIX = "vaka-"
-_TRIES = 100
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(NamedTuple):
     """A group of this machine below which others can be made."""
 
     path: Path
@@ -64,66 +61,48 @@ def bounded(bases: tuple[Base, ...]) -> frozenset[str]:
 
 
 class Groups:
-    """The groups of one command; they are removed when it is gone."""
+    """The groups of one keeper and of all that it starts.
 
-    def __init__(self, bases: tuple[Base, ...], name: str, *, pids: int | None, memory: int | None) -> None:
-        """``OSError`` when a group that should be possible cannot be made."""
-        self.paths: list[Path] = []
+    To enter a group the kernel waits for every processor, which takes longer than everything else; so a keeper enters
+    its groups before there is a command, and they are bounded when it is known how.
+    """
+
+    def __init__(self, bases: tuple[Base, ...], name: str) -> None:
+        self._paths: dict[str, Path] = {}
+        for base in bases:
+            path = base.path / f"{_PREFIX}{name}"
+            with contextlib.suppress(OSError):
+                path.mkdir()
+                (path / "cgroup.procs").write_text(str(os.getpid()))
+                self._paths |= dict.fromkeys(base.controllers, path)
+
+    def bound(self, *, pids: int | None, memory: int | None) -> frozenset[str]:
+        """Bound them, and return what they bound now: what the kernel refuses is not among it."""
         wanted = {"pids": pids, "memory": memory}
-        self.bounds = frozenset(key for key, value in wanted.items() if value is not None) & bounded(bases)
-        missing = set(self.bounds)
-        try:
-            for base in bases:
-                if here := missing & base.controllers:
-                    self._make(base.path / f"{_PREFIX}{name}", {key: wanted[key] for key in here})
-                    missing -= here
-        except OSError:
-            self.close()
-            raise
+        done: set[str] = set()
+        for name, path in self._paths.items():
+            value = wanted[name]
+            with contextlib.suppress(OSError):
+                if value is not None:
+                    (path / f"{name}.max").write_text(str(value))
+                    done.add(name)
+                if name == "memory" and value is not None and (path / "memory.swap.max").exists():
+                    (path / "memory.swap.max").write_text("0")
+        return frozenset(done)
 
-    def _make(self, path: Path, values: dict[str, int | None]) -> None:
-        path.mkdir()
-        self.paths.append(path)
-        for key, value in values.items():
-            (path / f"{key}.max").write_text(str(value))
-        if "memory" in values and (path / "memory.swap.max").exists():
-            (path / "memory.swap.max").write_text("0")
-        if "memory" in values and (path / "memory.oom.group").exists():
-            (path / "memory.oom.group").write_text("1")
 
-    def enter(self) -> None:
-        """Put this process into them."""
-        for path in self.paths:
-            (path / "cgroup.procs").write_text(str(os.getpid()))
-
-    def members(self) -> list[int]:
-        """Return the processes in them."""
-        found: set[int] = set()
-        for path in self.paths:
-            with contextlib.suppress(OSError, ValueError):
-                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
-        return sorted(found)
-
-    def close(self) -> None:
-        """Remove them; the kernel takes a moment to see that everybody has left."""
-        for path in self.paths:
-            for _ in range(_TRIES):
-                try:
-                    path.rmdir()
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(0.01)
-        self.paths.clear()
+def remove(bases: tuple[Base, ...], name: str) -> None:
+    """Remove the groups of a keeper that is gone."""
+    for base in bases:
+        with contextlib.suppress(OSError):
+            (base.path / f"{_PREFIX}{name}").rmdir()
 
 
 def sweep(bases: tuple[Base, ...]) -> None:
-    """Remove groups whose keeper is gone."""
+    """Remove the groups that nobody has removed, because a warden was killed."""
     for base in bases:
         with contextlib.suppress(OSError):
             for path in base.path.glob(f"{_PREFIX}*"):
                 owner = path.name.removeprefix(_PREFIX)
                 if owner.isdigit() and not Path("/proc", owner).exists():
-                    with contextlib.suppress(OSError):
-                        path.rmdir()
+                    remove((base,), owner)

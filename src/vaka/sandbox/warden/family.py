@@ -4,17 +4,14 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
-_PROC = Path("/proc")
-_ROUNDS = 200
+_LISTED = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110  # kernels can be built without
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """What some processes use together."""
 
     processes: int
@@ -24,7 +21,7 @@ class Use:
 
 def descendants(root: int) -> list[int]:
     """Return everything below ``root``, parents before children."""
-    if (_PROC / str(root) / "task" / str(root) / "children").exists():
+    if _LISTED:
         return list(_by_children(root))
     return list(_by_parents(root))
 
@@ -41,21 +38,32 @@ def ask(pids: list[int]) -> None:
         _send(pid, signal.SIGTERM)
 
 
-def end(root: int) -> None:
-    """Kill everything below ``root``, which must be this process or one that is stopped or gone."""
-    for _ in range(_ROUNDS):
-        seen: set[int] = set()
-        # One that is stopped starts nothing: stop until there is nobody new, then kill.
-        while found := [pid for pid in descendants(root) if pid not in seen]:
-            for pid in found:
-                _send(pid, signal.SIGSTOP)
-            seen.update(found)
-        for pid in seen:
-            _send(pid, signal.SIGKILL)
-        if root == os.getpid():
-            reap()
-        if not [pid for pid in descendants(root) if _alive(pid)]:
+def end() -> None:
+    """Kill everything below this process, and wait until it is gone.
+
+    This process must be the one that orphans fall to: then everything is its child, sooner or later.
+    """
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
             return
+        if pid == 0:
+            kill(os.getpid())
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+
+
+def kill(root: int) -> None:
+    """Kill everything below ``root``."""
+    seen: set[int] = set()
+    # One that is stopped starts nothing: stop until there is nobody new, then kill.
+    while found := [pid for pid in descendants(root) if pid not in seen]:
+        for pid in found:
+            _send(pid, signal.SIGSTOP)
+        seen.update(found)
+    for pid in seen:
+        _send(pid, signal.SIGKILL)
 
 
 def reap(main: int = 0) -> int | None:
@@ -78,7 +86,7 @@ def use(pids: list[int]) -> Use:
     count = 0
     for pid in pids:
         found = _stat(pid)
-        if not found or found[0] == "Z":
+        if not found or found[0] == b"Z":
             continue
         count += 1
         cpu += sum(int(ticks) for ticks in found[11:15]) / _TICK
@@ -90,40 +98,32 @@ def shares(pids: list[int]) -> int:
     """Return the memory of processes with what is shared divided among those who share it; slow, and exact."""
     total = 0
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
-            sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
-            total += (sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0)) * 1024
+        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
+                total += int(line.split()[1]) * 1024
     return total
 
 
 def _private(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        total = 0
-        for line in (_PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                total += int(line.split()[1]) * 1024
-        return total
-    return 0
+    lines = _read(f"/proc/{pid}/status").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
 
 
 def _by_children(root: int) -> Iterator[int]:
     waiting = [root]
     while waiting:
         pid = waiting.pop(0)
-        with contextlib.suppress(OSError):
-            for task in (_PROC / str(pid) / "task").iterdir():
-                with contextlib.suppress(OSError, ValueError):
-                    found = [int(word) for word in (task / "children").read_text().split()]
-                    yield from found
-                    waiting += found
+        for task in _names(f"/proc/{pid}/task"):
+            found = [int(word) for word in _read(f"/proc/{pid}/task/{task}/children").split()]
+            yield from found
+            waiting += found
 
 
 def _by_parents(root: int) -> Iterator[int]:
     children: dict[int, list[int]] = {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            children.setdefault(parent(int(entry.name)), []).append(int(entry.name))
+    for name in _names("/proc"):
+        if name.isdigit():
+            children.setdefault(parent(int(name)), []).append(int(name))
     waiting = [root]
     while waiting:
         found = children.get(waiting.pop(0), [])
@@ -131,17 +131,33 @@ def _by_parents(root: int) -> Iterator[int]:
         waiting += found
 
 
-def _stat(pid: int) -> list[str]:
+def _stat(pid: int) -> list[bytes]:
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _names(folder: str) -> list[str]:
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
     except OSError:
         return []
-    return text.rpartition(")")[2].split()
 
 
-def _alive(pid: int) -> bool:
-    found = _stat(pid)
-    return bool(found) and found[0] not in "ZX"
+def _read(path: str) -> bytes:
+    """Return what is in one of the kernel's files, nothing if it is gone; many are read, so it is quick."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    parts: list[bytes] = []
+    try:
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -19,31 +19,49 @@ from vaka.sandbox.warden.order import Order, Refused, receive, report
 
 TICK = 0.1
 """Seconds between looks at what a command uses, where no control group does that."""
+STREAMS = 4
 _SIGNALS_END = 128
 _LAST_SIGNAL = 64
 
 
-def keep(control: socket.socket, streams: tuple[int, int, int], bases: tuple[Base, ...], owner: int) -> None:
-    """Keep the one command that is ordered over ``control``, until there is nothing left of it."""
+def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int) -> None:
+    """Keep the one command whose socket and streams come over ``orders``, until there is nothing left of it."""
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGCHLD, _nothing)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != owner:
         return
+    with contextlib.suppress(_Leave):
+        groups = Groups(bases, str(os.getpid()))
+        _, descriptors, _, _ = socket.recv_fds(orders, 1, STREAMS)
+        orders.close()
+        descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
+        if len(descriptors) == STREAMS:
+            control, first, second, third = descriptors
+            _serve(socket.socket(fileno=control), (first, second, third), groups)
+
+
+def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups) -> None:
     try:
         order = receive(control)
-    except (EOFError, OSError, ValueError, TypeError):
+    except (EOFError, OSError, ValueError, TypeError, KeyError):
         return
+    bounded: frozenset[str] = frozenset()
+    if order.cgroups:
+        # The keeper is in the group itself, and so are bubblewrap's own processes.
+        own = 4 if order.kind == "bubblewrap" else 1
+        pids = None if order.processes is None else order.processes + own
+        bounded = groups.bound(pids=pids, memory=order.memory_bytes)
     try:
-        started, groups = kinds.start(order, bases, streams)
+        started = kinds.start(order, streams)
     except Refused as error:
         _say(control, refused=str(error))
         return
     finally:
         for descriptor in streams:
             os.close(descriptor)
-    keeper = Keeper(control, order, started, groups)
+    keeper = Keeper(control, order, started, bounded)
     try:
         keeper.run()
     finally:
@@ -65,14 +83,14 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 class Keeper:
     """A command that runs, and the one line to its owner."""
 
-    def __init__(self, control: socket.socket, order: Order, started: kinds.Started, groups: Groups) -> None:
-        self._control, self._order, self._started, self._groups = control, order, started, groups
+    def __init__(self, control: socket.socket, order: Order, started: kinds.Started, bounded: frozenset[str]) -> None:
+        self._control, self._order, self._started = control, order, started
         self._told = b""
         self._reported = b""
         self._coded = False
         self._deadline: float | None = None
         self._over = False
-        self._watching = _watched(order, groups)
+        self._watching = _watched(order, bounded)
         self._wake, self._woken = os.pipe()
         for descriptor in (self._wake, self._woken):
             os.set_blocking(descriptor, False)
@@ -102,12 +120,10 @@ class Keeper:
             for pid in (self._started.inner, self._started.pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        family.end(os.getpid())
+        family.end()
         if not self._coded:
             self._code(-signal.SIGKILL)
-        for clean in self._started.cleanup:
-            clean()
-        self._groups.close()
+        self._started.clean()
         _say(self._control, gone=True)
 
     # ---------------------------------------------------------------------------------------------------- what it hears
@@ -200,11 +216,11 @@ class Keeper:
         return ""
 
 
-def _watched(order: Order, groups: Groups) -> dict[str, int]:
+def _watched(order: Order, bounded: frozenset[str]) -> dict[str, int]:
     """Return what nobody but the keeper can bound for the whole command."""
     wanted = {
-        "memory": None if "memory" in groups.bounds else order.memory_bytes,
-        "processes": None if "pids" in groups.bounds else order.processes,
+        "memory": None if "memory" in bounded else order.memory_bytes,
+        "processes": None if "pids" in bounded else order.processes,
         "cpu": order.cpu_seconds,
     }
     return {key: value for key, value in wanted.items() if value is not None}

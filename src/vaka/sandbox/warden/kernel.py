@@ -1,12 +1,14 @@
 """What Python has no words for: system calls of Linux, by number."""
 
 import ctypes
+import fcntl
 import os
-import platform
 import struct
 from collections.abc import Iterable
 
-ARCHITECTURE = platform.machine()
+FIRST_FREE = 32
+"""Descriptors below are for programs."""
+ARCHITECTURE = os.uname().machine
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -89,6 +91,13 @@ def open_exactly(path: str, flags: int) -> int:
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
     result = _libc.syscall(_OPENAT2, AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
     return _check(result, f"open {path!r}")
+
+
+def higher(descriptor: int) -> int:
+    """Return the same file at a number that no program expects, and close the old one."""
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
+    os.close(descriptor)
+    return found
 
 
 def landlock_abi() -> int:

@@ -5,15 +5,12 @@ import functools
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from vaka.sandbox.warden import family, kernel, launch, limits, mounts, rules, spaces
-from vaka.sandbox.warden.cgroups import Base, Groups
 from vaka.sandbox.warden.order import Order, Refused
 
 SHELL = "/bin/sh"
@@ -27,42 +24,39 @@ SCRIPT = (
 )
 
 
-@dataclass
 class Started:
     """A command that runs, with what it takes to end it."""
 
-    pid: int
-    root: int
-    """Everything below is the command's, but ``own``."""
-    own: set[int] = field(default_factory=set[int])
-    """Processes below the root that are not the command's."""
-    report: int = -1
-    """Where the code of the command can be read, if not from its own end."""
-    held: int = -1
-    inner: int = 0
-    """The first process of its namespace: with it everything ends."""
-    listener: socket.socket | None = None
-    cleanup: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    def __init__(self, pid: int, root: int, clean: Callable[[], None] | None = None) -> None:
+        self.pid = pid
+        self.root = root
+        """Everything below is the command's, but ``own``."""
+        self.own: set[int] = set()
+        """Processes below the root that are not the command's."""
+        self.report = -1
+        """Where the code of the command can be read, if not from its own end."""
+        self.held = -1
+        self.inner = 0
+        """The first process of its namespace: with it everything ends."""
+        self.listener: socket.socket | None = None
+        self.clean = clean or _nothing
+        """Takes away what was made for it."""
 
 
-def start(order: Order, bases: tuple[Base, ...], streams: tuple[int, int, int]) -> tuple[Started, Groups]:
+Streams: TypeAlias = tuple[int, int, int]
+
+
+def start(order: Order, streams: Streams) -> Started:
     """Start a command. Raises ``Refused`` when it cannot be confined as asked."""
+    how = {"bubblewrap": _bubblewrap, "landlock": _landlock, "none": _none}[order.kind]
     try:
-        name = str(os.getpid())
-        # Bubblewrap's own processes are no part of what the command may have.
-        pids = None if order.processes is None else order.processes + (3 if order.kind == "bubblewrap" else 0)
-        groups = Groups(bases if order.cgroups else (), name, pids=pids, memory=order.memory_bytes)
+        return how(order, streams)
     except OSError as error:
-        raise Refused(f"no control group can be made for it: {error}") from error
-    try:
-        how = {"bubblewrap": _bubblewrap, "landlock": _landlock, "none": _none}[order.kind]
-        return how(order, streams, groups), groups
-    except OSError as error:
-        groups.close()
         raise Refused(str(error)) from error
-    except Refused:
-        groups.close()
-        raise
+
+
+def _nothing() -> None:
+    """There is nothing to take away."""
 
 
 def user_of(order: Order) -> tuple[int, int] | None:
@@ -78,12 +72,12 @@ def user_of(order: Order) -> tuple[int, int] | None:
 # ---------------------------------------------------------------------------------------------------------- bubblewrap
 
 
-def _bubblewrap(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+def _bubblewrap(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
     for _ in range(_TRIES):
         layout = mounts.lay(order)
         try:
-            return _wrapped(order, layout, program, streams, groups)
+            return _wrapped(order, layout, program, streams)
         except (OSError, Refused):
             layout.remove()
             if not layout.outdated:
@@ -94,9 +88,7 @@ def _bubblewrap(order: Order, streams: tuple[int, int, int], groups: Groups) -> 
     raise Refused("sockets on this machine come and go too fast to be hidden")
 
 
-def _wrapped(
-    order: Order, layout: mounts.Layout, program: str, streams: tuple[int, int, int], groups: Groups
-) -> Started:
+def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams) -> Started:
     report, reports = launch.pipe()
     holding, held = launch.pipe()
     diagnosis, diagnoses = launch.pipe()
@@ -118,28 +110,35 @@ def _wrapped(
 
     placed = {0: streams[0], 1: diagnoses, 2: diagnoses, 3: reports, 4: holding, 5: streams[2], 6: streams[1]}
     try:
-        pid = launch.start(argv, order.env, placed, setup, shared=shared, groups=groups)
+        pid = launch.start(argv, order.env, placed, setup, shared=shared)
     finally:
         for descriptor in (reports, holding, diagnoses, informs, blocking, *shared[2 + len(layout.descriptors) :]):
             os.close(descriptor)
-    started = Started(pid=pid, root=pid, report=report, held=held, cleanup=[layout.remove])
+    started = Started(pid, pid, layout.remove)
+    started.report, started.held = report, held
+    _release(order, started, info, block, diagnosis)
+    return started
+
+
+def _release(order: Order, started: Started, info: int, block: int, diagnosis: int) -> None:
+    """Bound the new namespace from outside, and let its first process go on."""
+    left = {info, block, diagnosis}
     try:
         started.inner = _inner(info)
         if order.processes is not None:  # inside its user namespace only its own processes count
             resource.prlimit(started.inner, resource.RLIMIT_NPROC, (order.processes, order.processes))
         if order.listen:
             started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
+        left.remove(block)
         os.close(block)
-        block = -1
-        if os.read(report, 1) != b"\n":
+        if os.read(started.report, 1) != b"\n":
             raise Refused("bubblewrap could not start the command")
     except (OSError, Refused) as error:
         raise Refused(_failed(started, diagnosis, str(error))) from error
     finally:
-        for descriptor in (info, diagnosis, *([block] if block >= 0 else [])):
+        for descriptor in left:
             os.close(descriptor)
     started.own = {started.inner, *family.descendants(started.inner)[:1]}
-    return started
 
 
 def _namespaces(order: Order) -> list[str]:
@@ -179,7 +178,7 @@ def _failed(started: Started, diagnosis: int, otherwise: str) -> str:
 
 
 def _data(content: bytes) -> int:
-    made = launch.higher(os.memfd_create("vaka"))
+    made = kernel.higher(os.memfd_create("vaka"))
     left = memoryview(content)
     while left:
         left = left[os.write(made, left) :]
@@ -190,24 +189,22 @@ def _data(content: bytes) -> int:
 # ------------------------------------------------------------------------------------------------------ landlock, none
 
 
-def _landlock(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+def _landlock(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
     if order.spaces and spaces_work():
         layout = mounts.lay(order)
         try:
-            return _in_spaces(order, layout, program, streams, groups)
+            return _in_spaces(order, layout, program, streams)
         except (OSError, Refused):
             layout.remove()
             raise
         finally:
             for descriptor in layout.descriptors:
                 os.close(descriptor)
-    return _by_rules_alone(order, program, streams, groups)
+    return _by_rules_alone(order, program, streams)
 
 
-def _in_spaces(
-    order: Order, layout: mounts.Layout, program: str, streams: tuple[int, int, int], groups: Groups
-) -> Started:
+def _in_spaces(order: Order, layout: mounts.Layout, program: str, streams: Streams) -> Started:
     here, there = socket.socketpair()
     user = user_of(order)
     counted = os.geteuid() != 0 or user is not None
@@ -227,8 +224,8 @@ def _in_spaces(
         _filter(order)
 
     with here, there:
-        pid = _plain(order, program, streams, setup, groups)
-        started = Started(pid=pid, root=os.getpid(), cleanup=[layout.remove])
+        pid = _plain(order, program, streams, setup)
+        started = Started(pid, os.getpid(), layout.remove)
         if order.listen:
             _, descriptors, _, _ = socket.recv_fds(here, 16, 1)
             os.set_inheritable(descriptors[0], False)
@@ -236,7 +233,7 @@ def _in_spaces(
     return started
 
 
-def _by_rules_alone(order: Order, program: str, streams: tuple[int, int, int], groups: Groups) -> Started:
+def _by_rules_alone(order: Order, program: str, streams: Streams) -> Started:
     layout = mounts.lay(order, protect=False)
     for descriptor in layout.descriptors:
         os.close(descriptor)
@@ -249,7 +246,8 @@ def _by_rules_alone(order: Order, program: str, streams: tuple[int, int, int], g
     if order.listen:
         raise Refused("a network with a single way out takes a network namespace; install bubblewrap")
     user = user_of(order)
-    folder = tempfile.mkdtemp(prefix="vaka-")
+    folder = f"/tmp/vaka-{os.urandom(8).hex()}"  # noqa: S108  # a name nobody can guess, made or refused
+    os.mkdir(folder, 0o700)  # noqa: PTH102  # a string
     if user is not None:
         os.chown(folder, *user)
     private = {"TMPDIR": folder, "TMP": folder, "TEMP": folder}
@@ -266,14 +264,14 @@ def _by_rules_alone(order: Order, program: str, streams: tuple[int, int, int], g
 
     clean = _removal(folder)
     try:
-        pid = _plain(order, program, streams, setup, groups, private)
+        pid = _plain(order, program, streams, setup, private)
     except (OSError, Refused):
         clean()
         raise
-    return Started(pid=pid, root=os.getpid(), cleanup=[clean])
+    return Started(pid, os.getpid(), clean)
 
 
-def _none(order: Order, streams: tuple[int, int, int], groups: Groups) -> Started:
+def _none(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
 
     def setup() -> None:
@@ -281,16 +279,16 @@ def _none(order: Order, streams: tuple[int, int, int], groups: Groups) -> Starte
         launch.become(order.user)
         os.chdir(order.cwd)
 
-    return Started(pid=_plain(order, program, streams, setup, groups), root=os.getpid())
+    return Started(_plain(order, program, streams, setup), os.getpid())
 
 
 def _plain(
-    order: Order, program: str, streams: tuple[int, int, int], setup: Callable[[], None], groups: Groups,
+    order: Order, program: str, streams: tuple[int, int, int], setup: Callable[[], None],
     more: dict[str, str] | None = None,
 ) -> int:  # fmt: skip
     argv = [program, *order.argv[1:]]
     placed = dict(enumerate(streams))
-    return launch.start(argv, {**order.env, **(more or {})}, placed, setup, groups=groups)
+    return launch.start(argv, {**order.env, **(more or {})}, placed, setup)
 
 
 def _filter(order: Order) -> None:
@@ -310,7 +308,12 @@ def _in_any(path: str, folders: list[str]) -> bool:
 
 
 def _removal(folder: str) -> Callable[[], None]:
-    return lambda: shutil.rmtree(folder, ignore_errors=True)
+    def remove() -> None:
+        import shutil  # noqa: PLC0415  # heavy, and this is after the end
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return remove
 
 
 @functools.cache

@@ -1,21 +1,15 @@
 """From a fork to the program: everything a new process does to itself before it becomes somebody else's."""
 
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import NoReturn
 
 from vaka.sandbox.warden import kernel
-from vaka.sandbox.warden.cgroups import Groups
 from vaka.sandbox.warden.order import Order, Refused
 
-FIRST_FREE = 32
-"""Descriptors below are for the program."""
 PORT = 3128
 """Where a command with a single way out finds it, in its own network."""
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP)
@@ -25,23 +19,18 @@ _FAILED = 127
 def find_program(order: Order) -> str:
     """Return the file that the command's first word names."""
     word = order.argv[0]
-    path = os.path.join(order.cwd, word) if "/" in word else shutil.which(word, path=order.env.get("PATH"))  # noqa: PTH118
-    if path is None or not Path(path).is_file():
-        raise Refused(f"there is no program {word!r}; looked in {order.env.get('PATH', '')!r}")
-    return path
-
-
-def higher(descriptor: int) -> int:
-    """Return the same file at a number that no program expects, and close the old one."""
-    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
-    os.close(descriptor)
-    return found
+    folders = [order.cwd] if "/" in word else order.env.get("PATH", os.defpath).split(":")
+    for folder in folders:
+        path = os.path.normpath(os.path.join(order.cwd, folder, word))  # noqa: PTH118  # strings in, strings out
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113  # one look, no object
+            return path
+    raise Refused(f"there is no program {word!r}; looked in {':'.join(folders)!r}")
 
 
 def pipe() -> tuple[int, int]:
     """Return a pipe at such numbers."""
     one, other = os.pipe()
-    return higher(one), higher(other)
+    return kernel.higher(one), kernel.higher(other)
 
 
 def become(user: tuple[int, int] | None) -> None:
@@ -61,7 +50,7 @@ def bind_to(owner: int) -> None:
 
 def start(
     argv: list[str], env: dict[str, str], placed: Mapping[int, int], setup: Callable[[], None],
-    *, shared: Iterable[int] = (), groups: Groups | None = None,
+    *, shared: Iterable[int] = (),
 ) -> int:  # fmt: skip
     """Fork, set up, place descriptors and become the program; return its id.
 
@@ -73,7 +62,7 @@ def start(
     pid = os.fork()
     if pid == 0:
         try:
-            _become_program(argv, env, placed, setup, owner, tuple(shared), groups)
+            _become_program(argv, env, placed, setup, owner, tuple(shared))
         except (OSError, ValueError, Refused) as error:
             with contextlib.suppress(OSError):
                 os.write(says, f"{error}".encode(errors="replace")[:4096])
@@ -90,11 +79,9 @@ def start(
 
 def _become_program(
     argv: list[str], env: dict[str, str], placed: Mapping[int, int], setup: Callable[[], None],
-    owner: int, shared: tuple[int, ...], groups: Groups | None,
+    owner: int, shared: tuple[int, ...],
 ) -> NoReturn:  # fmt: skip
     os.setsid()
-    if groups is not None:
-        groups.enter()
     signal.set_wakeup_fd(-1)
     setup()
     bind_to(owner)  # after setup, since a change of user or namespace takes it back

@@ -1,10 +1,12 @@
 """The warden: one small process that forks a keeper for each command.
 
 It exists because a large program with threads must not fork: what happens between the fork and the new program has to
-be done by somebody small. What a keeper leaves behind, because somebody killed it, falls to the warden.
+be done by somebody small. One keeper always waits, so that nobody waits for it. What a keeper leaves behind, because
+somebody killed it, falls to the warden.
 """
 
 import contextlib
+import gc
 import os
 import selectors
 import signal
@@ -13,7 +15,7 @@ from types import FrameType
 
 from vaka.sandbox.warden import cgroups, family, keeper, kernel, kinds
 
-STREAMS = 4
+_TRIES = 3
 
 
 def main(descriptor: int, owner: int) -> None:
@@ -27,6 +29,8 @@ def main(descriptor: int, owner: int) -> None:
     bases = cgroups.bases()
     cgroups.sweep(bases)
     kinds.spaces_work()  # found out once, for all keepers
+    gc.freeze()  # what forks share stays shared
+    gc.disable()
     Warden(channel, bases, owner).serve()
 
 
@@ -36,6 +40,7 @@ class Warden:
     def __init__(self, channel: socket.socket, bases: tuple[cgroups.Base, ...], owner: int) -> None:
         self._channel, self._bases, self._owner = channel, bases, owner
         self._keepers: set[int] = set()
+        self._spare: socket.socket | None = None
         self._wake, self._woken = os.pipe()
         for descriptor in (self._wake, self._woken):
             os.set_blocking(descriptor, False)
@@ -45,6 +50,7 @@ class Warden:
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, _nothing)
+        self._spare = self._fork()
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -61,17 +67,30 @@ class Warden:
 
     def _receive(self) -> bool:
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._channel, 1, STREAMS)
+            said, descriptors, _, _ = socket.recv_fds(self._channel, 1, keeper.STREAMS)
         except OSError:
             return False
-        if len(descriptors) == STREAMS:
-            self._fork(descriptors)
-        return bool(said)
-
-    def _fork(self, descriptors: list[int]) -> None:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        here = os.getpid()
+        if len(descriptors) == keeper.STREAMS:
+            self._hand_over(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if self._spare is None:  # only now, since it must not hold the ends of somebody else's pipes
+            self._spare = self._fork()
+        return bool(said)
+
+    def _hand_over(self, descriptors: list[int]) -> None:
+        for _ in range(_TRIES):
+            spare = self._spare or self._fork()
+            self._spare = None
+            with spare, contextlib.suppress(OSError):  # somebody may have killed it
+                socket.send_fds(spare, [b"!"], descriptors)
+                break
+
+    def _fork(self) -> socket.socket:
+        here, there = socket.socketpair()
+        owner = os.getpid()
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -79,14 +98,14 @@ class Warden:
                 signal.set_wakeup_fd(-1)
                 os.setsid()
                 self._channel.close()
-                control, first, second, third = descriptors
-                keeper.keep(socket.socket(fileno=control), (first, second, third), self._bases, here)
+                here.close()
+                keeper.keep(there, self._bases, owner)
                 code = 0
             finally:
                 os._exit(code)
+        there.close()
         self._keepers.add(pid)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        return here
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -98,6 +117,7 @@ class Warden:
                     break
                 if pid in self._keepers:
                     self._keepers.discard(pid)
+                    cgroups.remove(self._bases, str(pid))
                     if status != 0:
                         self._take_over()
 
@@ -105,7 +125,7 @@ class Warden:
         """End what a keeper left that was killed itself."""
         for pid in family.descendants(os.getpid()):
             if family.parent(pid) == os.getpid() and pid not in self._keepers:
-                family.end(pid)
+                family.kill(pid)
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -116,7 +136,8 @@ class Warden:
         for pid in self._keepers:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)
-        family.end(os.getpid())
+            cgroups.remove(self._bases, str(pid))
+        family.end()
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

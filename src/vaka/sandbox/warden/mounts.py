@@ -11,11 +11,10 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from vaka.sandbox.warden.kernel import open_exactly
+from vaka.sandbox.warden.kernel import higher, open_exactly
 from vaka.sandbox.warden.order import Order, Refused
 
 Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal"]
@@ -31,8 +30,7 @@ _FOLDER = os.O_PATH
 _SOCKET_FIELDS = 8
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One mount. ``seal`` makes what is there read-only; ``empty`` is a new, empty folder."""
 
     operation: Operation
@@ -40,8 +38,7 @@ class Step:
     descriptor: int = -1
 
 
-@dataclass(frozen=True)
-class Placeholder:
+class Placeholder(NamedTuple):
     """Something made only to be mounted on, since it was not there."""
 
     folder: int
@@ -60,15 +57,15 @@ class Placeholder:
                     os.unlink(self.name, dir_fd=self.folder)
 
 
-@dataclass
 class Layout:
     """The mounts of one command, in order, and what was made for them."""
 
-    steps: list[Step] = field(default_factory=list[Step])
-    placeholders: list[Placeholder] = field(default_factory=list[Placeholder])
-    writable: list[str] = field(default_factory=list[str])
-    hidden: list[str] = field(default_factory=list[str])
-    cwd: str = ""
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.placeholders: list[Placeholder] = []
+        self.writable: list[str] = []
+        self.hidden: list[str] = []
+        self.cwd = ""
 
     def remove(self) -> None:
         """Take away what was made."""
@@ -241,7 +238,7 @@ def _folder(path: str, what: str) -> str:
 
 def _open(path: str) -> int:
     try:
-        return open_exactly(path, _FOLDER)
+        return higher(open_exactly(path, _FOLDER))
     except OSError as error:
         raise Refused(f"{path!r} changed while it was looked at: {error}") from error
 

@@ -1,10 +1,8 @@
 """What the warden is told to start, and how both sides write it down."""
 
-import dataclasses
 import json
 import socket
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 LENGTH = 8
 MOST = 64 * 1024 * 1024
@@ -15,8 +13,7 @@ class Refused(Exception):
     """A command cannot be confined as it was asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """One command, with everything that holds it; plain data."""
 
     kind: str
@@ -53,7 +50,7 @@ class Order:
 
 def pack(order: Order) -> bytes:
     """Return an order as it is sent."""
-    text = json.dumps(dataclasses.asdict(order)).encode()
+    text = json.dumps(order._asdict()).encode()
     return len(text).to_bytes(LENGTH, "big") + text
 
 
