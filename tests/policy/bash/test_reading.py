@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,15 +47,14 @@ QUOTING = [
 
 
 @pytest.mark.parametrize(("command", "argv"), QUOTING)
-def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str]) -> None:
+def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str], tmp_path: Path) -> None:
     assert argvs(command) == [argv]
     code = "import sys; sys.stdout.buffer.write(b'\\0'.join(a.encode() for a in sys.argv[1:]))"
     script = f'a() {{ "{sys.executable}" -c "$CODE" a "$@"; }}\n{command}'
-    done = subprocess.run(
-        ["/bin/bash", "-c", script], capture_output=True, check=True, env={"CODE": code, "LANG": "C.UTF-8"}
-    )
-    if ">" not in command:
-        assert done.stdout.decode().split("\0") == argv
+    environment = {"CODE": code, "LANG": "C.UTF-8"}
+    done = subprocess.run(["/bin/bash", "-c", script], cwd=tmp_path, capture_output=True, check=True, env=environment)
+    written = (tmp_path / "b").read_bytes() if ">" in command else done.stdout
+    assert written.decode().split("\0") == argv
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class Walk:
         self.bomb = False
         self.depth = 0
         self.stdin: Text | None = None
+        self.piped = False
         self.words = Expander(self)
         self.doubts = self.words.doubts
         self.kinds: dict[str, Callable[[Node, Nodes], None]] = {
@@ -182,11 +183,11 @@ class Walk:
             if not child.is_named:
                 self._token(child, node)
                 continue
-            self.stdin = given if piped else before
+            self.stdin, self.piped = given if piped else before, piped
             count = len(self.commands)
             self.statement(child, tail if index == last else ())
             given, piped = self._printed(count) if index != last else None, True
-        self.stdin = before
+        self.stdin, self.piped = before, False
 
     def _printed(self, count: int) -> Text | None:
         """What the commands since ``count`` print, when it is one of which that is plain to see."""
@@ -324,8 +325,8 @@ class Walk:
             start += 1
         end = start
         while end < len(words) and (found := _VARIABLE.match(words[end].source)) is not None:
-            if found[2]:
-                raise Mismatch("a subscript behind a keyword is not understood")
+            if found[2] or self.piped:  # behind a pipe it is no keyword but a program
+                raise Mismatch("what stands behind 'time' is not understood")
             assignments.append(Assignment(found[1], Word(None, words[end].source[found.end() :])))
             end += 1
         return words[:start] + words[end:]

@@ -1,0 +1,162 @@
+"""Scripts at random, whole and damaged: whatever a real bash runs of them, we must have seen, word for word.
+
+Bash finds none of the programs and hands each command to a function that writes its words down.
+"""
+
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vaka.policy.bash import Script, Word, read
+
+WORDS = [
+    "a", "b", "x1", '"a b"', "'c d'", "$x", '"$y"', "$(k1 z)", "`k2 q`", '"$(k3 "w v")"', '"`k4`"', r"a\;b", r"$'n\tq'",
+    "{p,q}", "*", "~", "g#h", '"#"', "-x", "--", "=", "A=1", "${v}", "${v:-w}", '"${v:-$(k5)}"', "$((1+2))",
+    "$((1+$(k6)))", "<(k7)", "!", r"\#", "é", '"é"', '""', "''", r"\\", r'"a\"b"', "$", "@{u}", "{x}", r"$'\''",
+    "${v#a}", "${#v}", "{1..3}", "\\\n", '"x\\\ny"', "'x\\\ny'", r"\a", r'"\a"', '$"t"', "[a]", "a?", '"a\nb"',
+    r"$'\x41\u00e9'", r"`k8 \`k9\``", '"${v}$(k10)"',
+]  # fmt: skip
+REDIRECTIONS = [
+    ">f", "2>&1", ">&2", "< /dev/null", "&>f", ">>f", "2>f", "<<<w", '<<<"$z"', " > f", ">f g", ">|f", "3>&1", ">&-",
+]  # fmt: skip
+NAMES = ["c1", "c2", '"c3"', "c\\4", "'c5'", "$c6", "c7"]
+DAMAGE = [
+    *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-a", "\\\n", "<<", "EOF", "\nEOF", "$(", "${", "))", "((", "$'", '$"', " #", "\n#",
+    ";;", "if", "fi", "do",
+]  # fmt: skip
+
+
+class Author:
+    """Writes scripts."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def script(self) -> str:
+        text = self.statements(0)
+        for _ in range(self.random.choice([0, 0, 1, 1, 2, 3])):
+            at = self.random.randint(0, len(text))
+            if self.random.random() < 0.5:
+                text = text[:at] + self.random.choice(DAMAGE) + text[at:]
+            else:
+                text = text[:at] + text[at + self.random.choice([1, 1, 2]) :]
+        return text
+
+    def word(self) -> str:
+        return "".join(self.random.choices(WORDS, k=self.random.choice([1, 1, 1, 1, 2, 3])))
+
+    def simple(self) -> str:
+        parts = [self.random.choice(NAMES), *(self.word() for _ in range(self.random.randint(0, 3)))]
+        if self.random.random() < 0.3:
+            parts.append(self.random.choice(REDIRECTIONS))
+        if self.random.random() < 0.15:
+            parts.insert(0, self.random.choice(["V=1", "V=$(k11)", 'V="a b"', "V="]))
+        return " ".join(parts)
+
+    def statements(self, depth: int) -> str:
+        text = self.statement(depth)
+        while self.random.random() < 0.3:
+            text += self.random.choice(["; ", "\n", " & ", " ;", " #c\n"]) + self.statement(depth + 1)
+        return text
+
+    def statement(self, depth: int) -> str:
+        if depth > 2 or self.random.random() < 0.5:
+            return self.simple()
+        shapes: list[Callable[[int], str]] = [
+            lambda depth: self.statement(depth) + self.random.choice([" | ", "|", " |& "]) + self.statement(depth),
+            lambda depth: self.statement(depth) + self.random.choice([" && ", "||", " &&\n"]) + self.statement(depth),
+            lambda depth: f"({self.statements(depth)})",
+            lambda depth: f"{{ {self.statements(depth)}; }}",
+            lambda depth: f"if {self.statements(depth)}; then {self.statements(depth)}; else {self.simple()}; fi",
+            lambda depth: f"for i in {self.word()} {self.word()}; do {self.statements(depth)}; done",
+            lambda depth: f"case {self.word()} in a|b) {self.statements(depth)};; *) {self.simple()} ;; esac",
+            lambda depth: f"! {self.statement(depth)}",
+            lambda depth: f"time {self.statement(depth)}",
+            lambda _depth: f"{self.simple()} <<EOF\nbody $(k12) `k13` $v\nEOF\n{self.simple()}",
+            lambda _depth: f"{self.simple()} <<'EOF'\nbody $(k12)\nEOF\n{self.simple()}",
+            lambda depth: f"f() {{ {self.statements(depth)}; }}; f",
+            lambda _depth: f"[[ {self.word()} == {self.word()} ]]",
+            lambda _depth: "eval " + self.random.choice(["'e1 a; e2'", "e1 b", '"e1 $x"']),
+            lambda depth: f"while k14; do {self.statements(depth)}; break; done",
+        ]
+        return self.random.choice(shapes)(depth + 1)
+
+
+def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
+    """The commands that bash tried to run, each as its words."""
+    out = folder / "out"
+    out.write_bytes(b"")
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    for left in work.iterdir():
+        left.unlink()
+    prepared = "command_not_found_handle() { builtin printf '%s\\0' \"$@\" $'\\001' >>\"$OUT\"; }\n"
+    file = folder / "script"
+    file.write_text(prepared + script + "\n", "utf-8")
+    environment = {"PATH": "/nonexistent", "OUT": str(out), "LANG": "C.UTF-8"}
+    bash = ["/bin/bash", "--norc", str(file)]
+    try:
+        subprocess.run(
+            bash, cwd=work, env=environment, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    found: list[tuple[str, ...]] = []
+    words: list[str] = []
+    for word in os.fsdecode(out.read_bytes()).split("\0")[:-1]:
+        if word == "\x01":
+            found.append(tuple(words))
+            words = []
+        else:
+            words.append(word)
+    return found
+
+
+def seen(words: tuple[Word, ...], argv: tuple[str, ...]) -> bool:
+    """Whether words may become an argv: a known word only itself, an unknown one any words."""
+
+    @cache
+    def fits(index: int, at: int) -> bool:
+        if index == len(words):
+            return at == len(argv)
+        value = words[index].value
+        if value is not None:
+            return at < len(argv) and argv[at] == value and fits(index + 1, at + 1)
+        return any(fits(index + 1, later) for later in range(at, len(argv) + 1))
+
+    return fits(0, 0)
+
+
+def missed(seed: int, count: int, folder: Path) -> list[tuple[str, tuple[str, ...]]]:
+    """The commands that bash ran and we had not seen, each with its script."""
+    author = Author(seed)
+    found: list[tuple[str, tuple[str, ...]]] = []
+    ran = 0
+    for _ in range(count):
+        text = author.script()
+        script = read(text)
+        if not isinstance(script, Script):
+            continue
+        for argv in run_by_bash(text, folder):
+            ran += 1
+            readings = [words for simple in script.commands for words in (simple.words, *simple.wrapped)]
+            if not any(seen(words, argv) for words in readings):
+                found.append((text, argv))
+    assert ran > count // 4
+    return found
+
+
+def test_bash_runs_nothing_that_was_not_seen(tmp_path: Path) -> None:
+    assert missed(1, 80, tmp_path) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(2, 10))
+def test_bash_runs_nothing_that_was_not_seen_in_thousands_of_scripts(tmp_path: Path, seed: int) -> None:
+    assert missed(seed, 1000, tmp_path) == []
