@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from vaka.core.ports.model import Chunk, Estimate, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.content import Audio, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import CallId, Digest, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
-from vaka.core.types.tool import ToolSpec
 from vaka.core.types.usage import Usage
-from vaka.models.limit import Limited, estimated_tokens
+from vaka.models.limit import Limited
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import drain
 
@@ -233,27 +229,6 @@ def test_one_wrapper_serves_one_event_loop_after_another() -> None:
 def test_limits_that_make_no_sense_are_refused(name: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be more than 0"):
         Limited(Door(), **{name: wrong})  # type: ignore[arg-type]  # that is the point
-
-
-def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:
-    result = ToolResult(call=CallId("c"), content=(Text(text="x" * 40), Stored(blob=Digest("d"), size=9, preview="x")))
-    prompt = Prompt(
-        system="x" * 8,
-        messages=(
-            UserMessage(
-                content=(Text(text="x" * 400), Image(url="https://x"), Document(data="x" * 60), Audio(data=""))
-            ),
-            AssistantMessage(
-                id=MessageId("m"),
-                content=(Reasoning(text="x" * 20),),
-                calls=(ToolCall(id=CallId("c"), name="look", arguments={"at": 1}),),
-            ),
-            ToolMessage(results=(result,)),
-        ),
-    )
-    assert estimated_tokens(prompt) == -(-(8 + 400 + 20 + 4 + 8 + 41) // 4) + 1600 + 510 + 500
-    assert estimated_tokens(Prompt(messages=(), tools=(ToolSpec(name="look"),))) > 0
-    assert estimated_tokens(Prompt(messages=())) == 0
 
 
 async def test_text_passes_as_it_comes() -> None:

@@ -23,14 +23,13 @@ from vaka.core.ports.model import (
     TextChunk,
     UsageChunk,
 )
-from vaka.core.types.content import Audio, CallRef, Document, Image, Reasoning, Stored, Text
+from vaka.core.types.content import Text
 from vaka.core.types.errors import ConfigError, ModelUnavailable, TurnError
-from vaka.core.types.ids import CallId, Digest, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import UserMessage
 from vaka.core.types.monitor import CacheBusted, UsageRecorded
 from vaka.core.types.tool import ToolSpec
 from vaka.core.types.usage import Usage
-from vaka.models.meter import Ledger, Metered, tokens_of
+from vaka.models.meter import Ledger, Metered
 from vaka.models.prices import FREE, Price, Prices
 from vaka.stores.memory import MemoryStore
 from vaka.testing.adapters import attempt
@@ -162,16 +161,6 @@ def test_a_new_conversation_is_estimated_by_its_characters() -> None:
     assert Metered(Says(), PRICES).estimate(asked) == Estimate(
         usage=Usage(input=tokens, cost=tokens / 1e6), output_price=1e-5
     )
-
-
-def test_parts_that_are_no_words_have_a_size_too() -> None:
-    call = ToolCall(id=CallId("c"), name="look", arguments={"at": "1234567"})
-    messages = (
-        UserMessage(content=(Image(data="x"), Audio(data="x"), Document(data="x" * 600), Text(text="12345"))),
-        AssistantMessage(id=MessageId("m"), content=(Reasoning(text="12345678"), CallRef(id=call.id)), calls=(call,)),
-        ToolMessage(results=(ToolResult(call=call.id, content=(Stored(blob=Digest("d"), size=40),)),)),
-    )
-    assert tokens_of(messages) == 1600 + 1600 + 600 + 2 + 2 + 5 + 10
 
 
 async def test_a_known_conversation_costs_its_last_call_and_what_is_new() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vaka.core.types.errors import BadRequest
-from vaka.models.options import ModelOptions, Output, read
+from vaka.models.options import ModelOptions, Output, merged, read
 
 
 def test_no_options_leave_everything_to_the_provider() -> None:
@@ -67,3 +67,12 @@ def test_what_makes_no_sense_is_told_with_what_was_expected(given: dict[str, Any
 def test_an_output_that_is_half_right_is_told() -> None:
     with pytest.raises(BadRequest, match="output"):
         _ = read({"output": {"schema": {"type": "object"}, "nmae": "x"}}).shape
+
+
+def test_a_providers_own_fields_go_over_a_request_and_its_tools_join_ours() -> None:
+    body = {"model": "m", "tools": [1], "config": {"a": 1, "tools": [1]}, "stop": ["x"]}
+    extra = {"model": "n", "tools": [2], "config": {"b": 2, "tools": [2]}, "stop": ["y"], "more": {}}
+    assert merged(body, extra) == {
+        "model": "n", "tools": [1, 2], "config": {"a": 1, "b": 2, "tools": [2]}, "stop": ["y"], "more": {},
+    }  # fmt: skip
+    assert (body["tools"], extra["tools"]) == ([1], [2])

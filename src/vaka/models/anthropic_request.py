@@ -6,7 +6,7 @@ becomes 1. A model that cannot be told not to think is told to think little.
 """
 
 import re
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from vaka.models import options
 from vaka.models.anthropic_facts import Facts, find
 from vaka.models.anthropic_history import begins_with_thought, to_messages
 from vaka.models.anthropic_schema import closed
-from vaka.models.options import ModelOptions, Output
+from vaka.models.options import ModelOptions, Output, merged
 
 Ttl: TypeAlias = Literal["5m", "1h"]
 
@@ -79,7 +79,7 @@ def to_request(
         "metadata": _user(asked), "service_tier": asked.service_tier, "messages": messages,
     }  # fmt: skip
     body = {name: value for name, value in body.items() if value not in (None, "", [], {})}
-    return Request(body=_merged(body, asked.extra), answer=shape.tool.name if shape.tool else "", headers=asked.headers)
+    return Request(body=merged(body, asked.extra), answer=shape.tool.name if shape.tool else "", headers=asked.headers)
 
 
 def _mind(model: str, facts: Facts, prompt: Prompt, asked: ModelOptions, tokens: int, *, forced: bool) -> _Mind:
@@ -197,17 +197,3 @@ def _mark(
 def _user(asked: ModelOptions) -> dict[str, str]:
     user = asked.user or asked.metadata.get("user_id", "")
     return {"user_id": user} if user else {}
-
-
-def _merged(body: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """Put the provider's own fields over ours: objects are merged, tools added, the rest replaced."""
-    merged = dict(body)
-    for name, value in extra.items():
-        ours: Any = merged.get(name)
-        if isinstance(ours, dict) and isinstance(value, dict):
-            merged[name] = _merged(cast("dict[str, Any]", ours), cast("dict[str, Any]", value))
-        elif name == "tools" and isinstance(ours, list) and isinstance(value, list):
-            merged[name] = ours + value
-        else:
-            merged[name] = value
-    return merged

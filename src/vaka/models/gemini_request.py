@@ -11,7 +11,7 @@ from vaka.core.types.ids import CallId
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
 from vaka.models import history
 from vaka.models.gemini_schema import resolved
-from vaka.models.options import ModelOptions, Output, read
+from vaka.models.options import ModelOptions, Output, merged, read
 
 WIRE = "gemini"
 MADE = "call_gemini_"
@@ -80,7 +80,7 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
         body["labels"] = dict(options.metadata)
     if options.service_tier:
         body["serviceTier"] = options.service_tier
-    return _merged(body, options.extra)
+    return merged(body, options.extra)
 
 
 def _takes_both(model: str) -> bool:
@@ -162,20 +162,6 @@ def _thinking(model: str, options: ModelOptions) -> dict[str, Any] | None:
         return {**config, "thinkingBudget": asked}
     level = _LEVELS[options.effort or "none"]
     return {**config, "thinkingLevel": "LOW" if pro and level == "MINIMAL" else level}
-
-
-def _merged(body: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """Put a provider's own fields over a body; tools of its own come beside ours."""
-    made = dict(body)
-    for name, value in extra.items():
-        mine: Any = made.get(name)
-        if _is_object(mine) and _is_object(value):
-            made[name] = _merged(mine, value)
-        elif name == "tools" and isinstance(mine, list) and isinstance(value, list):
-            made[name] = mine + value
-        else:
-            made[name] = value
-    return made
 
 
 class _History:

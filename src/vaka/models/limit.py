@@ -6,20 +6,12 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import msgspec
-
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Model, Prompt, RetryChunk, UsageChunk
-from vaka.core.types.content import Audio, Content, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage
 from vaka.models.around import CLOCK, Around
-from vaka.models.history import arguments_text
+from vaka.models.tokens import of_prompt
 
-IMAGE = 1600
-"""Tokens a picture counts for."""
-FILE = 500
-"""Tokens a document or a sound counts for, besides one for each six characters of its bytes in base64."""
 _NOTHING = 1e-9
 """Less than this is what floating point leaves over."""
 
@@ -145,33 +137,4 @@ class Limited(Around):
                 return self.estimate(prompt).usage.input
             except ConfigError:
                 pass  # the price is not known; the size is all the same
-        return estimated_tokens(prompt)
-
-
-def estimated_tokens(prompt: Prompt) -> int:
-    """Return about how many tokens a prompt has: four characters are one."""
-    size = len(prompt.system) + len(msgspec.json.encode(prompt.tools)) if prompt.tools else len(prompt.system)
-    return -(-(size + sum(_size(message) for message in prompt.messages)) // 4)
-
-
-def _size(message: Message) -> int:
-    if isinstance(message, ToolMessage):
-        return sum(_content(result.content) for result in message.results)
-    size = _content(message.content)
-    if isinstance(message, AssistantMessage):
-        size += sum(len(call.name) + len(arguments_text(call)) for call in message.calls)
-    return size
-
-
-def _content(content: Content) -> int:
-    size = 0
-    for part in content:
-        if isinstance(part, Text | Reasoning):
-            size += len(part.text)
-        elif isinstance(part, Stored):
-            size += len(part.preview)
-        elif isinstance(part, Image):
-            size += 4 * IMAGE
-        elif isinstance(part, Document | Audio):
-            size += 4 * (len(part.data) // 6 + FILE)
-    return size
+        return of_prompt(prompt)

@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
@@ -22,18 +22,12 @@ from vaka.core.ports.model import (
     TextChunk,
     UsageChunk,
 )
-from vaka.core.types.content import Audio, CallRef, Content, Document, Image, Stored
 from vaka.core.types.errors import ConfigError, ModelError
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage
 from vaka.core.types.monitor import CacheBusted
 from vaka.core.types.usage import Usage
 from vaka.models.prices import VENDORS, Price, Prices
+from vaka.models.tokens import encoded, of_messages, of_prompt, of_text
 
-CHARACTERS = 4
-"""Of text, in a token."""
-IMAGE = 1600
-DOCUMENT = 500
-"""Tokens of a document, besides one for each six characters of its base64."""
 WARM = 300.0
 """Seconds for which a provider keeps a cached prompt at least."""
 KEPT = 1024
@@ -146,12 +140,11 @@ class Metered:
         """Say what ``prompt`` would cost: as much as its last call, and four characters a token for what is new."""
         last, cached = self._ledger.last(prompt), 0
         if last is not None and not last.changed(self.name, prints(prompt)):
-            tokens = last.usage.input + tokens_of(prompt.messages[last.count :])
+            tokens = last.usage.input + of_messages(prompt.messages[last.count :])
             if self._clock() - last.at < WARM:
                 cached = min(last.usage.cache_read + last.usage.cache_write, tokens)
         else:
-            tokens = tokens_of(prompt.messages) + _text(len(prompt.system))
-            tokens += sum(_text(len(_encoded(tool))) for tool in prompt.tools)
+            tokens = of_prompt(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find("")
         if price is None:
             return Estimate(usage=usage, unpriced=_unknown(self._model))
@@ -206,7 +199,7 @@ class Metered:
     def _counted(self, prompt: Prompt, written: int) -> UsageChunk:
         """Return what an answer cost that nobody counted, or that broke off before it was: about so much."""
         sent = self.estimate(prompt).usage.input
-        return self._priced(UsageChunk(Usage(input=sent, output=_text(written))))
+        return self._priced(UsageChunk(Usage(input=sent, output=of_text(written))))
 
     def _priced(self, chunk: Any) -> UsageChunk:
         usage: Usage = chunk.usage
@@ -231,45 +224,8 @@ def prints(prompt: Prompt) -> Prints:
     return Prints(_print(prompt.tools), hash(prompt.system), tuple([_print(message) for message in prompt.messages]))
 
 
-def tokens_of(messages: Sequence[Message]) -> int:
-    """Return about how many tokens messages have."""
-    return sum(_message(message) for message in messages)
-
-
-def _message(message: Message) -> int:
-    if isinstance(message, ToolMessage):
-        return sum(_content(result.content) for result in message.results)
-    calls = message.calls if isinstance(message, AssistantMessage) else ()
-    return _content(message.content) + sum(_text(len(call.name) + len(_encoded(call.arguments))) for call in calls)
-
-
-def _content(content: Content) -> int:
-    tokens = characters = 0
-    for part in content:
-        if isinstance(part, Image | Audio):
-            tokens += IMAGE
-        elif isinstance(part, Document):
-            tokens += len(part.data) // 6 + DOCUMENT
-        elif isinstance(part, Stored):
-            characters += part.size
-        elif not isinstance(part, CallRef):
-            characters += len(part.text)
-    return tokens + _text(characters)
-
-
-def _text(characters: int) -> int:
-    return -(-characters // CHARACTERS)
-
-
 def _print(value: Any) -> int:
-    return hash(_encoded(value))
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return b""  # it will be refused where it is sent; here it only has no size
+    return hash(encoded(value))
 
 
 def _key(prompt: Prompt) -> _Key:

@@ -5,8 +5,8 @@ Left out where a vendor has no place for them, since the answer is only a little
 unless ``extra`` says ``store``, without which OpenAI refuses it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,7 +14,7 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.tool import ToolSpec
 from vaka.models.openai_chat_messages import checked_name, to_messages
-from vaka.models.options import ModelOptions, Output, read
+from vaka.models.options import ModelOptions, Output, merged, read
 from vaka.models.profiles import EFFORTS, Profile
 from vaka.models.strict import strict
 
@@ -54,16 +54,6 @@ def answer_tool(prompt: Prompt, profile: Profile, options: ModelOptions) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``body`` with ``extra`` put over it, objects member by member."""
-    new = dict(body)
-    for name, value in extra.items():
-        old = new.get(name)
-        both = isinstance(old, dict) and isinstance(value, Mapping)
-        new[name] = merged(cast("dict[str, Any]", old), cast("Mapping[str, Any]", value)) if both else value
-    return new
 
 
 def _instructions(system: str, told: Output | None) -> str:

@@ -8,7 +8,7 @@ reasoning becomes the effort nearest to it. ``extra`` is merged over the body; i
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from vaka.core.types.errors import BadRequest
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.tool import ToolSpec
 from vaka.models import history
-from vaka.models.options import ModelOptions, read
+from vaka.models.options import ModelOptions, merged, read
 from vaka.models.strict import strict
 
 WIRE = "responses"
@@ -80,7 +80,7 @@ def to_request(model: str, prompt: Prompt, facts: Facts = Facts()) -> dict[str, 
     body |= _tools(prompt, options)
     body |= _settings(prompt, options)
     body["input"] = _Writer(model, prompt.messages, facts, kind).items() or [_user([_text(".")])]
-    return _with_extra(body, options.extra)
+    return merged(body, options.extra, _JOINED)
 
 
 def _reasons(model: str) -> bool:
@@ -150,19 +150,6 @@ def _cache_key(session: str) -> str | None:
     if len(session) > KEY:
         return hashlib.sha256(session.encode()).hexdigest()
     return session or None
-
-
-def _with_extra(body: Mapping[str, Any], extra: Mapping[str, Any], joined: Sequence[str] = _JOINED) -> dict[str, Any]:
-    made = dict(body)
-    for name, value in extra.items():
-        mine = made.get(name)
-        if isinstance(mine, dict) and isinstance(value, dict):
-            made[name] = _with_extra(cast("Item", mine), cast("Item", value), ())
-        elif name in joined and isinstance(mine, list) and isinstance(value, list):
-            made[name] = [*mine, *value]
-        else:
-            made[name] = value
-    return made
 
 
 class _Writer:

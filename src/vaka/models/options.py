@@ -1,8 +1,8 @@
 """What can be asked of a model besides its prompt, in words that are the same for every provider."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -87,6 +87,23 @@ def read(options: Mapping[str, Any]) -> ModelOptions:
     if isinstance(output, Output):
         options = {**options, "output": msgspec.structs.asdict(output)}
     return _convert(options, ModelOptions, "options")
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any], joined: Sequence[str] = ("tools",)) -> dict[str, Any]:
+    """Return a request with a provider's own fields put over it, objects member by member.
+
+    Lists that are ``joined`` come behind those that are there; everything else is replaced.
+    """
+    made = dict(body)
+    for name, value in extra.items():
+        mine: Any = made.get(name)
+        if isinstance(mine, dict) and isinstance(value, Mapping):
+            made[name] = merged(cast("dict[str, Any]", mine), cast("Mapping[str, Any]", value), ())
+        elif name in joined and isinstance(mine, list) and isinstance(value, list):
+            made[name] = mine + value
+        else:
+            made[name] = value
+    return made
 
 
 def _convert(value: Any, kind: type[_T], what: str) -> _T:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.loop.assemble import UNFINISHED, Assembly, WrittenCall
 from vaka.core.ports.model import Model, Prompt, RetryChunk
 from vaka.core.types.content import CallRef, Content, Part, Reasoning, text_of
 from vaka.core.types.errors import ModelError, Truncated
@@ -15,9 +15,6 @@ from vaka.core.types.message import AssistantMessage
 from vaka.core.types.usage import Usage
 from vaka.models.around import cut
 from vaka.models.function_calls import FunctionCall
-
-UNFINISHED = ("length", "refusal")
-"""Ends of an answer that is not whole: none of its calls may run."""
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,9 @@ from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
 from vaka.core.types.usage import Usage
 
+UNFINISHED = ("length", "refusal")
+"""Ends of an answer that is not whole: none of its calls may run."""
+
 
 class WrittenCall(msgspec.Struct):
     """A call as the model wrote it, arguments still text."""

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.loop.assemble import Assembly, WrittenCall
+from vaka.core.loop.assemble import UNFINISHED, Assembly, WrittenCall
 from vaka.core.loop.budget import afford
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
@@ -20,9 +20,6 @@ from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall
 from vaka.core.types.tool import Arguments, ToolChoice
 from vaka.core.types.usage import Usage
-
-UNFINISHED = ("length", "refusal")
-"""Ends of an answer that is not whole."""
 
 
 def steered(turn: Turn) -> tuple[str, ...]:
