@@ -5,8 +5,10 @@ Bash finds none of the programs and hands each command to a function that writes
 
 import os
 import random
+import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +21,7 @@ WORDS = [
     "{p,q}", "*", "~", "g#h", '"#"', "-x", "--", "=", "A=1", "${v}", "${v:-w}", '"${v:-$(k5)}"', "$((1+2))",
     "$((1+$(k6)))", "<(k7)", "!", r"\#", "é", '"é"', '""', "''", r"\\", r'"a\"b"', "$", "@{u}", "{x}", r"$'\''",
     "${v#a}", "${#v}", "{1..3}", "\\\n", '"x\\\ny"', "'x\\\ny'", r"\a", r'"\a"', '$"t"', "[a]", "a?", '"a\nb"',
-    r"$'\x41\u00e9'", r"`k8 \`k9\``", '"${v}$(k10)"',
+    r"$'\x41\u00e9'", "-ox", "a-", "1", "a=b", "a:b", "a,b", "a+", "%", "a/b", "@", "^", r"`k8 \`k9\``", '"${v}$(k10)"',
 ]  # fmt: skip
 REDIRECTIONS = [
     ">f", "2>&1", ">&2", "< /dev/null", "&>f", ">>f", "2>f", "<<<w", '<<<"$z"', " > f", ">f g", ">|f", "3>&1", ">&-",
@@ -48,7 +50,10 @@ class Author:
         return text
 
     def word(self) -> str:
-        return "".join(self.random.choices(WORDS, k=self.random.choice([1, 1, 1, 1, 2, 3])))
+        glued = self.random.choice(["", "", "", "", "2", "x2"]) + self.random.choice(["", *REDIRECTIONS])
+        return "".join(self.random.choices(WORDS, k=self.random.choice([1, 1, 1, 1, 2, 3]))) + self.random.choice(
+            ["", "", "", glued]
+        )
 
     def simple(self) -> str:
         parts = [self.random.choice(NAMES), *(self.word() for _ in range(self.random.randint(0, 3)))]
@@ -95,17 +100,13 @@ def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
     work.mkdir(exist_ok=True)
     for left in work.iterdir():
         left.unlink()
-    prepared = "command_not_found_handle() { builtin printf '%s\\0' \"$@\" $'\\001' >>\"$OUT\"; }\n"
+    prepared = "FUNCNEST=5\nreadonly FUNCNEST\n"  # a function that calls itself must not fill the machine
+    prepared += "command_not_found_handle() { builtin printf '%s\\0' \"$@\" $'\\001' >>\"$OUT\"; }\n"
     file = folder / "script"
     file.write_text(prepared + script + "\n", "utf-8")
     environment = {"PATH": "/nonexistent", "OUT": str(out), "LANG": "C.UTF-8"}
     bash = ["/bin/bash", "--norc", str(file)]
-    try:
-        subprocess.run(
-            bash, cwd=work, env=environment, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return []
+    bash_alone(bash, work, environment)
     found: list[tuple[str, ...]] = []
     words: list[str] = []
     for word in os.fsdecode(out.read_bytes()).split("\0")[:-1]:
@@ -115,6 +116,22 @@ def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
         else:
             words.append(word)
     return found
+
+
+def bash_alone(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run it with everything it starts in a group of its own, and leave none of that behind."""
+    quiet = subprocess.DEVNULL
+    running = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+    )
+    try:
+        running.wait(20)
+    except subprocess.TimeoutExpired:
+        running.kill()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
 
 
 def seen(words: tuple[Word, ...], argv: tuple[str, ...]) -> bool:
