@@ -65,12 +65,11 @@ def was_done(text: Text, exchanges: Sequence[Exchange], known: Digest | None) ->
     """Tell whether a text is surely what the exchanges make of the one with the digest ``known``."""
     if known is None:
         return False
-    budget = [_WORK]
-    tries = _undone(text.text, text.eol, list(reversed(exchanges)))
-    for count, before in enumerate(tries):
+    work, tries = 0, 0
+    for before in _undone(text.text, text.eol, list(reversed(exchanges))):
         data = text.mark + before.encode(text.encoding, "replace")
-        budget[0] -= len(data)
-        if count > _TRIES + len(text.text) or budget[0] < 0:
+        work, tries = work + len(data), tries + 1
+        if tries > _TRIES + len(text.text) or work > _WORK:
             return False
         if hashlib.sha256(data).hexdigest() == known:
             return True
