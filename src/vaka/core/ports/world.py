@@ -7,6 +7,7 @@ import msgspec
 from vaka.core.ports.files import Files
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.ports.web import Search, Summarise
 from vaka.core.types.ids import SessionId
 
 
@@ -26,5 +27,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     shells: Lasting | None = None
     """Where commands run that tools start."""
+    summarise: Summarise | None = None
+    """Answers questions about pages; without it they are told as they are."""
+    search: Search | None = None
+    """Who finds pages; without it the one that comes with the tool is asked."""
     cwd: str = ""
     """Where relative paths begin, as a folder of this machine."""

@@ -18,6 +18,7 @@ TOOLS: dict[str, str] = {
     "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
     "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
     "Read": "vaka.tools.builtin.read:read",
+    "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
     "Write": "vaka.tools.builtin.write:write",
 }
 """Where each tool is; a module is imported when its tool is asked for."""

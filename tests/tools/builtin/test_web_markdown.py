@@ -1,0 +1,81 @@
+"""HTML as Markdown: what a page says, whatever it is made of."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.tools.builtin.markdown import markdown
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<h1>A <b>b</b></h1><h3>C</h3>", "# A **b**\n\n### C"),
+        ("<p>one\n  two<p>three<br>four", "one two\n\nthree\nfour"),
+        ('<a href="/x y">two <i>three</i></a>.', "[two *three*](https://e.org/x%20y)."),
+        ('<a href="javascript:x()">a</a> <a href="#b">b</a> <a>c</a>', "a b c"),
+        ("<ul><li>a<li>b<ol start=3><li>c<li>d</ol><li>e</ul>", "- a\n- b\n  3. c\n  4. d\n- e"),
+        ("<blockquote><p>a<p>b</blockquote>c", "> a\n\n> b\n\nc"),
+        ("<pre>  x\n  <b>y</b> &lt;</pre>", "```\n  x\n  y <\n```"),
+        ("<pre>```</pre>", "````\n```\n````"),
+        ("<table><tr><th>a<th>b<tr><td>1|<td><p>2</table>", "| a | b |\n| --- | --- |\n| 1\\| | 2 |"),
+        ('<img src=i.png alt="a picture"><img src=x>', "![a picture](https://e.org/i.png)"),
+        ("a<script>b</script>c<style>d</style><noscript>e</noscript><svg><text>f</text></svg>g", "acg"),
+        ("a<!-- b --> c &amp; &#x41; &#99999999999999;", "a c & A \ufffd"),
+        ("1 < 2 && 3 > 2", "1 < 2 && 3 > 2"),
+        ("a <script>b", "a"),
+        ("a <p class='x", "a"),
+        ("<hr>a</nosuch></p>b<code>c</code>", "---\n\na\n\nb`c`"),
+        ("", ""),
+    ],
+)
+def test_pages_become_markdown(html: str, text: str) -> None:
+    assert markdown(html, "https://e.org/").text == text
+
+
+def test_the_title_is_told_apart() -> None:
+    page = markdown("<title>A &amp;\n B</title><title>C</title>text")
+    assert (page.title, page.text) == ("A & B", "text")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<div>", "<ul><li>x", "<blockquote>x", "<a ", '<a x="', "<!--", "<", "&#", "<script>", "<table><tr><td>", "<pre>",
+     "<a href=x>y", "<b>", "</p>", "<svg>", "<title>", "<br>"],
+)  # fmt: skip
+def test_a_hostile_page_of_a_megabyte_is_read_to_its_end_or_cut(piece: str) -> None:
+    text = markdown(piece * (1_000_000 // len(piece)), "https://e.org/").text
+    assert len(text) <= 20_000_000
+
+
+PIECES = [
+    "<p>",
+    "</p>",
+    "<a\thref='x'>",
+    "</a>",
+    "<li>",
+    "<ul>",
+    "</ul>",
+    "<td>",
+    "<tr>",
+    "a",
+    "<pre>",
+    "</pre>",
+    "<b>",
+    "</b>",
+    "<script>",
+    "</script>",
+    "&lt;",
+    "<table>",
+    "</table>",
+    "<h2>",
+    "<blockquote>",
+    "<",
+    ">",
+    "\x00",
+]
+
+
+@given(st.lists(st.sampled_from([*PIECES, " "])).map("".join))
+def test_no_order_of_tags_breaks_it(html: str) -> None:
+    assert "<script" not in markdown(html, "https://e.org/").text
