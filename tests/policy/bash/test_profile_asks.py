@@ -95,6 +95,9 @@ BEYOND = lines(r"""
     sed 's/a/b/' --in-place f
     sed 'y/a/b/;e id' f
     sed ':a;w out' f
+    sort -ox2>/dev/null y
+    sort --output=x2>/dev/null y
+    find . -delete2>/dev/null
     sort -o x y
     sort -ox y
     sort -uo x y

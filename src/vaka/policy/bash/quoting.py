@@ -51,6 +51,8 @@ def _ansi_one(found: re.Match[str]) -> str:
 
 def ansi(text: str) -> str:
     """Return what stands between ``$'`` and ``'``, decoded; bash cuts it at a NUL."""
+    if "\\x{" in text:  # bash has a form of its own for this, and not every version the same
+        raise Mismatch("\\x{ in a word is not understood")
     return _ANSI.sub(_ansi_one, text).split("\0", 1)[0]
 
 

@@ -15,7 +15,7 @@ import msgspec
 from vaka.policy.bash import heredoc
 from vaka.policy.bash.expanding import Expander
 from vaka.policy.bash.nested import Text, fed, printed, scripts
-from vaka.policy.bash.quoting import Mismatch, decoded
+from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
 from vaka.policy.bash.text import names
 from vaka.policy.bash.words import Assignment, Redirection, Script, Simple, Word, Words, literal
 from vaka.policy.bash.wrappers import EXACT, base, inner, plain
@@ -314,8 +314,6 @@ class Walk:
             raise Mismatch("a command ends elsewhere than it seems to")
         if words and words[0].bare and words[0].value in RESERVED:
             raise Mismatch(f"{words[0].value!r} is no command")
-        if words and words[0].bare and words[0].value in {"time", "coproc"}:
-            words = self._behind_keyword(words, assignments)
         self._finish(node, words, assignments, [*redirects, *tail])
 
     def _behind_keyword(self, words: list[Word], assignments: list[Assignment]) -> list[Word]:
@@ -333,9 +331,12 @@ class Walk:
 
     def _finish(self, node: "Node", words: list[Word], assignments: list[Assignment], redirects: list["Node"]) -> None:
         redirections, extra, following = self._redirections(redirects)
+        words = [*words, *extra]
+        if words and words[0].bare and words[0].value in {"time", "coproc"}:
+            words = self._behind_keyword(words, assignments)
         end = max([node.end_byte, *(one.end_byte for one in redirects if one.type != "heredoc_redirect")])
         simple = Simple(
-            (*words, *extra), tuple(assignments), tuple(redirections), self._source(node.start_byte, end),
+            tuple(words), tuple(assignments), tuple(redirections), self._source(node.start_byte, end),
         )  # fmt: skip
         self._add(simple)
         if following:
@@ -432,7 +433,9 @@ class Walk:
     def _redirection(self, node: "Node", extra: list[Word]) -> Redirection:
         children = list(node.children)
         if children and children[0].type == "file_descriptor":
-            if children[0].end_byte != children[1].start_byte:
+            start, end = children[0].start_byte, children[0].end_byte
+            alone = start == 0 or self.raw[start - 1] in BREAKS
+            if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
                 raise Mismatch("a number before a redirection does not belong to it")
             children.pop(0)
         operator = children.pop(0).type
