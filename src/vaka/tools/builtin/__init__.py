@@ -8,6 +8,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.tools.validate import near
 
 TOOLS: dict[str, str] = {
+    "AskUserQuestion": "vaka.tools.builtin.ask_user_question:ask_user_question",
     "Bash": "vaka.tools.builtin.bash:bash",
     "BashOutput": "vaka.tools.builtin.bash_output:bash_output",
     "BashStatus": "vaka.tools.builtin.bash_status:bash_status",
@@ -18,6 +19,11 @@ TOOLS: dict[str, str] = {
     "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
     "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
     "Read": "vaka.tools.builtin.read:read",
+    "TaskCreate": "vaka.tools.tasks.task_create:task_create",
+    "TaskGet": "vaka.tools.tasks.task_get:task_get",
+    "TaskList": "vaka.tools.tasks.task_list:task_list",
+    "TaskUpdate": "vaka.tools.tasks.task_update:task_update",
+    "TodoWrite": "vaka.tools.builtin.todo_write:todo_write",
     "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
     "Write": "vaka.tools.builtin.write:write",
 }

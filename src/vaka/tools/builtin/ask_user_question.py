@@ -1,0 +1,108 @@
+"""AskUserQuestion: let a person decide."""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.content import Text, clean
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import ToolResult
+from vaka.tools.builtin.declare import declare
+from vaka.tools.values import is_array
+
+_NOBODY = (
+    "nobody is there to answer; decide yourself what is most sensible, say what you assumed, and go on without asking"
+)
+
+
+class Option(TypedDict):
+    """One answer to choose."""
+
+    label: Annotated[str, "One to five words.", Meta(min_length=1, max_length=200)]
+    description: NotRequired[Annotated[str, "What it means to choose it.", Meta(max_length=2_000)]]
+
+
+class Question(TypedDict):
+    """Something a person shall decide."""
+
+    question: Annotated[str, "The whole question.", Meta(min_length=1, max_length=2_000)]
+    header: NotRequired[Annotated[str, "What it is about.", Meta(max_length=12)]]
+    options: Annotated[list[Option], Meta(min_length=2, max_length=4)]
+    multiSelect: NotRequired[Annotated[bool, "Whether several may be chosen."]]
+
+
+@declare("AskUserQuestion", effect="resume", timeout=None)
+async def ask_user_question(
+    context: ToolContext,
+    questions: Annotated[list[Question], "What to ask.", Meta(min_length=1, max_length=4)],
+    answers: Annotated[dict[str, Any] | None, "Leave this out."] = None,
+) -> ToolResult:
+    """Ask a person."""
+    _check(questions)
+    given: dict[str, JSON] = {}
+    for question in questions:
+        labels = [option["label"] for option in question["options"]]
+        answer = await context.ask(_text(question), options=labels)
+        if answer is None:
+            return ToolResult(
+                call=context.call, content=(Text(text=_NOBODY),), failed=True, reason="error",
+                value={"answers": given, "unanswered": [other["question"] for other in questions[len(given) :]]},
+            )  # fmt: skip
+        several = question.get("multiSelect", False)
+        given[question["question"]] = _several(answer, labels) if several else _one(answer, labels)
+    said = "\n".join(f"{asked}\n  {_said(answer)}" for asked, answer in given.items())
+    return ToolResult(call=context.call, content=(Text(text=clean(said)),), value={"answers": given})
+
+
+def _check(questions: list[Question]) -> None:
+    texts = [question["question"] for question in questions]
+    if len(set(texts)) < len(texts):
+        raise InvalidInput("two questions are the same; ask each one once")
+    for question in questions:
+        labels = [option["label"] for option in question["options"]]
+        if len(set(labels)) < len(labels):
+            raise InvalidInput(f"two options of {question['question']!r} are the same")
+
+
+def _text(question: Question) -> str:
+    """Return a question as a person reads it: with what each option means, and what else can be answered."""
+    header = question.get("header", "").strip()
+    lines = [f"{header}: {question['question']}" if header else question["question"]]
+    lines += [
+        f"  {option['label']}: {description}"
+        for option in question["options"]
+        if (description := option.get("description", "").strip())
+    ]
+    several = "one or more, separated by commas, " if question.get("multiSelect") else "one "
+    return "\n".join([*lines, f"(choose {several}or answer in your own words)"])
+
+
+def _one(answer: JSON, labels: list[str]) -> JSON:
+    """Return the label a person meant, or their own words."""
+    if is_array(answer) and len(answer) == 1:
+        return _one(answer[0], labels)
+    if not isinstance(answer, str):
+        return answer
+    said = answer.strip()
+    if said.isdecimal() and 0 < int(said) <= len(labels):
+        return labels[int(said) - 1]
+    return next((label for label in labels if label.casefold() == said.casefold()), said)
+
+
+def _several(answer: JSON, labels: list[str]) -> list[JSON]:
+    """Return all labels a person meant; words of their own stay whole."""
+    if is_array(answer):
+        return [_one(item, labels) for item in answer]
+    if not isinstance(answer, str):
+        return [answer]
+    whole = _one(answer, labels)
+    if whole in labels:
+        return [whole]
+    parts = [_one(part, labels) for part in answer.split(",") if part.strip()]
+    return parts if parts and all(part in labels for part in parts) else [whole]
+
+
+def _said(answer: JSON) -> str:
+    return ", ".join(map(str, answer)) if is_array(answer) else str(answer)

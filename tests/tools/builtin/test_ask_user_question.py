@@ -1,0 +1,123 @@
+"""AskUserQuestion: a person decides, in this process or a later one; without one the model is told to."""
+
+from typing import Any
+
+import pytest
+
+from tests.runtime.scene import agent, collect, logged, results, runtime
+from vaka.core.types.control import QuestionAsked
+from vaka.core.types.errors import Suspended
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import ToolResult
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin import builtin
+
+TOOL = builtin(["AskUserQuestion"])
+
+
+def question(text: str = "Which database?", *labels: str, **more: Any) -> dict[str, Any]:
+    options = [{"label": label, "description": f"about {label}"} for label in labels or ("SQLite", "PostgreSQL")]
+    return {"question": text, "header": "Storage", "options": options, **more}
+
+
+def model(*questions: dict[str, Any]) -> ScriptedModel:
+    return ScriptedModel(call("AskUserQuestion", questions=list(questions)), say("done"))
+
+
+async def asked(*questions: dict[str, Any], answers: list[JSON]) -> ToolResult:
+    store, left = MemoryStore(), list(answers)
+    async with runtime(store, allow=("AskUserQuestion",)) as rt:
+        session = await rt.open(agent(model(*questions), *TOOL), id="s")
+        async for event in session.stream("Go."):
+            if isinstance(event.data, QuestionAsked):
+                await rt.answer(event.data.question, left.pop(0))
+    return results(await logged(store, "s"))["call_1"]
+
+
+async def test_a_person_is_asked_and_the_answer_told() -> None:
+    done = await asked(question(), answers=["PostgreSQL"])
+    assert (done.text, done.failed) == ("Which database?\n  PostgreSQL", False)
+    assert done.value == {"answers": {"Which database?": "PostgreSQL"}}
+
+
+async def test_each_question_is_asked_in_turn() -> None:
+    done = await asked(question(), question("Which language?", "Python", "Go"), answers=["sqlite", "2"])
+    assert done.value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "meant"),
+    [
+        ("A", ["A"]), ("a, C", ["A", "C"]), ("1,3", ["A", "C"]), (["A", "B"], ["A", "B"]), ("2", ["B"]),
+        ("neither, thanks", ["neither, thanks"]), (["A", "and tea"], ["A", "and tea"]), ({"x": 1}, [{"x": 1}]),
+    ],
+)  # fmt: skip
+async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
+    done = await asked(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
+    assert done.value == {"answers": {"Which?": meant}}
+
+
+async def test_people_may_answer_in_their_own_words() -> None:
+    assert (await asked(question(), answers=["  a plain file "])).text == "Which database?\n  a plain file"
+    assert (await asked(question(), answers=[["SQLite"]])).text == "Which database?\n  SQLite"
+
+
+async def test_the_person_reads_what_each_option_means() -> None:
+    store = MemoryStore()
+    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+        with pytest.raises(Suspended):
+            await collect((await rt.open(agent(model(question(multiSelect=True)), *TOOL), id="s")).stream("Go."))
+        (pending,) = await rt.decisions("s")
+    body = pending.event.data
+    assert isinstance(body, QuestionAsked)
+    assert body.options == ("SQLite", "PostgreSQL")
+    assert body.text == (
+        "Storage: Which database?\n  SQLite: about SQLite\n  PostgreSQL: about PostgreSQL\n"
+        "(choose one or more, separated by commas, or answer in your own words)"
+    )
+
+
+async def test_a_question_outlives_the_process_that_asked_it() -> None:
+    store, lines = MemoryStore(), (question(), question("Which language?", "Python", "Go"))
+    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+        with pytest.raises(Suspended):
+            await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).stream("Go."))
+        (pending,) = await rt.decisions("s")
+        await rt.answer(pending.id, "SQLite")
+    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+        with pytest.raises(Suspended):
+            await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).resume())
+        (pending,) = await rt.decisions("s")
+        await rt.answer(pending.id, "Go")
+        await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).resume())
+    log = await logged(store, "s")
+    assert results(log)["call_1"].value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
+    assert sum(isinstance(event.data, QuestionAsked) for event in log) == 2
+
+
+async def test_without_anybody_the_model_is_told_to_decide() -> None:
+    store = MemoryStore()
+    async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
+        await (await rt.open(agent(model(question()), *TOOL), id="s")).run("Go.")
+    done = results(await logged(store, "s"))["call_1"]
+    assert done.failed
+    assert done.text.startswith("nobody is there to answer; decide yourself")
+    assert done.value == {"answers": {}, "unanswered": ["Which database?"]}
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        [], [question()] * 5, [question(), question()], [question("Q?", "A")], [question("Q?", *"ABCDE")],
+        [question("Q?", "A", "A")], [{**question(), "header": "x" * 13}], [{"question": "Q?"}],
+    ],
+    ids=["none", "five", "twice", "one option", "five options", "same option", "long header", "no options"],
+)  # fmt: skip
+async def test_what_cannot_be_asked_is_told(questions: list[dict[str, Any]]) -> None:
+    store = MemoryStore()
+    async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
+        await (await rt.open(agent(model(*questions), *TOOL), id="s")).run("Go.")
+    done = results(await logged(store, "s"))["call_1"]
+    assert done.failed
+    assert "nobody is there" not in done.text

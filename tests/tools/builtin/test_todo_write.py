@@ -1,0 +1,60 @@
+"""TodoWrite: one list for each session, in its log."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.scene import agent, logged, results
+from tests.tools.builtin.scene import Bench, value
+from vaka.core.types.control import StateChanged
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin import builtin
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, tools=builtin(["TodoWrite"]))
+
+
+def todo(content: str, status: str = "pending", **more: Any) -> dict[str, Any]:
+    return {"content": content, "status": status, **more}
+
+
+async def test_the_list_is_replaced_and_kept(bench: Bench) -> None:
+    first = await bench.call("TodoWrite", todos=[todo("Build", "in_progress", activeForm="Building"), todo("Test")])
+    assert first.text == "[>] Build\n[ ] Test"
+    current = [
+        {"content": "Build", "status": "in_progress", "activeForm": "Building"},
+        {"content": "Test", "status": "pending", "activeForm": "Test"},
+    ]
+    assert value(first) == {"todos": current, "previous": []}
+    second = await bench.call("TodoWrite", todos=[todo("Build", "completed")])
+    assert value(second)["previous"] == current
+    assert (await bench.call("TodoWrite", todos=[])).text == "The list is empty."
+    changes = [event.data for event in await logged(bench.store, "s") if isinstance(event.data, StateChanged)]
+    assert [change.key for change in changes] == ["todos"] * 3
+    assert changes[-1].value is None
+
+
+async def test_the_same_list_again_changes_nothing(bench: Bench) -> None:
+    for _ in range(2):
+        assert not (await bench.call("TodoWrite", todos=[todo("Build")])).failed
+    log = await logged(bench.store, "s")
+    assert sum(isinstance(event.data, StateChanged) for event in log) == 1
+
+
+async def test_no_more_than_one_is_in_progress(bench: Bench) -> None:
+    both = await bench.call("TodoWrite", todos=[todo("A", "in_progress"), todo("B", "in_progress")])
+    assert both.text == "InvalidInput: one item can be in_progress, not 2: 'A', 'B'"
+    assert (await bench.call("TodoWrite", todos=[todo("A", "begun")])).reason == "invalid_arguments"
+    assert (await bench.call("TodoWrite", todos=[todo(" ")])).failed
+    assert (await bench.call("TodoWrite", todos=[todo("x")] * 201)).failed
+
+
+async def test_each_session_has_a_list_of_its_own(bench: Bench) -> None:
+    await bench.call("TodoWrite", todos=[todo("Mine")])
+    model = ScriptedModel(call("TodoWrite", todos=[todo("Theirs")]), say("done"))
+    async with bench.runtime() as rt:
+        await (await rt.open(agent(model, *bench.tools), id="other")).run("Go.")
+    assert value(results(await logged(bench.store, "other"))["call_1"])["previous"] == []
