@@ -32,6 +32,10 @@ DENIED = lines(r"""
     rm -rf $HOME/*
     rm -rf "$HOME"/*
     rm -rf ~root
+    rm -rf /e*
+    rm -rf /?tc
+    rm -rf /[eu]*
+    rm -rf /{etc,usr}
     rm -rf /etc
     rm -rf /etc/
     rm -rf /etc/*
@@ -110,6 +114,8 @@ ASKED = lines(r"""
     rm -rf $x
     rm -rf "$x"
     rm -rf $x/
+    rm -rf /usr/l*
+    rm -rf /etc/s?h
     rm -rf $x/*
     rm -rf "$x/y"
     rm -rf ./$x
@@ -137,6 +143,9 @@ FREE = lines(r"""
     rm -rf ./build dist
     rm -rf node_modules
     rm -rf /tmp/x
+    rm -rf /tmp/x*
+    rm -rf ~/tmp*
+    rm -rf ./a*
     rm -rf *.o
     rm -rf build/*
     rm -rf ~/project/build

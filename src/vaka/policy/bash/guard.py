@@ -124,8 +124,11 @@ def _targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) 
             yield Alarm("ask", f"{what} something that is not known beforehand: {word.source}")
             continue
         for path in _places(word, folders):
-            if _system(path):
+            folder = path[: _first_glob(path)].rpartition("/")[0] or "/"
+            if _system(path) or (_first_glob(path) < len(path) and path.startswith("/") and folder == "/"):
                 yield Alarm("deny", f"{what} {word.source}")
+            elif _first_glob(path) < len(path) and path.startswith("/") and _system(folder):
+                yield Alarm("ask", f"{what} {word.source}")
 
 
 def _places(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
@@ -137,6 +140,10 @@ def _places(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
         for folder in folders or ():
             if folder:
                 yield _stripped(posixpath.join(folder, text))
+
+
+def _first_glob(path: str) -> int:
+    return min((at for at in map(path.find, "*?[") if at >= 0), default=len(path))
 
 
 def _stripped(text: str) -> str:

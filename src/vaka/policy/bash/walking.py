@@ -360,6 +360,7 @@ class Walk:
                 said = f"{made.name}={made.value.value}" if made.value.value is not None else None
                 words.append(Word(said, self._source(child.start_byte, child.end_byte), bare=False))
                 at = child.end_byte
+                self.words.apart(node.children, index + 1, at)
             elif not child.is_named and index == 0:
                 words.append(literal(child.type))
                 at = child.end_byte
@@ -373,6 +374,7 @@ class Walk:
         nodes = node.children if node.type == "variable_assignments" else [node]
         for left, right in pairwise(nodes):
             self.gap(left.end_byte, right.start_byte, _BLANKS)
+            self.words.apart([right], 0, left.end_byte)
         found = [self.words.assignment(child) for child in nodes]
         self._finish(node, [], found, list(tail))
 
