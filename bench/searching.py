@@ -94,7 +94,7 @@ async def measure(root: Path, count: int, repeats: int) -> list[Row]:
         ("Grep, a rare word", search("ripgrep", pattern="needle"), rare, True),
         ("Grep, a pattern all over", search("ripgrep", pattern="def.*class"), common, True),
         ("Grep, lines of one type", search("ripgrep", pattern="self", type="py", output_mode="content"),
-         raw(root, "--type=py", "--count", "self", "."), True),
+         raw(root, "--type=py", "--line-number", "self", "."), True),
         ("Grep without ripgrep, a rare word", search("python", pattern="needle"), rare, False),
     ]  # fmt: skip
     rows: list[Row] = []
