@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vaka.core.types.ids import JSON, CallId, Path, SessionId, TurnId
+from vaka.core.ports.files import Files
+from vaka.core.ports.world import World
+from vaka.core.types.content import Stored
+from vaka.core.types.errors import NotFound
+from vaka.core.types.ids import JSON, CallId, Digest, Path, SessionId, TurnId
 
 SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
@@ -23,6 +27,25 @@ class FakeContext:
     emitted: list[str] = field(default_factory=list[str])
     stopping: bool = False
     answer: JSON = None
+    world: World = field(default_factory=World)
+    state: dict[str, JSON] = field(default_factory=dict[str, JSON])
+
+    @property
+    def files(self) -> Files:
+        assert self.world.files is not None
+        return self.world.files
+
+    def kept(self, key: str) -> JSON:
+        return self.state.get(key)
+
+    def keep(self, key: str, value: JSON) -> None:
+        self.state[key] = value
+
+    async def put_away(self, text: str) -> Stored:
+        raise NotFound("this context keeps no texts")
+
+    async def put_back(self, digest: Digest) -> str:
+        raise NotFound("this context keeps no texts")
 
     def emit(self, text: str) -> None:
         self.emitted.append(text)
