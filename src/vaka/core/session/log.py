@@ -21,6 +21,7 @@ from vaka.core.session.fold import fold
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
 from vaka.core.session.snapshot import Opened, Tail
+from vaka.core.session.veil import Veil
 from vaka.core.types.control import (
     ApprovalResolved,
     InputAdded,
@@ -71,6 +72,7 @@ class Log:
         """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
         self._moment = (0, "")
+        self._veil = Veil()
 
     def begin(self, term: Term, opened: Opened) -> None:
         """Take over as the writer of a session found as ``opened``."""
@@ -136,7 +138,14 @@ class Log:
         return tuple(group.events[group.put_off :])
 
     def live(self, place: Place, body: Body) -> None:
-        """Show an event that is not stored."""
+        """Show an event that is not stored, without the registered secrets in it."""
+        if not self.secrets.forms:
+            self._show(place, body)
+            return
+        for where, seen in self._veil.show(self.secrets, place, body):
+            self._show(where, seen)
+
+    def _show(self, place: Place, body: Body) -> None:
         event = Event(
             data=body,
             session=self.session,
@@ -238,6 +247,8 @@ class Log:
         self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash
         self._tail.add(events)
+        for place, body in self._veil.close(events) if self._veil else ():
+            self._show(place, body)
         self.fanout.durable(events)
         for listener in self.listeners:
             listener()

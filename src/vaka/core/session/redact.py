@@ -1,8 +1,9 @@
 """Registered secrets never reach the log: they are replaced in what an event says before it is stored."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Protocol, TypeVar, cast, get_args
 
 import msgspec
 
@@ -13,26 +14,83 @@ SHORTEST = 6
 B = TypeVar("B", bound=msgspec.Struct)
 
 
-class Secrets:
-    """Values that must not be written down."""
+class Finder(Protocol):
+    """Finds what must not be seen, in a text that is whole or still arriving."""
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._words: tuple[str, ...] = ()
+    def spans(self, text: str, at: int) -> Iterable[tuple[int, int]]:
+        """Yield where something found begins and ends, in order, from ``at`` on; what is before may be looked at."""
+        ...
+
+    def open(self, text: str, at: int) -> int:
+        """Return the first place from ``at`` on where something may begin that more text would make longer or whole."""
+        ...
+
+
+class Words:
+    """Registered values; the longest that begins at a place counts."""
+
+    def __init__(self) -> None:
+        self.all: tuple[str, ...] = ()
         self.forms: tuple[bytes, ...] = ()
-        """The values as they stand in JSON; none when nothing is registered."""
+        self._any = self._first = re.compile(r"(?!)")
+
+    def add(self, *words: str) -> None:
+        """Register values."""
+        self.all = tuple(sorted({*self.all, *words}, key=lambda word: (-len(word), word)))
+        self.forms = tuple(msgspec.json.encode(word)[1:-1] for word in self.all)
+        self._any = re.compile("|".join(map(re.escape, self.all)))
+        self._first = re.compile(
+            "[" + "".join(re.escape(sign) for sign in sorted({word[0] for word in self.all})) + "]"
+        )
+
+    def spans(self, text: str, at: int) -> Iterable[tuple[int, int]]:
+        """Yield where values are."""
+        return (found.span() for found in self._any.finditer(text, at))
+
+    def open(self, text: str, at: int) -> int:
+        """Return where a value may have begun."""
+        size = len(text)
+        longest = len(self.all[0]) if self.all else 1
+        for found in self._first.finditer(text, max(at, size - longest + 1)):
+            tail = text[found.start() :]
+            if any(len(word) > len(tail) and word.startswith(tail) for word in self.all):
+                return found.start()
+        return size
+
+
+class Secrets:
+    """Values that must not be written down, and whatever else ``finders`` find."""
+
+    def __init__(
+        self, values: Iterable[str] = (), *, words: Words | None = None, finders: Sequence[Finder] = ()
+    ) -> None:
+        self._words = words if words is not None else Words()
+        self.finders: tuple[Finder, ...] = tuple(finders)
+        self._stages: tuple[Finder, ...] = (self._words, *self.finders)
         for value in values:
             self.add(value)
 
+    @property
+    def forms(self) -> tuple[bytes, ...]:
+        """The values as they stand in JSON; none when there is nothing to look for."""
+        return self._words.forms if not self.finders else (b"",)
+
+    @property
+    def stages(self) -> tuple[Finder, ...]:
+        """What is looked for, one after the other."""
+        return self._stages
+
+    def also(self, *finders: Finder) -> "Secrets":
+        """Return secrets that hold these values, now and later, and what other finders find."""
+        return Secrets(words=self._words, finders=(*self.finders, *finders))
+
     def add(self, value: str) -> None:
         """Register a value; the form it takes inside JSON is covered too, for texts that quote some."""
-        if len(value) < SHORTEST:
-            return
-        quoted = msgspec.json.encode(value)[1:-1].decode()
-        self._words = tuple(sorted({*self._words, value, quoted}, key=len, reverse=True))
-        self.forms = tuple(msgspec.json.encode(word)[1:-1] for word in self._words)
+        if len(value) >= SHORTEST:
+            self._words.add(value, msgspec.json.encode(value)[1:-1].decode())
 
     def __bool__(self) -> bool:
-        return bool(self._words)
+        return bool(self.forms)
 
     def within(self, encoded: bytes) -> bool:
         """Whether encoded JSON may hold a registered value."""
@@ -45,12 +103,12 @@ class Secrets:
 
     def cleaned(self, value: Any) -> Any:
         """Return plain data with every registered value replaced."""
-        return self._clean(value) if self._words else value
+        return self._clean(value) if self.forms else value
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
-            for word in self._words:
-                value = value.replace(word, MARK)
+            for stage in self._stages:
+                value = replaced(stage, value)
             return value
         if isinstance(value, msgspec.Struct):
             return self.clean(value)
@@ -59,6 +117,16 @@ class Secrets:
         if isinstance(value, list | tuple):
             return tuple([self._clean(item) for item in cast("Any", value)])
         return value
+
+
+def replaced(finder: Finder, text: str) -> str:
+    """Return a whole text with what is found in it replaced."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in finder.spans(text, 0):
+        pieces += (text[at:start], MARK)
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
 
 
 @cache

@@ -1,0 +1,104 @@
+"""Secrets do not reach those who watch, however they are cut into pieces."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vaka
+from tests.runtime.scene import agent, runtime, said
+from vaka.core.ports.model import CallChunk, ReasoningChunk, StopChunk, TextChunk
+from vaka.core.session.redact import Secrets, Words, replaced
+from vaka.core.session.veil import Stage
+from vaka.core.types import progress
+from vaka.testing.models import FunctionModel
+
+SECRET = "hunter2-hunter2"
+DELTAS = (progress.TextDelta, progress.ReasoningDelta, progress.ToolArgsDelta, progress.ToolOutputDelta)
+
+
+def in_pieces(finder: Any, pieces: list[str]) -> str:
+    stage = Stage(finder)
+    return "".join([*(stage.feed(piece) for piece in pieces), stage.feed("", last=True)])
+
+
+words = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@given(words, st.lists(st.text("abc", max_size=5), max_size=12))
+def test_pieces_come_to_what_the_whole_comes_to(registered: list[str], pieces: list[str]) -> None:
+    finder = Words()
+    finder.add(*registered)
+    assert in_pieces(finder, pieces) == replaced(finder, "".join(pieces))
+
+
+def test_only_what_may_be_the_beginning_of_a_secret_is_held_back() -> None:
+    finder = Words()
+    finder.add("secret", "secret-key")
+    stage = Stage(finder)
+    shown = [stage.feed(piece) for piece in ["ab", "c se", "al", "s", "ecret", "-k", "!", "secret "]]
+    assert shown == ["ab", "c ", "seal", "", "", "", "[redacted]-k!", "[redacted] "]
+
+
+def test_a_secret_registered_on_the_way_is_found_from_then_on() -> None:
+    secrets = Secrets()
+    stage = Stage(secrets.stages[0])
+    first = stage.feed("hunt")
+    secrets.add(SECRET)
+    assert (first, stage.feed(SECRET), stage.feed("", last=True)) == ("hunt", "[redacted]", "")
+
+
+def letters(kind: Any, text: str) -> list[Any]:
+    return [kind(sign) for sign in text]
+
+
+@pytest.mark.parametrize("secret", [SECRET, 'quote"back\\slash'])
+async def test_no_delta_of_any_kind_shows_a_secret_and_their_offsets_are_right(secret: str) -> None:
+    arguments = '{"at": ' + json.dumps(f"<{secret}>") + "}"
+    asked: list[int] = []
+
+    async def answer(prompt: Any) -> Any:
+        asked.append(1)
+        if len(asked) > 1:
+            return [*letters(TextChunk, f"It was {secret} and hun"), StopChunk()]
+        return [
+            *letters(ReasoningChunk, f"I know {secret}, hunt"), *letters(TextChunk, f"It is {secret}; hunter"),
+            *[CallChunk(0, name="look", arguments=sign) for sign in arguments], StopChunk("calls"),
+        ]  # fmt: skip
+
+    @vaka.tool(effect="read")
+    async def look(context: vaka.ToolContext, at: str) -> str:
+        """Look."""
+        for sign in f"{at} and quot":
+            context.emit(sign)
+        return at
+
+    async with runtime(secrets=(secret,)) as rt:
+        events = await said(await rt.open(agent(FunctionModel(answer), look)))
+    shown: dict[tuple[str, str, int], str] = {}
+    for event in events:
+        if isinstance(event.data, DELTAS):
+            key = (event.type, event.data.message_id, event.data.block)
+            assert event.data.offset == len(shown.get(key, ""))
+            shown[key] = shown.get(key, "") + event.data.text
+    texts = [(kind, text) for (kind, _, _), text in shown.items()]
+    assert texts == [
+        ("reasoning.delta", "I know [redacted], hunt"), ("text.delta", "It is [redacted]; hunter"),
+        ("tool.args.delta", '{"at": "<[redacted]>"}'), ("tool.output.delta", "<[redacted]> and quot"),
+        ("text.delta", "It was [redacted] and hun"),
+    ]  # fmt: skip
+    completed = [event.data for event in events if isinstance(event.data, progress.MessageCompleted)]
+    assert [message.content[1 if at == 0 else 0].text for at, message in enumerate(completed)] == [  # type: ignore[union-attr]  # texts
+        "It is [redacted]; hunter", "It was [redacted] and hun",
+    ]  # fmt: skip
+
+
+async def test_without_secrets_pieces_are_shown_as_they_come() -> None:
+    async def answer(prompt: Any) -> Any:
+        return [TextChunk("hun"), TextChunk("ter2"), StopChunk()]
+
+    async with runtime() as rt:
+        events = await said(await rt.open(agent(FunctionModel(answer))))
+    assert [event.data.text for event in events if isinstance(event.data, progress.TextDelta)] == ["hun", "ter2"]
