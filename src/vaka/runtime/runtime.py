@@ -250,12 +250,18 @@ class Runtime:
             await asyncio.sleep(0)
         for stray in self.env.strays:
             stray.cancel()
+        await self.end_commands()
         if self._scripts is not None:
             await self._scripts.close()
         await self.models.close()
         await self.hub.close()
         if self._owned:
             await self.store.close()
+
+    async def end_commands(self, session: SessionId | None = None) -> None:
+        """End the commands that tools left running for a session, or for all."""
+        if self.env.world.shells is not None:
+            await self.env.world.shells.close(session)
 
     async def _begin(
         self, session: Session, added: InputAdded, follower: Follower, after: int | None, *, reject: bool, known: bool

@@ -146,7 +146,8 @@ class Session:
     async def close(self, reason: str = "") -> None:
         """Say that nothing more is expected here. ``Busy`` while a turn runs. Saying something opens it again.
 
-        A script is told first, in a turn of its own: its ``recv`` gives nil, its ``on_close`` is called.
+        A script is told first, in a turn of its own: its ``recv`` gives nil, its ``on_close`` is called. Commands in
+        the background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)
         if info is not None and (info.turn or info.inputs):
@@ -154,6 +155,7 @@ class Session:
         if hasattr(self.agent, "bind") and info is not None:
             await self._tell_end()
         await self._runtime.write(self.id, SessionClosed(reason=reason))
+        await self._runtime.end_commands(self.id)
 
     @property
     def metadata(self) -> dict[str, Any]:

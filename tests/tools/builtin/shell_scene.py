@@ -8,6 +8,7 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.tool import ToolContext
 from vaka.core.ports.world import World
 from vaka.core.types.ids import Path as CallPath
+from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import Allow, ToolSpec, Verdict
 from vaka.runtime.runtime import Runtime
@@ -32,6 +33,19 @@ class Anything:
 SHELL = ("Bash", "BashOutput", "BashStatus", "KillTask", "Read")
 
 
+class Enduring(Shells):
+    """Shells that outlive the runtimes they are lent to, as if those were one."""
+
+    async def close(self, session: SessionId | None = None) -> None:
+        """End the commands of a session; all of them are ended by ``end``."""
+        if session is not None:
+            await super().close(session)
+
+    async def end(self) -> None:
+        """End everything."""
+        await super().close()
+
+
 class ShellBench(Bench):
     """A bench with commands."""
 
@@ -39,7 +53,7 @@ class ShellBench(Bench):
         super().__init__(root, *roots, tools=[*builtin(SHELL), lull])
         self.sandbox = sandbox or choose("off")
         self.habits, self.fence = Habits(**habits), Fence()
-        self.shells = Shells(self.fence, self.habits)
+        self.shells = Enduring(self.fence, self.habits)
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime that lends files and commands."""
@@ -49,8 +63,8 @@ class ShellBench(Bench):
 
     async def restart(self) -> None:
         """Let vaka have been stopped and started again."""
-        await self.shells.close()
-        self.shells = Shells(self.fence, self.habits)
+        await self.shells.end()
+        self.shells = Enduring(self.fence, self.habits)
 
     async def bash(self, command: str, **more: Any) -> ToolResult:
         """Run a command."""

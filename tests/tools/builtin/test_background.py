@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.runtime.scene import agent, logged, results, until
@@ -16,6 +17,7 @@ from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin.bash_output import bash_output
 from vaka.tools.builtin.bash_status import bash_status
 from vaka.tools.builtin.kill_task import kill_task
+from vaka.tools.builtin.shells import Shells
 from vaka.tools.builtin.sieve import sifted
 from vaka.tools.builtin.spool import Spool, Store
 
@@ -69,7 +71,7 @@ async def test_a_command_goes_on_after_the_turn_and_its_output_is_read_once(benc
     assert first.text == "[bash_1 has ended with exit code 7]\none\ntwo"
     assert value(first) == {"task_id": "bash_1", "status": "failed", "output": "one\ntwo", "exit_code": 7}
     assert (await read(bench, "bash_1")).text == "[bash_1 has ended with exit code 7]\n(no new output)"
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_commands_are_numbered_and_named_by_session(bench: ShellBench) -> None:
@@ -86,7 +88,7 @@ async def test_commands_are_numbered_and_named_by_session(bench: ShellBench) -> 
     async with bench.runtime() as rt:
         await (await rt.open(agent(model, *bench.tools), id="other")).run("Go.")
     assert "nothing was started" in results(await logged(bench.store, "other"))["call_1"].text
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_several_started_at_once_have_names_of_their_own(bench: ShellBench) -> None:
@@ -99,7 +101,7 @@ async def test_several_started_at_once_have_names_of_their_own(bench: ShellBench
         await wait(bench, name)
     printed = {value(await read(bench, name))["output"] for name in names}
     assert printed == {"0", "1", "2", "3", "4"}
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_command_is_killed_with_all_it_started(bench: ShellBench) -> None:
@@ -112,7 +114,7 @@ async def test_a_command_is_killed_with_all_it_started(bench: ShellBench) -> Non
     assert (await bench.call("KillTask", task_id=id)).text.endswith("; there was nothing to end")
     assert (await read(bench, id)).text.endswith("]\nup")
     assert (await bench.call("KillTask", task_id="nothing")).failed
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: ShellBench) -> None:
@@ -127,9 +129,25 @@ async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: Shell
     assert not runs((bench.root / "one").read_text())
     assert bench.shells.all(SessionId("s")) == []
     assert not (await bench.bash("true")).failed
-    await bench.shells.close()
+    await bench.shells.end()
     assert (await bench.bash("true")).text == "Closed: the runtime is closed; nothing more can be started"
     assert (await bench.bash("true", run_in_background=True)).failed
+
+
+async def test_closing_a_session_or_a_runtime_ends_what_runs_in_the_background(bench: ShellBench) -> None:
+    def left(number: int) -> ScriptedModel:
+        command = f"echo $$ > pid{number}; echo up > go; sleep 1000"
+        return ScriptedModel(call("Bash", command=command, run_in_background=True), say("done"))
+
+    shells = Shells()
+    async with bench.runtime() as rt:
+        rt.env.world = msgspec.structs.replace(rt.env.world, shells=shells)
+        for number, id in enumerate(("one", "two")):
+            await (await rt.open(agent(left(number), *bench.tools), id=id)).run("Go.")
+            await asyncio.to_thread((bench.root / "go").read_text)
+        await (await rt.open(agent(left(0), *bench.tools), id="one")).close()
+        assert [runs((bench.root / f"pid{number}").read_text()) for number in (0, 1)] == [False, True]
+    assert not runs((bench.root / "pid1").read_text())
 
 
 async def test_after_a_restart_it_is_said_that_nobody_knows_the_outcome(bench: ShellBench) -> None:
@@ -144,7 +162,7 @@ async def test_after_a_restart_it_is_said_that_nobody_knows_the_outcome(bench: S
         assert (gone.text, value(gone)["status"]) == (said, "unknown")
     assert (await read(bench, seen)).text == "bash_2 ended with exit code 3; its output is not at hand any more"
     assert await start(bench, "true") == "bash_3"
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path: Path) -> None:
@@ -160,7 +178,7 @@ async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path:
     await start(bench, "read -r < go")
     full = await bench.bash("true", run_in_background=True)
     assert full.text == "InvalidInput: 2 commands run in the background already; end one with KillTask first"
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_filter_shows_matching_lines_and_takes_the_others_as_read(bench: ShellBench) -> None:
@@ -174,7 +192,7 @@ async def test_a_filter_shows_matching_lines_and_takes_the_others_as_read(bench:
     await wait(bench, id)
     assert value(await read(bench, id, filter=r"end$|\bmore"))["output"] == "no end: 3 more\nend"
     assert value(await read(bench, id))["output"] == ""
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 def body(result: ToolResult) -> list[str]:
@@ -190,7 +208,7 @@ async def test_much_output_is_read_piece_by_piece_without_loss(bench: ShellBench
         pieces += body(piece)
     pieces += body(piece)
     assert "".join(pieces) == "".join(str(n) for n in range(100_001, 120_001))
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellBench) -> None:
@@ -200,7 +218,7 @@ async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellBe
     while more := body(await read(bench, id, filter="[02468]$")):
         lines += more
     assert lines == [str(n) for n in range(2, 20_001, 2)]
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellBench) -> None:
@@ -212,7 +230,7 @@ async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellBench) -> No
     assert "is about one task" in (await read(bench, id, bash_id="other")).text
     assert (await bench.call("BashOutput")).failed
     assert value(await read(bench, id))["output"] == "here"
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> None:
@@ -230,7 +248,7 @@ async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path
         assert body(piece)
     assert "bytes after this were not kept (there is no room for more); they end so:" in piece.text
     assert piece.text.endswith("\n200000\n")
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 async def test_a_rewind_gives_output_back_to_be_read_again(bench: ShellBench) -> None:
@@ -242,7 +260,7 @@ async def test_a_rewind_gives_output_back_to_be_read_again(bench: ShellBench) ->
         await rt.rewind("s", str(log[-1].id))
     bench.lines = bench.lines[:-2]
     assert value(await read(bench, id))["output"] == "again"
-    await bench.shells.close()
+    await bench.shells.end()
 
 
 def test_each_tool_says_what_a_second_run_would_do() -> None:
