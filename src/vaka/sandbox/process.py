@@ -90,11 +90,15 @@ class Warden:
             here, there = socket.socketpair()
             root = str(Path(__file__).resolve().parents[1])
             argv = [sys.executable, "-I", "-c", _BOOT, root, str(there.fileno()), str(os.getpid())]
-            with there:
-                self._child = subprocess.Popen(
-                    argv, env=scrub(os.environ), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    pass_fds=[there.fileno()], start_new_session=True,
-                )  # fmt: skip
+            try:
+                with there:
+                    self._child = subprocess.Popen(
+                        argv, env=scrub(os.environ), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        pass_fds=[there.fileno()], start_new_session=True,
+                    )  # fmt: skip
+            except OSError as error:
+                here.close()
+                raise SandboxError(f"commands cannot be started: {sys.executable!r} cannot be run: {error}") from error
             self._channel, self._owner = here, os.getpid()
         return self._channel
 

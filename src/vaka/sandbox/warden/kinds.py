@@ -69,13 +69,18 @@ def user_of(order: Order) -> tuple[int, int] | None:
     return (found.st_uid, found.st_gid) if found.st_uid != 0 else None
 
 
+def _lay(order: Order, *, protect: bool = True) -> mounts.Layout:
+    with launch.acting_as(user_of(order)):
+        return mounts.lay(order, protect=protect)
+
+
 # ---------------------------------------------------------------------------------------------------------- bubblewrap
 
 
 def _bubblewrap(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
     for _ in range(_TRIES):
-        layout = mounts.lay(order)
+        layout = _lay(order)
         try:
             return _wrapped(order, layout, program, streams)
         except (OSError, Refused):
@@ -126,7 +131,7 @@ def _release(order: Order, started: Started, info: int, block: int, diagnosis: i
     try:
         started.inner = _inner(info)
         if order.processes is not None:  # inside its user namespace only its own processes count
-            resource.prlimit(started.inner, resource.RLIMIT_NPROC, (order.processes, order.processes))
+            _bound_processes(started.inner, order.processes, user_of(order))
         if order.listen:
             started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
         left.remove(block)
@@ -139,6 +144,23 @@ def _release(order: Order, started: Started, info: int, block: int, diagnosis: i
         for descriptor in left:
             os.close(descriptor)
     started.own = {started.inner, *family.descendants(started.inner)[:1]}
+
+
+def _bound_processes(pid: int, most: int, user: tuple[int, int] | None) -> None:
+    """Set a limit of another process, as its user: root may not, if it lacks the capability for it."""
+    if user is None:
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+        return
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(OSError):
+            launch.become(user)
+            resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+            code = 0
+        os._exit(code)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
+        raise Refused("its number of processes cannot be bounded")
 
 
 def _namespaces(order: Order) -> list[str]:
@@ -192,7 +214,7 @@ def _data(content: bytes) -> int:
 def _landlock(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
     if order.spaces and spaces_work():
-        layout = mounts.lay(order)
+        layout = _lay(order)
         try:
             return _in_spaces(order, layout, program, streams)
         except (OSError, Refused):
@@ -234,7 +256,7 @@ def _in_spaces(order: Order, layout: mounts.Layout, program: str, streams: Strea
 
 
 def _by_rules_alone(order: Order, program: str, streams: Streams) -> Started:
-    layout = mounts.lay(order, protect=False)
+    layout = _lay(order, protect=False)
     for descriptor in layout.descriptors:
         os.close(descriptor)
     unheld = [*mounts.inside(order), *(path for path in layout.hidden if _in_any(path, layout.writable))]

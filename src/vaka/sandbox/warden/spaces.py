@@ -19,6 +19,7 @@ def enter(order: Order, layout: Layout) -> None:
     """Leave for namespaces of this process's own and mount there; ``OSError`` where the system does not allow it."""
     user, group = os.geteuid(), os.getegid()
     network = 0 if order.network else kernel.CLONE_NEWNET
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # who became somebody else does not own its files in /proc otherwise
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | network)
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")

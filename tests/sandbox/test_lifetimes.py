@@ -1,0 +1,144 @@
+"""Nothing outlives its session: whoever dies, and however."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Command, Process, Sandbox
+from vaka.core.types.errors import SandboxError
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.none import Unconfined
+from vaka.sandbox.process import WARDEN
+from vaka.sandbox.warden import family
+from vaka.testing.sandboxes import finish, is_free, shell
+
+HOLD = "trap '' TERM HUP INT; exec 9>lock; flock 9; setsid -f sleep 600; touch ready; sleep 600"
+"""Holds a lock, as does a child that left its session; both ignore requests to end."""
+KINDS = {"bubblewrap": "Bubblewrap", "landlock": "Landlock", "none": "Unconfined"}
+MADE = {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
+
+
+def owner(kind: str, workspace: Path, then: str) -> "subprocess.Popen[str]":
+    """Start a program that starts a command, says who its warden is, and goes on with something else."""
+    program = f"""
+        import asyncio, os
+        from pathlib import Path
+        from vaka.core.ports.sandbox import Command
+        from vaka.sandbox.{kind} import {KINDS[kind]}
+        from vaka.sandbox.process import WARDEN
+
+        async def main():
+            argv = ("bash", "-c", {HOLD!r})
+            here = {str(workspace)!r}
+            process = await {KINDS[kind]}().start(Command(argv=argv, cwd=here, writable=(here,)))
+            while not Path(here, "ready").exists():
+                await asyncio.sleep(0.01)
+            print(WARDEN.pid, flush=True)
+            {then}
+
+        asyncio.run(main())
+    """
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_kill_of_its_owner_kills_a_command(kind: str, tmp_path: Path) -> None:
+    with owner(kind, tmp_path, "await asyncio.sleep(600)") as process:
+        first_line(process)
+        process.send_signal(signal.SIGKILL)
+    is_free(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_owner_that_ends_ends_its_commands(kind: str, tmp_path: Path) -> None:
+    with owner(kind, tmp_path, "return") as process:
+        first_line(process)
+    is_free(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_owner_that_has_forked_is_no_less_dead(kind: str, tmp_path: Path) -> None:
+    with owner(kind, tmp_path, "os.fork() or os.close(1) or __import__('time').sleep(600)") as process:
+        warden = int(first_line(process))
+        forked = [pid for pid in family.descendants(process.pid) if pid != warden and family.parent(pid) == process.pid]
+        process.send_signal(signal.SIGKILL)
+        is_free(tmp_path / "lock")
+        for pid in forked:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_a_kill_of_the_warden_ends_commands_and_the_next_one_starts(kind: str, tmp_path: Path) -> None:
+    sandbox: Sandbox = MADE[kind]()
+    process = await sandbox.start(shell(HOLD, tmp_path))
+    await ready(tmp_path)
+    assert WARDEN.pid is not None
+    os.kill(WARDEN.pid, signal.SIGKILL)
+    assert await process.wait() == -signal.SIGKILL
+    is_free(tmp_path / "lock")
+    assert (await finish(await sandbox.start(shell("echo again", tmp_path)))).stdout == "again\n"
+    await process.stop()
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_a_kill_of_a_keeper_ends_its_command(kind: str, tmp_path: Path) -> None:
+    sandbox: Sandbox = MADE[kind]()
+    process = await sandbox.start(shell(HOLD, tmp_path))
+    await ready(tmp_path)
+    os.kill(family.parent(process.pid), signal.SIGKILL)
+    assert await process.wait() == -signal.SIGKILL
+    await asyncio.to_thread(is_free, tmp_path / "lock")
+    assert (await finish(await sandbox.start(shell("echo again", tmp_path)))).stdout == "again\n"
+    await process.stop()
+
+
+async def test_the_warden_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    WARDEN.close()
+    command = Command(argv=("bash", "-c", "until [ -e go ]; do sleep 0.01; done; echo on"), cwd=str(tmp_path))
+    process = await Unconfined().start(command)
+    await asyncio.get_running_loop().shutdown_default_executor()
+    (tmp_path / "go").touch()
+    assert (await finish(process)).stdout == "on\n"
+
+
+async def test_there_is_one_warden_and_no_keeper_too_many(tmp_path: Path) -> None:
+    runs = [Unconfined().start(shell("true", tmp_path)) for _ in range(5)]
+    for process in await asyncio.gather(*runs):
+        await finish(process)
+    assert WARDEN.pid is not None
+    while len(family.descendants(WARDEN.pid)) > 1:  # noqa: ASYNC110  # until only the spare one is left
+        await asyncio.sleep(0)
+
+
+async def test_who_waits_without_reading_has_the_beginning_and_is_told_of_the_rest(tmp_path: Path) -> None:
+    process = await Unconfined().start(shell("echo first; head -c 4000000 /dev/zero", tmp_path))
+    assert await process.wait() == 0
+    kept: list[bytes] = []
+    with pytest.raises(SandboxError, match="thrown away"):
+        await collect(process, kept)
+    assert b"".join(kept).startswith(b"first\n")
+    await process.stop()
+
+
+async def collect(process: Process, kept: list[bytes]) -> None:
+    """Keep what a command prints."""
+    async for _, data in process.output():
+        kept.append(data)
+
+
+async def ready(workspace: Path) -> None:
+    """Wait until the command is."""
+    while not (workspace / "ready").exists():  # noqa: ASYNC110  # files are all it can tell us by
+        await asyncio.sleep(0)

@@ -1,0 +1,119 @@
+"""The filter of system calls, asked from inside."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.sandbox.bubblewrap import Bubblewrap, filtered
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.warden import kernel, seccomp
+from vaka.testing.sandboxes import finish, shell
+
+COLUMN = 0 if kernel.ARCHITECTURE == "x86_64" else 1
+DENIED = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "mount": (165, 40),
+    "umount2": (166, 39), "pivot_root": (155, 41), "move_mount": (429, 429), "open_tree": (428, 428),
+    "fsopen": (430, 430), "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268),
+    "keyctl": (250, 219), "add_key": (248, 217), "bpf": (321, 280), "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282), "kexec_load": (246, 104), "init_module": (175, 105), "delete_module": (176, 106),
+    "swapon": (167, 224), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438), "chroot": (161, 51),
+}  # fmt: skip
+UNKNOWN = {"clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426}
+ASK = (
+    "import ctypes, json, sys\nlibc = ctypes.CDLL(None, use_errno=True)\nfound = {}\n"
+    "for name, number in json.loads(sys.argv[1]).items():\n"
+    " ctypes.set_errno(0); result = libc.syscall(number, -1, -1, -1, -1, -1, -1)\n"
+    " found[name] = ctypes.get_errno() if result < 0 else 0\nprint(json.dumps(found))"
+)
+"""Every argument is -1, which none of these calls accepts: without a filter they would fail in another way."""
+
+pytestmark = pytest.mark.skipif(
+    not seccomp.supported(kernel.ARCHITECTURE), reason=f"there is no filter for {kernel.ARCHITECTURE}"
+)
+
+
+async def ask(sandbox: Sandbox, script: str, workspace: Path, *words: str) -> str:
+    argv = " ".join(shlex.quote(word) for word in ("/usr/bin/python3", "-c", script, *words))
+    return (await finish(await sandbox.start(shell(argv, workspace)))).stdout
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_calls_that_escapes_begin_with_are_refused(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    numbers = {name: pair[COLUMN] for name, pair in DENIED.items()} | UNKNOWN
+    found = json.loads(await ask(kind(), ASK, tmp_path, json.dumps(numbers)))
+    assert found == dict.fromkeys(DENIED, 1) | dict.fromkeys(UNKNOWN, 38)
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_new_namespaces_are_refused_also_by_clone(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    clone = (56, 220)[COLUMN]
+    script = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):\n"
+        f" result = libc.syscall({clone}, flag | 17, 0, 0, 0, 0)\n"
+        " if result == 0: import os; os._exit(0)\n print(result, ctypes.get_errno())"
+    )
+    assert await ask(kind(), script, tmp_path) == "-1 1\n" * 7
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_only_ordinary_sockets_can_be_made(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    script = (
+        "import socket\nmade = []\nfor family in range(1, 46):\n for sort in (1, 2, 3, 5):\n"
+        "  for protocol in (0, 4, 9, 16):\n"
+        "   try: socket.socket(family, sort, protocol).close(); made.append(family)\n   except OSError: pass\n"
+        "print(sorted(set(made)))"
+    )
+    assert await ask(kind(), script, tmp_path) == "[1, 2, 10, 16]\n"
+
+
+async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path) -> None:
+    script = (
+        "import socket\nfor family in (1, 2, 10, 16, 40):\n try: socket.socket(family, 1); print(family)\n"
+        " except OSError as error: print(error.errno)\nsocket.socketpair(); print('pair')"
+    )
+    assert await ask(Landlock(namespaces=False), script, tmp_path) == "13\n" * 5 + "pair\n"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_filter_is_a_program_that_ends(machine: str) -> None:
+    for sockets in ("network", "none"):
+        program = seccomp.build(machine, "network" if sockets == "network" else "none")
+        assert len(program) % 8 == 0
+        count = len(program) // 8
+        assert count < 4096
+        for at in range(count):
+            operation, yes, no = program[at * 8], program[at * 8 + 2], program[at * 8 + 3]
+            if operation != 0x06:
+                assert at + 1 + max(yes, no) < count
+
+
+def test_other_processors_have_none() -> None:
+    assert not seccomp.supported("riscv64")
+    with pytest.raises(KeyError):
+        seccomp.build("riscv64", "network")
+
+
+async def test_ordinary_programs_notice_nothing(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, multiprocessing, subprocess, threading, socket, tempfile, sqlite3\n"
+        "def work(n): return n * n\n"
+        "with multiprocessing.Pool(2) as pool: print(pool.map(work, [1, 2, 3]))\n"
+        "print(subprocess.run(['git', '--version'], capture_output=True).returncode)\n"
+        "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
+        "async def serve():\n s = await asyncio.start_server(lambda r, w: w.close(), '127.0.0.1', 0)\n"
+        " r, w = await asyncio.open_connection(*s.sockets[0].getsockname()); print(await r.read()); w.close()\n"
+        "asyncio.run(serve())\nprint(sqlite3.connect('a.db').execute('select 1').fetchall())"
+    )
+    told = "[1, 4, 9]\n0\nthread\nb''\n[(1,)]\n"
+    for sandbox in (Bubblewrap(), Landlock()):
+        assert await ask(sandbox, script, tmp_path) == told
+
+
+def test_the_filter_fits_this_machine() -> None:
+    assert bytes.fromhex(filtered())[:8] != b""
+    assert os.uname().machine == kernel.ARCHITECTURE
