@@ -6,6 +6,7 @@ from vaka.middleware.evict import Eviction
 from vaka.middleware.log import Logging
 from vaka.middleware.patch import PatchToolCalls
 from vaka.middleware.rate_limit import RateLimit
+from vaka.middleware.redact import Redaction
 from vaka.middleware.retry import Retry
 from vaka.middleware.todo import TodoList
 
@@ -16,6 +17,7 @@ __all__ = [
     "Logging",
     "PatchToolCalls",
     "RateLimit",
+    "Redaction",
     "Rest",
     "Retry",
     "Review",
