@@ -1,0 +1,272 @@
+"""The only way out: whom it lets through, whom not, and that there is no other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vaka.core.ports.net import NetVerdict
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import ConfigError, SandboxError
+from vaka.net.rules import Judge, Rules
+from vaka.sandbox.bridge import read_address
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.none import Unconfined
+from vaka.sandbox.proxy import Proxy, Refusal, read_pattern
+from vaka.testing.sandboxes import finish, shell
+
+LOCAL = Judge(Rules(trusted=("127.0.0.1", "10.0.0.0/8"))).decide
+PUBLIC = Judge(Rules()).decide
+
+
+def names(**known: str) -> Any:
+    """Return a name service that knows these."""
+
+    async def resolve(name: str) -> Sequence[str]:
+        if name.replace(".", "_") not in known:
+            raise OSError("no such name")
+        return known[name.replace(".", "_")].split()
+
+    return resolve
+
+
+class Server:
+    """Somebody to talk to: answers with what it was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "Server":
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or b"0")
+        self.heard.append(head + await reader.readexactly(length))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server() as made:
+        yield made
+
+
+async def ask(proxy: Proxy, text: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(proxy.address.removeprefix("unix:"))
+    writer.write(text)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def vetted(proxy: Proxy, host: str, port: int = 443) -> str:
+    try:
+        return " ".join(str(address) for address in await proxy.vet(host, port))
+    except Refusal as refusal:
+        return str(refusal.status)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "passes"),
+    [
+        ("example.org", "example.org", True), ("example.org", "EXAMPLE.org.", True),
+        ("example.org", "a.example.org", False),
+        ("example.org", "badexample.org", False), ("example.org", "example.org.evil.net", False),
+        ("*.example.org", "a.example.org", True), ("*.example.org", "a.b.example.org", True),
+        ("*.example.org", "example.org", False), ("*.example.org", "badexample.org", False),
+        (".example.org", "example.org", True), (".example.org", "a.example.org", True),
+        (".example.org", "aexample.org", False),
+    ],
+)  # fmt: skip
+async def test_names_match_by_whole_labels(pattern: str, host: str, passes: bool) -> None:
+    async def anywhere(_: str) -> Sequence[str]:
+        return ["93.184.216.34"]
+
+    proxy = Proxy([pattern], PUBLIC, resolve=anywhere)
+    assert await vetted(proxy, host) == ("93.184.216.34" if passes else "403")
+
+
+async def test_networks_match_what_names_turn_out_to_be() -> None:
+    known = names(inside_net="10.1.2.3", both_net="10.1.2.3 93.184.216.34", outside_net="93.184.216.34")
+    proxy = Proxy(["10.0.0.0/8"], LOCAL, resolve=known)
+    assert await vetted(proxy, "inside.net") == "10.1.2.3"
+    assert await vetted(proxy, "10.9.9.9") == "10.9.9.9"
+    assert await vetted(proxy, "both.net") == "403"
+    assert await vetted(proxy, "outside.net") == "403"
+
+
+async def test_a_listed_name_that_leads_inside_is_refused() -> None:
+    inside = (
+        "127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "0.0.0.0",
+        "fd00::1",
+    )
+    for address in inside:
+        proxy = Proxy(["example.org"], PUBLIC, resolve=names(example_org=f"93.184.216.34 {address}"))
+        assert await vetted(proxy, "example.org") == "403", address
+
+
+async def test_the_rules_of_the_network_hold_too() -> None:
+    def decide(url: str) -> NetVerdict:
+        return NetVerdict(url=url, reason="denied" if "bad" in url else "", message="no")
+
+    proxy = Proxy([".example.org"], decide, resolve=names(bad_example_org="1.1.1.1", good_example_org="1.1.1.1"))
+    assert await vetted(proxy, "bad.example.org") == "403"
+    assert await vetted(proxy, "good.example.org") == "1.1.1.1"
+
+
+@pytest.mark.parametrize("port", [22, 25, 8080, 6379])
+async def test_ports_must_be_listed(port: int) -> None:
+    known = names(example_org="93.184.216.34")
+    assert await vetted(Proxy(["example.org"], LOCAL, resolve=known), "example.org", port) == "403"
+    assert await vetted(Proxy(["example.org:8080"], LOCAL, resolve=known), "example.org", 443) == "403"
+    assert await vetted(Proxy(["example.org:8080"], LOCAL, resolve=known), "example.org", 8080) == "93.184.216.34"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.1.", "a..b", "", "ex ample.org",
+     "exämple.org", "a\0b", "x" * 300],
+)  # fmt: skip
+async def test_hosts_with_more_than_one_reading_are_refused(host: str) -> None:
+    assert await vetted(Proxy(["*.org", "example.org"], PUBLIC), host) in {"400", "403"}
+
+
+@pytest.mark.parametrize("text", ["", "*", "a b", "http://x", "ex/ample", "a..b", "host:99999", "10.0.0.1/8"])
+def test_lists_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        read_pattern(text)
+
+
+async def test_a_request_is_sent_on_with_the_host_it_was_judged_for(server: Server) -> None:
+    async with Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
+        answer = await ask(
+            proxy,
+            f"POST http://127.0.0.1:{server.port}/a?b=c HTTP/1.1\r\nHost: elsewhere\r\nProxy-Authorization: x\r\n"
+            "X-Own: kept\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\n"
+            "bodyGET http://next/ HTTP/1.1\r\n\r\n".encode(),
+        )
+    assert answer.endswith(b"hello")
+    assert server.heard == [
+        f"POST /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nX-Own: kept\r\nContent-Length: 4\r\n"
+        "Connection: close\r\n\r\nbody".encode()
+    ]
+
+
+async def test_a_tunnel_carries_both_ways(server: Server) -> None:
+    async with Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
+        answer = await ask(proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK")
+    assert server.heard == [b"GET / HTTP/1.1\r\n\r\n"]
+
+
+async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: Server) -> None:
+    asked: list[str] = []
+
+    async def changing(name: str) -> Sequence[str]:
+        asked.append(name)
+        return ["127.0.0.1" if len(asked) == 1 else "127.0.0.2"]
+
+    async with Proxy([f"name.test:{server.port}"], LOCAL, resolve=changing) as proxy:
+        answer = await ask(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
+        assert answer.endswith(b"hello")
+        assert asked == ["name.test"]
+        again = await ask(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
+        assert b" 403 " in again
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"), (b"nonsense\r\n\r\n", b"400"), (b"GET http://x/ HTTP/2\r\n\r\n", b"400"),
+        (b"CONNECT x HTTP/1.1\r\n\r\n", b"400"), (b"CONNECT x:0 HTTP/1.1\r\n\r\n", b"400"),
+        (b"CONNECT x:99999 HTTP/1.1\r\n\r\n", b"400"), (b"GET ftp://x/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET http://u:p@x/ HTTP/1.1\r\n\r\n", b"400"), (b"GET http://x:bad/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET http://x/ HTTP/1.1\r\nbroken\r\n\r\n", b"400"), (b"GET http://x/ HTTP/1.1\r\n a: b\r\n\r\n", b"400"),
+        (b"GET http://other.test/ HTTP/1.1\r\n\r\n", b"502"), (b"CONNECT other.test:443 HTTP/1.1\r\n\r\n", b"502"),
+        (b"GET http://9.9.9.9/ HTTP/1.1\r\n\r\n", b"403"), (b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n", b"403"),
+        (b"POST http://x/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
+        (b"POST http://x/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"411"),
+        (b"GET http://x/ HTTP/1.1\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"GET http://down.test/ HTTP/1.1\r\n\r\n", b"502"),
+    ],
+)  # fmt: skip
+async def test_bad_requests_get_a_clear_answer(request_: bytes, status: bytes) -> None:
+    async with Proxy([".test"], LOCAL, resolve=names(down_test="127.0.0.1"), patience=20) as proxy:
+        answer = await ask(proxy, request_)
+    assert answer.split()[1] == status
+
+
+async def test_refusals_are_heard(server: Server) -> None:
+    heard: list[tuple[str, str]] = []
+    async with Proxy(["example.org"], PUBLIC, refused=lambda host, why: heard.append((host, why))) as proxy:
+        await ask(proxy, b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n")
+    assert heard == [("9.9.9.9", "9.9.9.9:443 is not among the allowed hosts")]
+
+
+# --------------------------------------------------------------------------------------------------------- in sandboxes
+
+TRY = """
+import os, socket, urllib.request
+os.environ['NO_PROXY'] = os.environ['no_proxy'] = ''
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({{'http': os.environ['HTTP_PROXY']}}))
+print(opener.open('http://127.0.0.1:{port}/').read().decode())
+try: opener.open('http://127.0.0.1:{other}/'); print('REACHED')
+except OSError as error: print(error.code)
+for address in (('127.0.0.1', {port}), ('127.0.0.1', {other}), ('10.0.0.1', 80)):
+    try: socket.create_connection(address, 5); print('REACHED', address)
+    except OSError: print('no')
+"""
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_a_command_reaches_the_proxy_and_nothing_else(kind: Any, server: Server, tmp_path: Path) -> None:
+    sandbox: Sandbox = kind()
+    async with Server() as other, Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
+        (tmp_path / "try.py").write_text(TRY.format(port=server.port, other=other.port))
+        command = shell("exec /usr/bin/python3 try.py", tmp_path, proxy=proxy.address)
+        ended = await finish(await sandbox.start(command))
+        assert (ended.stdout, ended.stderr) == ("hello\n403\nno\nno\nno\n", "")
+        assert (len(server.heard), other.heard) == (1, [])
+
+
+async def test_a_proxy_on_a_port_will_do(server: Server, tmp_path: Path) -> None:
+    # A server that answers everybody stands in for a proxy.
+    script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://x/ HTTP/1.1\\r\\n\\r\\n' >&3; tail -c 5 <&3"
+    command = shell(script, tmp_path, proxy=f"http://127.0.0.1:{server.port}")
+    assert (await finish(await Bubblewrap().start(command))).stdout == "hello"
+
+
+async def test_where_there_can_be_no_single_way_out_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="namespace"):
+        await Landlock(namespaces=False).start(shell("true", tmp_path, proxy="http://127.0.0.1:1"))
+    with pytest.raises(SandboxError, match="without a sandbox"):
+        await Unconfined().start(shell("true", tmp_path, proxy="unix:/x"))
+
+
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1:80", "https://x:1", "http://x", "unix:relative", "http://x:1/path", "http://x:y"]
+)
+def test_addresses_of_proxies_are_checked(address: str) -> None:
+    with pytest.raises(SandboxError):
+        read_address(address)
