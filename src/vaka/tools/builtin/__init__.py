@@ -25,6 +25,7 @@ TOOLS: dict[str, str] = {
     "TaskUpdate": "vaka.tools.tasks.task_update:task_update",
     "TodoWrite": "vaka.tools.builtin.todo_write:todo_write",
     "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
+    "WebSearch": "vaka.tools.builtin.web_search:web_search",
     "Write": "vaka.tools.builtin.write:write",
 }
 """Where each tool is; a module is imported when its tool is asked for."""

@@ -1,0 +1,130 @@
+"""WebSearch: what a provider finds, kept to the domains that are wanted."""
+
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+import pytest
+
+from tests.net.server import Script, answer, fixed, serve
+from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.ports.web import Found
+from vaka.core.ports.world import World
+from vaka.core.types.message import ToolResult
+from vaka.net.connector import Connector
+from vaka.net.rules import Rules
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin.duckduckgo import DuckDuckGo, address
+from vaka.tools.builtin.duckduckgo import results as read
+from vaka.tools.builtin.web_search import web_search
+
+
+def result(url: str, title: str, snippet: str = "") -> str:
+    return (
+        f'<div class="result results_links"><h2 class="result__title"><a rel="nofollow" class="result__a" href="{url}">'
+        f'{title}</a></h2><a class="result__url" href="{url}">shown</a>'
+        f'<a class="result__snippet" href="{url}">{snippet}</a></div>'
+    )
+
+
+def counted(url: str) -> str:
+    return f"//duckduckgo.com/l/?uddg={quote(url, safe='')}&amp;rut=abc"
+
+
+PAGE = "<html><body>" + "".join(
+    [
+        result(counted("https://example.org/a?b=c&d=e"), "The <b>First</b> &amp; best", "Some <b>words</b>\n here"),
+        result("https://duckduckgo.com/y.js?ad_domain=x", "An advertisement"),
+        result("https://docs.example.org/b", "Second"),
+        result(counted("https://example.org/a?b=c&d=e"), "The first again"),
+        result(counted("javascript:alert(1)"), "Evil"),
+        result("http://other.net/", "Third", "three"),
+        result("https://notexample.org/", "Fourth"),
+    ]
+)
+
+
+async def search(script: Script, **arguments: Any) -> tuple[ToolResult, list[Any]]:
+    store, model = MemoryStore(), ScriptedModel(call("WebSearch", **arguments), say("done"))
+    async with serve(script) as server, Connector(Rules(trusted=(server.trusted,))) as network:
+        async with runtime(store, permission_mode="bypassPermissions") as rt:
+            rt.env.world = World(network=network, search=DuckDuckGo(server.url("/html/")))
+            await (await rt.open(agent(model, web_search), id="s")).run("Go.")
+        return results(await logged(store, "s"))["call_1"], server.requests
+
+
+def page(body: str, status: str = "200 OK") -> Script:
+    return fixed(answer(body.encode(), status, [("Content-Type", "text/html")]))
+
+
+async def test_results_are_told_in_order_once_each_and_with_the_addresses_they_lead_to() -> None:
+    found, requests = await search(page(PAGE), query="first things")
+    assert found.value["results"] == [
+        {"title": "The First & best", "url": "https://example.org/a?b=c&d=e", "snippet": "Some words here"},
+        {"title": "Second", "url": "https://docs.example.org/b", "snippet": ""},
+        {"title": "Third", "url": "http://other.net/", "snippet": "three"},
+        {"title": "Fourth", "url": "https://notexample.org/", "snippet": ""},
+    ]
+    assert "1. The First & best\n   https://example.org/a?b=c&d=e\n   Some words here" in found.text
+    assert (requests[0].method, parse_qs(requests[0].body.decode())["q"]) == ("POST", ["first things"])
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ({"allowed_domains": ["example.org"]}, ["The First & best", "Second"]),
+        ({"allowed_domains": ["*.Example.org."]}, ["The First & best", "Second"]),
+        ({"blocked_domains": ["example.org", "other.net"]}, ["Fourth"]),
+        ({"allowed_domains": ["example.org"], "blocked_domains": ["docs.example.org"]}, ["The First & best"]),
+        ({"allowed_domains": ["nowhere.net"]}, []),
+    ],
+)
+async def test_only_the_domains_that_are_wanted_are_told(more: dict[str, Any], kept: list[str]) -> None:
+    found, _ = await search(page(PAGE), query="things", **more)
+    assert [row["title"] for row in found.value["results"]] == kept
+    assert found.value["left_out"] == 4 - len(kept)
+
+
+async def test_at_most_eight_are_told() -> None:
+    many = "".join(result(f"https://a{n}.org/", f"T{n}") for n in range(30))
+    found, _ = await search(page(many), query="many")
+    assert len(found.value["results"]) == 8
+
+
+async def test_nothing_found_is_no_error_and_a_page_that_is_no_list_is_one() -> None:
+    found, _ = await search(page('<div class="no-results">No results.</div>'), query="zzz")
+    assert (found.failed, found.text) == (False, "nothing was found for 'zzz'")
+    for script in (page("<p>Are you a person?</p>"), page("down", "503 Service Unavailable")):
+        found, _ = await search(script, query="zzz")
+        assert found.failed
+        assert "127.0.0.1" in found.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"query": "a"}, {"query": "ab", "allowed_domains": ["https://x/"]}, {"query": "ab", "blocked_domains": [""]}],
+)
+async def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    found, requests = await search(page(PAGE), **wrong)
+    assert (found.failed, requests) == (True, [])
+
+
+async def test_without_a_network_it_says_so() -> None:
+    store, model = MemoryStore(), ScriptedModel(call("WebSearch", query="ab"), say("done"))
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        await (await rt.open(agent(model, web_search), id="s")).run("Go.")
+    assert "lends no network" in results(await logged(store, "s"))["call_1"].text
+
+
+def test_addresses_are_taken_out_of_what_counts_clicks() -> None:
+    assert address("/l/?uddg=https%3A%2F%2Fa.org%2F%3Fx%3D1%26y%3D2") == "https://a.org/?x=1&y=2"
+    assert [address(place) for place in ("/l/?uddg=file%3A%2F%2F%2Fx", "http://[::1", "mailto:x", "")][:3] == [
+        "",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("piece", ['<a class="result__a" href="x">', "<a ", "<", '<a class="', "<div>", "<a href=''>"])
+def test_a_hostile_page_is_read_to_its_end(piece: str) -> None:
+    assert all(isinstance(one, Found) for one in read(piece * (200_000 // len(piece))))
