@@ -128,6 +128,7 @@ async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: Shell
     assert shell.status == "killed"
     assert not runs((bench.root / "one").read_text())
     assert bench.shells.all(SessionId("s")) == []
+    assert (await read(bench, "bash_1")).text.startswith("bash_1 was killed, it ended with exit code -")
     assert not (await bench.bash("true")).failed
     await bench.shells.end()
     assert (await bench.bash("true")).text == "Closed: the runtime is closed; nothing more can be started"
@@ -171,9 +172,7 @@ async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path:
     for n in range(1, 5):
         await wait(bench, await start(bench, f"echo {n}"))
     assert [shell.id for shell in bench.shells.all(SessionId("s"))] == ["bash_2", "bash_3", "bash_4"]
-    assert (await read(bench, "bash_1")).text == (
-        "bash_1 was running when vaka stopped; its outcome is unknown, and it does not run any more"
-    )
+    assert (await read(bench, "bash_1")).text == "bash_1 ended with exit code 0; its output is not at hand any more"
     await start(bench, "read -r < go")
     await start(bench, "read -r < go")
     full = await bench.bash("true", run_in_background=True)

@@ -254,6 +254,13 @@ async def test_a_command_may_go_on_in_the_background_when_it_takes_long(tmp_path
     assert out.text == "[bash_1 has ended with exit code 4]\nended"
 
 
+async def test_a_command_that_takes_long_is_ended_where_there_is_no_room_for_more(tmp_path: Path) -> None:
+    bench = ShellBench(tmp_path, late_goes_on=True, running=0)
+    late = await bench.bash("echo begun; sleep 1000", timeout=800)
+    assert late.text.startswith("begun\n[it took longer than 800 ms and was ended")
+    assert "14.2 MiB were printed" in (await bench.bash("seq 1 2000000")).text
+
+
 async def test_an_interrupted_turn_ends_its_command(bench: ShellBench) -> None:
     model = ScriptedModel(call("Bash", command="echo $$ > pid; echo up; sleep 1000"), say("done"))
     async with bench.runtime() as rt:

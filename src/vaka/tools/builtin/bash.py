@@ -94,8 +94,8 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str, l
     shell.listener = _Live(context).show
     try:
         ended = await shell.within(allowed / 1000)
-        if not ended and shells.habits.late_goes_on:
-            return await _late(context, shells, shell, allowed)
+        if not ended and shells.habits.late_goes_on and await _kept(context, shells, shell):
+            return await _late(context, shell, allowed)
         if not ended:
             await shell.stop()
             lost.append(f"it took longer than {allowed} ms and was ended with everything it had started")
@@ -108,9 +108,17 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str, l
             await shell.spool.close()
 
 
-async def _late(context: ToolContext, shells: Shells, shell: Shell, allowed: int) -> ToolResult:
-    """Let a command that takes long go on in the background."""
-    await shells.keep(shell, above=notes(context).number)
+async def _kept(context: ToolContext, shells: Shells, shell: Shell) -> bool:
+    """Let a command go on in the background, if there is room for it."""
+    try:
+        await shells.keep(shell, above=notes(context).number)
+    except InvalidInput:
+        return False
+    return True
+
+
+async def _late(context: ToolContext, shell: Shell, allowed: int) -> ToolResult:
+    """Tell of a command that takes long and goes on in the background."""
     seen = shell.spool.size
     shown = await printed(context, shell.spool)
     note(context, shell, read=seen)

@@ -13,10 +13,12 @@ from vaka.core.ports.sandbox import Bounds, Command, Sandbox
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.tools.builtin.shell import Shell, argv_of
+from vaka.tools.builtin.shell import Shell, Status, argv_of
 from vaka.tools.builtin.spool import QUOTA, Spool, Store
 
 PREFIX = "bash_"
+_PAST = 10_000
+"""Commands of which no more is remembered than how they ended."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
@@ -59,6 +61,13 @@ class HasRoots(Protocol):
         ...
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    status: Status
+    code: int | None
+
+
 class Shells:
     """Starts commands and remembers those that were not waited for; implements ``Lasting``."""
 
@@ -69,6 +78,7 @@ class Shells:
         self.fence, self.habits = fence or Fence(), habits or Habits()
         self._store = Store(folder, quota=self.habits.quota)
         self._sessions: dict[SessionId, _Session] = {}
+        self._past: OrderedDict[tuple[SessionId, str], Ended] = OrderedDict()
         self._others: set[Shell] = set()
         """Those that somebody waits for."""
         self._closed = False
@@ -99,7 +109,7 @@ class Shells:
     async def keep(self, shell: Shell, *, above: int = 0) -> None:
         """Give a command that was waited for a name, and keep it. Raises ``InvalidInput`` when there are too many."""
         session = self._session(shell.session)
-        shell.id = session.reserve("", above, self.habits.running)
+        shell.id = session.reserve("", above, self.habits.running if shell.running else None)
         shell.waited_for = not shell.running
         self._others.discard(shell)
         await self._put(session, shell)
@@ -108,6 +118,10 @@ class Shells:
         """Return a command of a session."""
         known = self._sessions.get(session)
         return known.shells.get(id) if known else None
+
+    def past(self, session: SessionId, id: str) -> "Ended | None":
+        """Return how a command of a session ended that is not at hand any more."""
+        return self._past.get((session, id))
 
     def all(self, session: SessionId) -> list[Shell]:
         """Return the commands of a session, the first one first."""
@@ -122,25 +136,32 @@ class Shells:
         for name in gone:
             known = self._sessions.pop(name, None)
             shells += known.shells.values() if known else []
-        await asyncio.gather(*(_end(shell) for shell in shells))
+        await asyncio.gather(*(self._end(shell) for shell in shells))
 
     def _session(self, session: SessionId) -> "_Session":
         return self._sessions.setdefault(session, _Session())
 
     async def _put(self, session: "_Session", shell: Shell) -> None:
         session.reserved.discard(shell.id)
-        if self._closed:
-            await _end(shell)
-            raise Closed("the runtime is closed; nothing more can be started")
+        if self._closed or self._sessions.get(shell.session) is not session:
+            await self._end(shell)
+            raise Closed("the session was closed while the command was being started; it was ended")
         session.shells[shell.id] = shell
         ended = [other for other in session.shells.values() if not other.running and other is not shell]
         for other in ended[: max(len(ended) - self.habits.ended, 0)]:
             del session.shells[other.id]
-            await other.spool.close()
+            await self._end(other)
+
+    async def _end(self, shell: Shell) -> None:
+        await shell.stop()
+        await shell.spool.close()
+        if shell.id:
+            self._past[shell.session, shell.id] = Ended(shell.status, shell.code)
+            if len(self._past) > _PAST:
+                self._past.popitem(last=False)
 
     async def _start(self, context: ToolContext, id: str, command: str, cwd: str) -> Shell:
-        if self._closed:
-            raise Closed("the runtime is closed; nothing more can be started")
+        self._require_open("nothing more can be started")
         argv, fence = argv_of(command), self.fence
         process = await _sandbox(context).start(
             Command(
@@ -155,7 +176,17 @@ class Shells:
                 bounds=fence.bounds,
             )
         )
-        return Shell(id, context.session, command, cwd, process, Spool(self._store))
+        shell = Shell(id, context.session, command, cwd, process, Spool(self._store))
+        try:
+            self._require_open("the command was ended while it was being started")
+        except Closed:
+            await self._end(shell)
+            raise
+        return shell
+
+    def _require_open(self, otherwise: str) -> None:
+        if self._closed:
+            raise Closed(f"the runtime is closed; {otherwise}")
 
 
 class _Session:
@@ -166,9 +197,9 @@ class _Session:
         self.reserved: set[str] = set()
         self._number = 0
 
-    def reserve(self, id: str, above: int, most: int) -> str:
+    def reserve(self, id: str, above: int, most: int | None) -> str:
         """Return a name nobody else gets."""
-        if sum(shell.running for shell in self.shells.values()) + len(self.reserved) >= most:
+        if most is not None and sum(one.running for one in self.shells.values()) + len(self.reserved) >= most:
             raise InvalidInput(f"{most} commands run in the background already; end one with KillTask first")
         if id and not _NAME.match(id):
             raise InvalidInput(f"task_id {id!r} must be up to 64 letters, digits, - and _")
@@ -204,8 +235,3 @@ def _sandbox(context: ToolContext) -> Sandbox:
     if context.world.sandbox is None:
         raise ConfigError("this runtime lends no sandbox to tools, so no command can be run")
     return context.world.sandbox
-
-
-async def _end(shell: Shell) -> None:
-    await shell.stop()
-    await shell.spool.close()

@@ -74,7 +74,7 @@ class Gone(msgspec.Struct, frozen=True):
         return f"{self.id} {_ENDED[self.note.status]}{code}; its output is not at hand any more"
 
 
-_ENDED: dict[str, str] = {"completed": "ended", "failed": "ended", "killed": "was killed and ended"}
+_ENDED: dict[str, str] = {"completed": "ended", "failed": "ended", "killed": "was killed, it ended"}
 
 
 def find(context: ToolContext, id: str) -> Shell | Gone:
@@ -83,7 +83,9 @@ def find(context: ToolContext, id: str) -> Shell | Gone:
     shell = shells.find(context.session, id)
     if shell is not None:
         return shell
-    known = notes(context).tasks
+    known, past = notes(context).tasks, shells.past(context.session, id)
+    if past is not None:
+        return Gone(id, Note(known[id].command if id in known else "", past.status, past.code))
     if id in known:
         return Gone(id, known[id])
     names = [other.id for other in shells.all(context.session)]
