@@ -19,9 +19,10 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel
 
 A = "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3fG5hJ7k"
-KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow" + A + "\n" + A + "==\n-----END RSA PRIVATE KEY-----"
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow" + A + "\n" + A + "==\n-----END RSA PRIVATE KEY-----"  # not a secret
 FOUND = [
-    f"sk-{A}", f"sk-ant-api03-{A}", f"ghp_{A[:36]}", f"github_pat_{A}_{A}", f"glpat-{A[:20]}", "AKIAIOSFODNN7EXAMPLE",
+    f"sk-{A}", f"sk-ant-api03-{A}", f"ghp_{A[:36]}", f"github_pat_{A}_{A}", f"glpat-{A[:20]}",
+    "AKIAIOSFODNN7EXAMPLE",  # not a secret
     f"AIza{A[:35]}", f"xoxb-123456789012-{A[:24]}", f"sk_live_{A[:24]}", f"npm_{A[:36]}",
     f"eyJhbGciOiJIUzI1NiJ9.eyJ{A[:20]}.{A}", KEY,
 ]  # fmt: skip
@@ -69,7 +70,7 @@ def test_a_secret_is_found_wherever_it_stands(secret: str) -> None:
 
 def test_of_headers_and_addresses_only_the_secret_is_hidden() -> None:
     assert cleaned(f"Authorization: Bearer {A}") == "Authorization: Bearer [redacted]"
-    assert cleaned("postgres://me:s3cr3t@db/x") == "postgres://me:[redacted]@db/x"
+    assert cleaned("postgres://me:s3cr3t@db/x") == "postgres://me:[redacted]@db/x"  # not a secret
 
 
 @pytest.mark.parametrize("text", PEOPLE)

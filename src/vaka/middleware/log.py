@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from vaka.core.loop.middleware import Middleware, Outcome
 from vaka.core.loop.scope import Turn
@@ -102,10 +102,9 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
     if isinstance(value, dict):
-        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {key: _cut(item) for key, item in items.items()}
+        return {key: _cut(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_cut(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_cut(item) for item in cast("list[Any]", value)]
     return value
 
 
