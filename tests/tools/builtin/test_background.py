@@ -11,8 +11,10 @@ import pytest
 from tests.runtime.scene import agent, logged, results, until
 from tests.tools.builtin.scene import value
 from tests.tools.builtin.shell_scene import ShellBench
+from vaka.core.ports.sandbox import Command, Process
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolResult
+from vaka.sandbox.none import Unconfined
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin.bash_output import bash_output
 from vaka.tools.builtin.bash_status import bash_status
@@ -149,6 +151,30 @@ async def test_closing_a_session_or_a_runtime_ends_what_runs_in_the_background(b
         await (await rt.open(agent(left(0), *bench.tools), id="one")).close()
         assert [runs((bench.root / f"pid{number}").read_text()) for number in (0, 1)] == [False, True]
     assert not runs((bench.root / "pid1").read_text())
+
+
+@pytest.mark.parametrize("session", [None, SessionId("s")], ids=["runtime", "session"])
+@pytest.mark.parametrize("background", [True, False], ids=["background", "waited for"])
+async def test_a_command_that_starts_while_all_is_closed_does_not_stay(
+    tmp_path: Path, session: SessionId | None, background: bool
+) -> None:
+    shells, started = Shells(), list[Process]()
+
+    class Closing(Unconfined):
+        async def start(self, command: Command) -> Process:
+            started.append(await super().start(command))
+            await shells.close(session)
+            return started[0]
+
+    bench = ShellBench(tmp_path, sandbox=Closing())
+    model = ScriptedModel(call("Bash", command="read -r", run_in_background=background), say("done"))
+    async with bench.runtime() as rt:
+        rt.env.world = msgspec.structs.replace(rt.env.world, shells=shells)
+        await (await rt.open(agent(model, *bench.tools), id="s")).run("Go.")
+    done = results(await logged(bench.store, "s"))["call_1"]
+    assert done.failed
+    assert background is False or done.text.startswith("Closed: ")
+    assert not runs(str(started[0].pid))
 
 
 async def test_after_a_restart_it_is_said_that_nobody_knows_the_outcome(bench: ShellBench) -> None:

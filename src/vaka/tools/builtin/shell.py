@@ -95,7 +95,14 @@ class Shell:
     async def _run(self) -> None:
         reading = asyncio.create_task(self._read())
         await asyncio.sleep(0)  # whoever waits before somebody reads is taken for somebody who will not read
-        code = await self._process.wait()
+        self.code = await self._process.wait()
+        try:
+            await self._finish(reading)
+        finally:
+            self.status = "killed" if self._killed else "completed" if self.code == 0 else "failed"
+
+    async def _finish(self, reading: "asyncio.Task[None]") -> None:
+        """Wait for the rest of the output; what somebody waits for does not go on for the sake of what it left behind."""
         if self.waited_for and not self._killed:
             await asyncio.wait([reading], timeout=LINGER)
             if not reading.done():
@@ -106,8 +113,6 @@ class Shell:
         error = reading.exception()
         if error is not None:
             self.trouble = str(error)
-        self.code = code
-        self.status = "killed" if self._killed else "completed" if code == 0 else "failed"
 
     async def _read(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
