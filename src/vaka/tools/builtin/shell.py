@@ -102,7 +102,7 @@ class Shell:
             self.status = "killed" if self._killed else "completed" if self.code == 0 else "failed"
 
     async def _finish(self, reading: "asyncio.Task[None]") -> None:
-        """Wait for the rest of the output; what somebody waits for does not go on for the sake of what it left behind."""
+        """Wait for the rest of the output; what a call waits for does not go on for what it left behind."""
         if self.waited_for and not self._killed:
             await asyncio.wait([reading], timeout=LINGER)
             if not reading.done():
