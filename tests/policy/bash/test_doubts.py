@@ -190,6 +190,16 @@ UNREADABLE = [
         function f
         f()
         ((ls); pwd)
+        ls {x}>f
+        ls {PATH}>f
+        ls -a2>f
+        cat <<'EOF'x⏎a⏎EOF⏎ls⏎EOFx
+        if ls; then pwd; else] ls; fi
+        if ls; then pwd; fi2; ls
+        !'ls' x
+        [[ a == b ]]x
+        ls $'\x{41}'
+        time ls | time A=1 ls
     """),
     "ls > ",
     "! ",

@@ -30,6 +30,7 @@ _INDIRECT = re.compile(r"![A-Za-z_0-9](?!\w*(?:[*@]|\[[@*]\])$)")
 _PAYLOAD = re.compile(r"\[.*(?:\$[({]|`)", re.DOTALL)
 _NUMERIC_TESTS = re.compile(r"(?:^|\s)-(?:eq|ne|lt|le|gt|ge|v|R)\s")
 _STRINGS = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -71,6 +72,12 @@ class Expander:
         if at != parts[-1].end_byte or self._goes_on(at):
             raise Mismatch("a word ends elsewhere than it seems to")
         self.apart(nodes, index + len(parts), at)
+        if (
+            self.raw[start] == "{"
+            and self.raw[at : at + 1] in {"<", ">"}
+            and _DESCRIPTOR.fullmatch(self.raw, start, at)
+        ):
+            raise Mismatch("a variable for a descriptor is not understood")
         self._look(scanner.parts)
         return shape(scanner.parts, decoded(self.raw[start:at]), bare=scanner.bare), at
 

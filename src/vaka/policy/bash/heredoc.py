@@ -7,7 +7,7 @@ be made to take commands for text.
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from vaka.policy.bash.quoting import Mismatch
+from vaka.policy.bash.quoting import BREAKS, Mismatch
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -27,7 +27,8 @@ def body(raw: str, node: "Node") -> Body:
     """Return where the text of a here-document is, as bash sees it; the tree must agree."""
     operator, start = node.children[0], node.children[1]
     word = raw[start.start_byte : start.end_byte]
-    if operator.type not in {"<<", "<<-"} or start.type != "heredoc_start" or not _DELIMITER.fullmatch(word):
+    known = operator.type in {"<<", "<<-"} and start.type == "heredoc_start" and _DELIMITER.fullmatch(word)
+    if not known or raw[start.end_byte : start.end_byte + 1] not in BREAKS:
         raise Mismatch(f"it is not certain where the here-document {word!r} ends")
     line_end = raw.find("\n", start.end_byte)
     end = node.children[-1]

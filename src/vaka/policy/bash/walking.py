@@ -108,8 +108,16 @@ class Walk:
             and not (parent.type == "case_item" and child.type in _CASE_ENDS)
         ):
             raise Mismatch(f"{child.type!r} stands where it should not")
+        if child.type[0].isalpha() or child.type == "}":
+            self.bounded(child)
         if child.type == "{" and self.raw[child.end_byte : child.end_byte + 1] not in {" ", "\t", "\n"}:
             raise Mismatch("a brace begins a group only before a blank")
+
+    def bounded(self, node: "Node") -> None:
+        """Make sure that a keyword is a word of its own."""
+        start, end = node.start_byte, node.end_byte
+        if (start and self.raw[start - 1] not in BREAKS) or (end < len(self.raw) and self.raw[end] not in BREAKS):
+            raise Mismatch(f"{node.type!r} is part of a word")
 
     def statement(self, node: "Node", tail: Nodes = ()) -> None:
         """Walk over one statement; ``tail`` are redirections that the tree hung onto something around it."""
@@ -128,6 +136,7 @@ class Walk:
 
     def _group(self, node: "Node", tail: Nodes) -> None:
         if node.children and node.children[0].type == "((":
+            self.bounded(node)
             self.words.arithmetic_text(node, node.start_byte + 2, node.end_byte - 2)
             self._hold(tail)
             return
@@ -232,10 +241,13 @@ class Walk:
             elif child.is_named:
                 self.words.one(child)
                 self.words.apart(node.children, index + 1, child.end_byte)
+            else:
+                self._token(child, node)
 
     def _for_numbers(self, node: "Node", tail: Nodes) -> None:
         types = [child.type for child in node.children]
         start, end = node.children[types.index("((")], node.children[types.index("))")]
+        self.bounded(node.children[0])
         self.words.arithmetic_text(node, start.end_byte, end.start_byte, until=end.start_byte, header=True)
         self.block(node, types.index("))") + 1)
         self._hold(tail)
@@ -274,6 +286,9 @@ class Walk:
         rest = [child for child in children[index + 1 :] if child.is_named]
         for left, right in pairwise(children):
             self.gap(left.end_byte, right.start_byte)
+        for child in children:
+            if not child.is_named:
+                self._token(child, node)
         if not rest:
             raise Mismatch("a function has no body")
         count, outer = len(self.commands), self.depth == 1
@@ -379,6 +394,7 @@ class Walk:
         self._finish(node, [], found, list(tail))
 
     def _test(self, node: "Node", tail: Nodes) -> None:
+        self.bounded(node)
         if node.children[0].type == "[[":
             words = self.words.condition(node)
         elif node.children[0].type == "[":
