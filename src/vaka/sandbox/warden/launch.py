@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import NoReturn
 
 from vaka.sandbox.warden import kernel
@@ -42,7 +42,7 @@ def become(user: tuple[int, int] | None) -> None:
 
 
 @contextlib.contextmanager
-def acting_as(user: tuple[int, int] | None) -> Iterator[None]:
+def acting_as(user: tuple[int, int] | None) -> Generator[None]:
     """Look at files as somebody else does, for a while: what they cannot reach is not there."""
     if user is None or os.geteuid() != 0:
         yield
