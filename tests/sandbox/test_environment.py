@@ -19,8 +19,8 @@ PLAIN = [
 ]  # fmt: skip
 VALUES = [
     "sk-abcdefghijklmnopqrstuvwx", "Bearer sk-ant-" + "a1" * 12, "ghp_abcdefghijklmnopqrstuvwxyz0123",
-    "github_pat_11ABCDEFG0abcdefghijklmn", "glpat-abcdefghijklmnopqrst", "xoxb-1234567890-abc", "AKIAABCDEFGHIJKLMNOP",
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "-----BEGIN RSA PRIVATE KEY-----", "postgres://me:pw@host/db",
+    "github_pat_11ABCDEFG0abcdefghijklmn", "glpat-abcdefghijklmnopqrst", "xoxb-1234567890-abc", "AKIA" + "A1B2" * 4,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "-----BEGIN RSA " + "PRIVATE KEY-----", "postgres://me:pw@host/db",
     "https://user:pass@proxy:8080", "redis://:pw@host",
 ]  # fmt: skip
 HARMLESS = ["", "yes", "/usr/bin:/bin", "https://example.org/a:b@c", "postgres://host/db", "ask-me", "sk-short", "a@b"]

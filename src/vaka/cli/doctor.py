@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import platform
-import shutil
 import sqlite3
 import sys
 import time
@@ -23,6 +22,8 @@ from vaka.cli.table import print_table
 from vaka.config.keys import KEYS, suggest
 from vaka.config.layers import Settings, load, unknown_variables, without_password
 from vaka.core.types.errors import VakaError
+from vaka.sandbox.abilities import abilities
+from vaka.sandbox.choose import choose
 
 State: TypeAlias = Literal["ok", "note", "fail"]
 
@@ -71,14 +72,27 @@ def _system() -> Iterator[Check]:
     yield Check("python", "ok" if right else "fail", f"{platform.python_version()} at {sys.executable}")
     yield Check("system", "ok" if sys.platform == "linux" else "note", platform.platform())
     yield Check("sqlite", "ok", sqlite3.sqlite_version)
-    yield _sandbox()
+    yield from _sandbox()
 
 
-def _sandbox() -> Check:
-    if sys.platform != "linux":
-        return Check("sandbox", "note", "there is none on this system: every changing command is asked about")
-    found = shutil.which("bwrap")
-    return Check("sandbox", "ok", found) if found else Check("sandbox", "note", "bwrap not found; install bubblewrap")
+def _sandbox() -> Iterator[Check]:
+    """What this machine can enforce on commands, and with what."""
+    said: list[str] = []
+    chosen = choose("auto", say=said.append)
+    held = ", ".join(sorted(chosen.enforces)) or "nothing"
+    yield Check("sandbox", "note" if said else "ok", "; ".join([f"{chosen.name}, which enforces {held}", *said]))
+    here = abilities()
+    if here.system != "linux":
+        return
+    yield Check("bubblewrap", "ok" if here.bubblewrap else "note", here.bubblewrap or here.no_bubblewrap)
+    spaces = "with namespaces" if here.namespaces else "without namespaces, which are switched off"
+    landlock = f"version {here.landlock}, {spaces}" if here.landlock else "this kernel has none"
+    yield Check("landlock", "ok" if here.landlock else "note", landlock)
+    groups = ", ".join(sorted(here.groups)) or "nothing"
+    rest = "" if "memory" in here.groups else "; vaka itself watches the memory of commands"
+    root = here.root and "pids" not in here.groups
+    unbound = "; root obeys no other bound on processes" if root else ""
+    yield Check("limits", "note" if root else "ok", f"control groups bound {groups}{rest}{unbound}")
 
 
 def _packages() -> Iterator[Check]:

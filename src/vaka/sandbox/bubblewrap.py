@@ -1,5 +1,6 @@
 """The first choice: namespaces made by bubblewrap, a filter of system calls, and limits."""
 
+import functools
 from collections.abc import Iterable
 
 from vaka.core.ports.sandbox import Command
@@ -45,10 +46,11 @@ class Bubblewrap:
             "filter": filtered(), "cgroups": self._cgroups,
         }  # fmt: skip
         order = order_of(self.name, command, self._allow, more, proxy=PROXY if single else "")
-        order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # its own
+        order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own
         return await start(order, command.stdin, proxy=command.proxy if single else "")
 
 
+@functools.cache
 def filtered(*, sockets: seccomp.Sockets = "network") -> str:
     """Return the filter of system calls for this processor, in hex; empty if there is none."""
     machine = kernel.ARCHITECTURE

@@ -1,8 +1,9 @@
 """What a command is told of the world: the variables of this program, less what opens doors."""
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -36,6 +37,10 @@ _VALUES = re.compile(
 _WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
 
 
+_LISTED = re.compile("|".join(translate(pattern) for pattern in (*_CLOUDS, *_DOORS)))
+
+
+@functools.lru_cache(maxsize=4096)  # the same variables are looked at for every command
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable should stay with this program, by its name or by what it looks like."""
     upper = name.upper()
@@ -43,9 +48,7 @@ def is_secret(name: str, value: str) -> bool:
         return False
     if _SECRET.search(upper) or _PARTS.search(upper):
         return True
-    if any(fnmatchcase(upper, pattern) for pattern in (*_CLOUDS, *_DOORS)):
-        return True
-    return bool(_VALUES.search(value) or _WITH_PASSWORD.search(value))
+    return bool(_LISTED.match(upper) or _VALUES.search(value) or _WITH_PASSWORD.search(value))
 
 
 def scrub(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:

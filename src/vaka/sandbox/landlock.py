@@ -72,5 +72,5 @@ class Landlock:
         }  # fmt: skip
         order = order_of(self.name, command, self._allow, more, proxy=PROXY if single else "")
         if self._spaces:
-            order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # its own
+            order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own
         return await start(order, command.stdin, proxy=command.proxy if single else "")

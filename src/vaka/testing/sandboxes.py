@@ -225,9 +225,9 @@ class SandboxContract:
         """What looks like a secret stays here; the rest, and what was given, arrives."""
         for name in ("SOME_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "MY_SECRET", "SSH_AUTH_SOCK"):
             monkeypatch.setenv(name, f"canary-{name}")
-        monkeypatch.setenv("DATABASE_URL", "postgres://me:canary-url@host/db")
+        monkeypatch.setenv("DATABASE_URL", "postgres://me:canary-url@host/db")  # not a secret
         monkeypatch.setenv("HARMLESS", "yes")
-        ended = await self.run(sandbox, "env", workspace, env={"GIVEN_TOKEN": "asked for"})
+        ended = await self.run(sandbox, "env", workspace, env={"GIVEN_TOKEN": "asked for"})  # nosec B105  # made up
         assert "canary" not in ended.stdout
         lines = ended.stdout.splitlines()
         assert {"HARMLESS=yes", "GIVEN_TOKEN=asked for"} <= set(lines)

@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from vaka.sandbox.warden import family, kernel, kinds
@@ -24,8 +25,11 @@ _SIGNALS_END = 128
 _LAST_SIGNAL = 64
 
 
-def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int) -> None:
-    """Keep the one command whose socket and streams come over ``orders``, until there is nothing left of it."""
+def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int, started: Callable[[], None]) -> None:
+    """Keep the one command whose socket and streams come over ``orders``, until there is nothing left of it.
+
+    ``started`` is called when it runs, and the processor has time for other things again.
+    """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGCHLD, _nothing)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -39,10 +43,10 @@ def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int) -> None:
         descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
         if len(descriptors) == STREAMS:
             control, first, second, third = descriptors
-            _serve(socket.socket(fileno=control), (first, second, third), groups)
+            _serve(socket.socket(fileno=control), (first, second, third), groups, started)
 
 
-def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups) -> None:
+def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready: Callable[[], None]) -> None:
     try:
         order = receive(control)
     except (EOFError, OSError, ValueError, TypeError, KeyError):
@@ -61,7 +65,7 @@ def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups) -> No
     finally:
         for descriptor in streams:
             os.close(descriptor)
-    keeper = Keeper(control, order, started, bounded)
+    keeper = Keeper(control, order, started, bounded, ready)
     try:
         keeper.run()
     finally:
@@ -83,8 +87,11 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 class Keeper:
     """A command that runs, and the one line to its owner."""
 
-    def __init__(self, control: socket.socket, order: Order, started: kinds.Started, bounded: frozenset[str]) -> None:
-        self._control, self._order, self._started = control, order, started
+    def __init__(
+        self, control: socket.socket, order: Order, started: kinds.Started, bounded: frozenset[str],
+        ready: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._control, self._order, self._started, self._ready = control, order, started, ready
         self._told = b""
         self._reported = b""
         self._coded = False
@@ -100,6 +107,7 @@ class Keeper:
         """Look after it until it may be ended."""
         with contextlib.suppress(_Leave, OSError), selectors.DefaultSelector() as selector:
             self._say_started()
+            self._ready()
             selector.register(self._control, selectors.EVENT_READ, self._listen)
             selector.register(self._wake, selectors.EVENT_READ, self._reap)
             if self._started.report >= 0:

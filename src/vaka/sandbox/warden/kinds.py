@@ -107,15 +107,13 @@ def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams
     words += [*mounts.arguments(layout.steps, order.memory_bytes), "--chdir", layout.cwd]
     shared.append(_data(b"".join(os.fsencode(word) + b"\0" for word in words)))
     argv = [order.program, "--args", str(shared[-1]), "--", SHELL, "-c", SCRIPT, "sh", program, *order.argv[1:]]
-    bounds = limits.limits(order, processes=None)
-
-    def setup() -> None:
-        limits.bound(bounds)
-        launch.become(user_of(order))
-
+    user = user_of(order)
     placed = {0: streams[0], 1: diagnoses, 2: diagnoses, 3: reports, 4: holding, 5: streams[2], 6: streams[1]}
     try:
-        pid = launch.start(argv, order.env, placed, setup, shared=shared)
+        if user is None:
+            pid = launch.spawn(argv, order.env, placed, shared)
+        else:
+            pid = launch.start(argv, order.env, placed, lambda: launch.become(user), shared=shared)
     finally:
         for descriptor in (reports, holding, diagnoses, informs, blocking, *shared[2 + len(layout.descriptors) :]):
             os.close(descriptor)
@@ -130,8 +128,8 @@ def _release(order: Order, started: Started, info: int, block: int, diagnosis: i
     left = {info, block, diagnosis}
     try:
         started.inner = _inner(info)
-        if order.processes is not None:  # inside its user namespace only its own processes count
-            _bound_processes(started.inner, order.processes, user_of(order))
+        # Only inside its user namespace do no other processes of its user count.
+        _bound(started.inner, limits.limits(order, processes=order.processes), user_of(order))
         if order.listen:
             started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
         left.remove(block)
@@ -146,28 +144,28 @@ def _release(order: Order, started: Started, info: int, block: int, diagnosis: i
     started.own = {started.inner, *family.descendants(started.inner)[:1]}
 
 
-def _bound_processes(pid: int, most: int, user: tuple[int, int] | None) -> None:
-    """Set a limit of another process, as its user: root may not, if it lacks the capability for it."""
+def _bound(pid: int, bounds: dict[int, int], user: tuple[int, int] | None) -> None:
+    """Set limits of another process, as its user: root may not, if it lacks the capability for it."""
     if user is None:
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+        limits.bound(bounds, pid)
         return
     child = os.fork()
     if child == 0:
         code = 1
         with contextlib.suppress(OSError):
             launch.become(user)
-            resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+            limits.bound(bounds, pid)
             code = 0
         os._exit(code)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        raise Refused("its number of processes cannot be bounded")
+        raise Refused("what it may use cannot be bounded")
 
 
 def _namespaces(order: Order) -> list[str]:
     return [
         "--unshare-all", *(["--share-net"] if order.network else []), "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
-        *mounts.arguments([mounts.Step("empty", "/dev/shm")], order.memory_bytes),  # noqa: S108  # an empty one
+        *mounts.arguments([mounts.Step("empty", "/dev/shm")], order.memory_bytes),  # noqa: S108  # nosec B108  # an empty one
         # As root a fresh /proc could be written to, with it the settings of the kernel.
         "--proc", "/proc", "--remount-ro", "/proc",
     ]  # fmt: skip
@@ -268,7 +266,7 @@ def _by_rules_alone(order: Order, program: str, streams: Streams) -> Started:
     if order.listen:
         raise Refused("a network with a single way out takes a network namespace; install bubblewrap")
     user = user_of(order)
-    folder = f"/tmp/vaka-{os.urandom(8).hex()}"  # noqa: S108  # a name nobody can guess, made or refused
+    folder = f"/tmp/vaka-{os.urandom(8).hex()}"  # noqa: S108  # nosec B108  # a name nobody can guess, made or refused
     os.mkdir(folder, 0o700)  # noqa: PTH102  # a string
     if user is not None:
         os.chown(folder, *user)

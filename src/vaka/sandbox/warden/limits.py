@@ -31,9 +31,9 @@ def everybody() -> int:
         return 0
 
 
-def bound(kinds: Mapping[int, int]) -> None:
-    """Set limits that only go down."""
+def bound(kinds: Mapping[int, int], pid: int = 0) -> None:
+    """Set limits that only go down, of this process or of another one."""
     for kind, value in kinds.items():
-        _, hard = resource.getrlimit(kind)
+        _, hard = resource.prlimit(pid, kind)
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (most, most))
+        resource.prlimit(pid, kind, (most, most))

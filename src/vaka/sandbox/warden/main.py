@@ -50,7 +50,7 @@ class Warden:
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, _nothing)
-        self._spare = self._fork()
+        self._prepare()
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -63,6 +63,8 @@ class Warden:
                             return
                     else:
                         self._reap()
+                        # To enter a control group holds up every fork on the machine, so nobody does while one starts.
+                        self._prepare()
         self._leave()
 
     def _receive(self) -> bool:
@@ -76,19 +78,22 @@ class Warden:
             self._hand_over(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        if self._spare is None:  # only now, since it must not hold the ends of somebody else's pipes
-            self._spare = self._fork()
         return bool(said)
 
     def _hand_over(self, descriptors: list[int]) -> None:
         for _ in range(_TRIES):
-            spare = self._spare or self._fork()
+            spare = self._spare if self._spare is not None else self._fork(descriptors)
             self._spare = None
             with spare, contextlib.suppress(OSError):  # somebody may have killed it
                 socket.send_fds(spare, [b"!"], descriptors)
                 break
 
-    def _fork(self) -> socket.socket:
+    def _prepare(self) -> None:
+        if self._spare is None:
+            self._spare = self._fork([])
+
+    def _fork(self, held: list[int]) -> socket.socket:
+        """Return the line to a new keeper, which has nothing of what the warden holds for another moment."""
         here, there = socket.socketpair()
         owner = os.getpid()
         pid = os.fork()
@@ -99,13 +104,20 @@ class Warden:
                 os.setsid()
                 self._channel.close()
                 here.close()
-                keeper.keep(there, self._bases, owner)
+                for descriptor in held:  # or its command's output would never end
+                    os.close(descriptor)
+                keeper.keep(there, self._bases, owner, self._wake_up)
                 code = 0
             finally:
                 os._exit(code)
         there.close()
         self._keepers.add(pid)
         return here
+
+    def _wake_up(self) -> None:
+        """Tell the warden, from a keeper, that a command runs."""
+        with contextlib.suppress(OSError):
+            os.write(self._woken, b".")
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -19,7 +19,7 @@ from vaka.sandbox.warden.order import Order, Refused
 
 Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal"]
 
-MASKED = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # they are replaced by empty ones
+MASKED = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # they are replaced by empty ones
 KEPT = (
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/current-system",
     "/run/booted-system", "/run/wrappers",

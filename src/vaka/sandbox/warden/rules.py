@@ -4,7 +4,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from vaka.sandbox.warden import kernel
 
@@ -31,7 +30,7 @@ def enter(writable: list[str], hidden: list[str], *, shared_memory: bool) -> Non
         _allow(ruleset, path, _READ & every)
     for name in _DEVICES:
         _allow(ruleset, f"/dev/{name}", (_READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV) & every)
-    for path in [*writable, *(["/dev/shm"] if shared_memory else [])]:  # noqa: S108  # its own by then
+    for path in [*writable, *(["/dev/shm"] if shared_memory else [])]:  # noqa: S108  # nosec B108  # its own by then
         _allow(ruleset, path, every)
     kernel.landlock_enter(ruleset)
     os.close(ruleset)
@@ -44,10 +43,10 @@ def readable(top: str, hidden: list[str]) -> Iterator[str]:
     if not any(path.startswith(top.rstrip("/") + "/") for path in hidden):
         yield top
         return
-    with contextlib.suppress(OSError):
-        for entry in sorted(Path(top).iterdir()):
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
             if not entry.is_symlink():
-                yield from readable(str(entry), hidden)
+                yield from readable(entry.path, hidden)
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:

@@ -12,7 +12,7 @@ from vaka.sandbox.warden.mounts import Layout, Step
 from vaka.sandbox.warden.order import Order, Refused
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # it is replaced by an empty one
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108  # it is replaced by an empty one
 
 
 def enter(order: Order, layout: Layout) -> None:

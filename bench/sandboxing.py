@@ -1,0 +1,119 @@
+"""Commands: what a sandbox adds to starting one, and what much output costs."""
+
+import asyncio
+import resource
+import statistics
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable
+
+from bench.measure import Middle
+from bench.row import Row
+from vaka.core.ports.sandbox import Command, Sandbox
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.none import Unconfined
+from vaka.sandbox.paths import protected_paths
+
+ADDED_MS, RSS_MB = 10.0, 64.0
+GIB = 1024**3
+SCRIPT = ("bash", "-c", "true")
+
+Work = Callable[[], Awaitable[None]]
+
+
+async def plain() -> None:
+    """Start a command as asyncio does it, read what it prints, wait for it."""
+    child = await asyncio.create_subprocess_exec(*SCRIPT, stdout=PIPE, stderr=PIPE)
+    await child.communicate()
+
+
+async def bare() -> None:
+    """Do the same under bubblewrap, with nothing but what it takes to have a sandbox at all."""
+    words = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all")
+    child = await asyncio.create_subprocess_exec("bwrap", *words, *SCRIPT, stdout=PIPE, stderr=PIPE)
+    await child.communicate()
+
+
+def confined(sandbox: Sandbox, folder: str, *, protect: bool = False) -> Work:
+    """Return work that starts a command in a sandbox, reads what it prints and waits for it."""
+    held = protected_paths(folder) if protect else ()
+    command = Command(argv=SCRIPT, cwd=folder, writable=(folder,), protected=held)
+
+    async def work() -> None:
+        process = await sandbox.start(command)
+        async for _ in process.output():
+            pass
+        await process.wait()
+
+    return work
+
+
+async def timed(work: Work) -> float:
+    """Return the milliseconds that some work takes."""
+    begun = time.perf_counter()
+    await work()
+    return (time.perf_counter() - begun) * 1e3
+
+
+async def starts(count: int) -> list[Row]:
+    """Start commands by turns in every way there is; a pair is one of ours and a plain one of the same moment."""
+    with tempfile.TemporaryDirectory() as folder:
+        ways = {
+            "none": confined(Unconfined(), folder),
+            "landlock, without namespaces": confined(Landlock(namespaces=False), folder),
+            "landlock": confined(Landlock(), folder),
+            "bubblewrap": confined(Bubblewrap(), folder),
+            "bubblewrap, all protected paths": confined(Bubblewrap(), folder, protect=True),
+            "bubblewrap alone, without vaka": bare,
+        }
+        for work in ways.values():
+            await work()
+        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for _ in range(count):
+            for name, work in ways.items():
+                pairs[name].append((await timed(work), await timed(plain)))
+    return [_row(name, found) for name, found in pairs.items()]
+
+
+def _row(name: str, pairs: list[tuple[float, float]]) -> Row:
+    added = Middle.of([ours - raw for ours, raw in pairs])
+    raw = statistics.median(raw for _, raw in pairs)
+    ratio = statistics.median(ours / raw for ours, raw in pairs)
+    alone = "without vaka" in name
+    return Row(
+        name=f"start a command: {name}", value=added.value, unit="ms more", low=added.low, high=added.high,
+        target=None if alone else ADDED_MS, raw=raw, ratio=ratio,
+        note="for comparison" if alone else "raw: asyncio alone",
+    )  # fmt: skip
+
+
+async def output(size: int) -> list[Row]:
+    """Print a lot, and read it piece by piece."""
+    with tempfile.TemporaryDirectory() as folder:
+        sandbox = Bubblewrap()
+        await confined(sandbox, folder)()
+        command = Command(argv=("head", "-c", str(size), "/dev/zero"), cwd=folder, writable=(folder,))
+        before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+        process = await sandbox.start(command)
+        total = 0
+        async for _, data in process.output():
+            total += len(data)
+        taken = time.perf_counter() - begun
+        await process.wait()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    name = f"{total / GIB:.3g} GiB of output"
+    return [
+        Row(name=f"{name}: memory", value=grown, unit="MB more", target=RSS_MB, note="largest size of this process"),
+        Row(name=f"{name}: speed", value=total / taken / 1e6, unit="MB/s", better="high"),
+    ]
+
+
+def rows(quick: bool) -> list[Row]:
+    """Measure starts and output."""
+    return asyncio.run(_rows(quick))
+
+
+async def _rows(quick: bool) -> list[Row]:
+    return [*await starts(10 if quick else 40), *await output(GIB // 8 if quick else 2 * GIB)]
