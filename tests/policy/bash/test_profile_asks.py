@@ -127,6 +127,9 @@ BEYOND = lines(r"""
     uniq *
     uniq -- a b
     xxd a b
+    xxd a -l
+    xxd a -r -p
+    xxd -b a -plain
     xxd -r a b
     xxd -ps a b
     xxd -p a b

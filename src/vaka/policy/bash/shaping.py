@@ -17,7 +17,7 @@ _TILDE = re.compile(r"((?:[A-Za-z_][A-Za-z0-9_]*\+?=)?)(~[^/:]*)")
 
 
 class _TooMany(Exception):
-    """More words than anybody writes by hand."""
+    """More words than anybody writes by hand, or braces of which bash alone knows what they become."""
 
 
 def shape(parts: list[Part], source: str, *, bare: bool, braces: bool = True) -> list[Word]:
@@ -25,8 +25,10 @@ def shape(parts: list[Part], source: str, *, bare: bool, braces: bool = True) ->
     if not any(isinstance(part, Hole) or not part.quoted for part in parts):
         return [Word("".join(part.text for part in parts if isinstance(part, Segment)), source, bare=bare)]
     if braces and any(isinstance(part, Segment) and not part.quoted and "{" in part.text for part in parts):
+        atoms = _atoms(parts)
         try:
-            expanded = _expand(_atoms(parts), [0])
+            _balanced(atoms)
+            expanded = _expand(atoms, [0])
         except _TooMany:
             return [Word(None, source, (Hole("brace", source, splits=True),), bare=bare, braced=True)]
         if len(expanded) > 1:
@@ -43,6 +45,17 @@ def _atoms(parts: list[Part]) -> list[Part]:
         else:
             found += [Segment(character, quoted=False) for character in part.text]
     return found
+
+
+def _balanced(atoms: list[Part]) -> None:
+    """Raise unless every brace has its other half, or there is nothing to expand."""
+    depth, signs = 0, [_sign(atom) for atom in atoms]
+    for sign in signs:
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            break
+    if depth and ("," in signs or "." in signs):
+        raise _TooMany
 
 
 def _sign(part: Part) -> str:

@@ -90,6 +90,8 @@ def read_xxd(words: Words) -> list[Word]:
     takes = False
     for word in words:
         value = word.value
+        if operands:
+            raise Refused("whatever stands behind the file would be written to")
         if takes and not word.splits:
             takes = False
         elif value is not None and value in _XXD_VALUED:
@@ -100,8 +102,6 @@ def read_xxd(words: Words) -> list[Word]:
             raise Refused(f"{word.source} may become a file to write")
         else:
             operands.append(word)
-    if len(operands) > 1:
-        raise Refused("a second file would be written to")
     return operands
 
 
