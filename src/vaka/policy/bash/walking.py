@@ -14,9 +14,9 @@ import msgspec
 
 from vaka.policy.bash import heredoc
 from vaka.policy.bash.expanding import Expander
+from vaka.policy.bash.grammar import BLOCKS, CASE_ENDS, RESERVED, TOKENS, fed_by_file
 from vaka.policy.bash.nested import Text, fed, printed, scripts
 from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
-from vaka.policy.bash.text import names
 from vaka.policy.bash.words import Assignment, Redirection, Script, Simple, Word, Words, literal
 from vaka.policy.bash.wrappers import EXACT, base, inner, plain
 
@@ -25,15 +25,8 @@ if TYPE_CHECKING:
 
 Nodes: TypeAlias = "Sequence[Node]"
 
-RESERVED = names("if then else elif fi for while until do done case esac in function select { } ! [[ ]]")
-_TOKENS = names("; & { } ( ) if then elif else fi while until do done case in esac for select") | names(
-    "&& || | |& ! function $( <( >( `"
-)
-_CASE_ENDS = names(";; ;& ;;&")
-_BLOCKS = names("program subshell compound_statement if_statement elif_clause else_clause while_statement do_group")
 _DEEPEST = 60
-_FREE = re.compile(r"[ \t\n]*")
-_BLANKS = re.compile(r"[ \t]*")
+_FREE, _BLANKS = re.compile(r"[ \t\n]*"), re.compile(r"[ \t]*")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTALL)
 
 
@@ -103,9 +96,9 @@ class Walk:
 
     def _token(self, child: "Node", parent: "Node") -> None:
         if (
-            child.type not in _TOKENS
+            child.type not in TOKENS
             and child.type != "\n"
-            and not (parent.type == "case_item" and child.type in _CASE_ENDS)
+            and not (parent.type == "case_item" and child.type in CASE_ENDS)
         ):
             raise Mismatch(f"{child.type!r} stands where it should not")
         if child.type[0].isalpha() or child.type == "}":
@@ -126,7 +119,7 @@ class Walk:
             raise Mismatch("it is nested too deeply")
         if node.type == "command":
             self._command(node, tail)
-        elif node.type in _BLOCKS:
+        elif node.type in BLOCKS:
             self._group(node, tail)
         elif (found := self.kinds.get(node.type)) is not None:
             found(node, tail)
@@ -236,7 +229,7 @@ class Walk:
                 self.gap(node.children[index - 1].end_byte, child.start_byte)
             if child.type == "variable_name":
                 self.words.assigned(self.raw[child.start_byte : child.end_byte])
-            elif child.type == "do_group" or child.type in _BLOCKS:
+            elif child.type == "do_group" or child.type in BLOCKS:
                 self._group(child, tail)
             elif child.is_named:
                 self.words.one(child)
@@ -409,7 +402,7 @@ class Walk:
         for reading in readings if words and words[0].bare and words[0].value in {"time", "coproc"} else ():
             if reading[0].bare and reading[0].value in RESERVED | {"("}:
                 raise Mismatch(f"{reading[0].value!r} is no command")
-        stdin = fed(simple.redirections) or (self.stdin if not _fed_by_file(simple) else None)
+        stdin = fed(simple.redirections) or (self.stdin if not fed_by_file(simple) else None)
         found = dict.fromkeys(one for reading in (words, *readings) for one in scripts(reading, stdin))
         unsure = any(not one.text.sure for one in found)
         inside = [(one.origin, self.read(one.text.text)) for one in found]
@@ -504,7 +497,3 @@ class Walk:
                 self._pipeline(node, (), given, piped=True)
             elif node.type not in {"&&", "||"}:
                 self.statement(node)
-
-
-def _fed_by_file(simple: Simple) -> bool:
-    return any(one.operator.startswith("<") for one in simple.redirections)
