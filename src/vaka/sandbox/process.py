@@ -93,7 +93,7 @@ class Warden:
             try:
                 with there:
                     self._child = subprocess.Popen(
-                        argv, env=scrub(os.environ), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        argv, env=scrub(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                         pass_fds=[there.fileno()], start_new_session=True,
                     )  # fmt: skip
             except OSError as error:

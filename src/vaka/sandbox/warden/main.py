@@ -20,6 +20,7 @@ _TRIES = 3
 
 def main(descriptor: int, owner: int) -> None:
     """Serve the owner at the other end of a socket until it goes."""
+    os.chdir("/")  # nobody should have to keep a folder for this
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     for number in (signal.SIGINT, signal.SIGHUP):
