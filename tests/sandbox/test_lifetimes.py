@@ -104,6 +104,25 @@ async def test_a_kill_of_a_keeper_ends_its_command(kind: str, tmp_path: Path) ->
     await process.stop()
 
 
+def test_a_program_that_goes_at_once_leaves_no_warden_behind() -> None:
+    program = (
+        "import asyncio, os, sys\nfrom vaka.core.ports.sandbox import Command\n"
+        "from vaka.sandbox.none import Unconfined\n"
+        "from vaka.sandbox.process import WARDEN\nasync def main():\n"
+        " await Unconfined().start(Command(argv=('sleep', '600'), cwd='/'))\n print(WARDEN.pid, flush=True)\n"
+        " if len(sys.argv) > 1: os.kill(os.getpid(), 9)\nasyncio.run(main())"
+    )
+    for number in range(8):
+        # Everybody who starts here holds the other end of this pipe: it ends when the last of them has gone.
+        alive, held = os.pipe()
+        words = ["now"] if number % 2 else []
+        with subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=held) as process:
+            os.close(held)
+            process.wait()
+        with os.fdopen(alive, "rb") as pipe:
+            pipe.read()
+
+
 async def test_the_warden_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     WARDEN.close()
     command = Command(argv=("bash", "-c", "until [ -e go ]; do sleep 0.01; done; echo on"), cwd=str(tmp_path))

@@ -32,18 +32,18 @@ def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int, started: Ca
     """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGCHLD, _nothing)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # its maker blocked it until it is understood
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != owner:
         return
-    with contextlib.suppress(_Leave):
-        groups = Groups(bases, str(os.getpid()))
+    groups = Groups(bases, str(os.getpid()))
+    with orders:
         _, descriptors, _, _ = socket.recv_fds(orders, 1, STREAMS)
-        orders.close()
-        descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
-        if len(descriptors) == STREAMS:
-            control, first, second, third = descriptors
-            _serve(socket.socket(fileno=control), (first, second, third), groups, started)
+    descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
+    if len(descriptors) == STREAMS:
+        control, first, second, third = descriptors
+        _serve(socket.socket(fileno=control), (first, second, third), groups, started)
 
 
 def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready: Callable[[], None]) -> None:
@@ -72,12 +72,13 @@ def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready
         keeper.finish()
 
 
-class _Leave(Exception):
-    pass
+class _Signals:
+    leaving = False
+    """Whether it is time to go. A signal only says so: who raises in the middle of anything leaves locks behind."""
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    raise _Leave
+    _Signals.leaving = True
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -105,7 +106,7 @@ class Keeper:
 
     def run(self) -> None:
         """Look after it until it may be ended."""
-        with contextlib.suppress(_Leave, OSError), selectors.DefaultSelector() as selector:
+        with contextlib.suppress(OSError), selectors.DefaultSelector() as selector:
             self._say_started()
             self._ready()
             selector.register(self._control, selectors.EVENT_READ, self._listen)
@@ -113,7 +114,7 @@ class Keeper:
             if self._started.report >= 0:
                 selector.register(self._started.report, selectors.EVENT_READ, self._hear)
             self._reap()
-            while not self._over:
+            while not self._over and not _Signals.leaving:
                 for key, _ in selector.select(self._patience()):
                     if key.data == self._hear and not self._hear():
                         selector.unregister(self._started.report)

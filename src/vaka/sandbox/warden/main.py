@@ -97,6 +97,8 @@ class Warden:
         """Return the line to a new keeper, which has nothing of what the warden holds for another moment."""
         here, there = socket.socketpair()
         owner = os.getpid()
+        # A keeper that does not know its own handler yet would take a signal to end for the warden's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -111,6 +113,7 @@ class Warden:
                 code = 0
             finally:
                 os._exit(code)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         there.close()
         self._keepers.add(pid)
         return here
@@ -143,6 +146,8 @@ class Warden:
                     os.kill(pid, signal.SIGKILL)
 
     def _leave(self) -> None:
+        if self._spare is not None:
+            self._spare.close()  # it waits for nothing else
         for pid in self._keepers:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
