@@ -191,6 +191,8 @@ UNREADABLE = [
         f()
         ((ls); pwd)
         ls {x}>f
+        cat <<< {a,b}
+        ls > {a,b}
         ls {PATH}>f
         ls -a2>f
         cat <<'EOF'x⏎a⏎EOF⏎ls⏎EOFx

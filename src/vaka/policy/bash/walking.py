@@ -461,8 +461,8 @@ class Walk:
         if operator in {">&-", "<&-"}:
             extra += words
             return Redirection(operator, literal("-"))
-        if at != node.end_byte or not words:
-            raise Mismatch("a redirection has no target")
+        if at != node.end_byte or not words or words[0].braced:
+            raise Mismatch("a redirection has no target, or several")
         extra += words[1:]
         return Redirection(operator, words[0], words[0].sketch + "\n" if operator == "<<<" else None)
 
