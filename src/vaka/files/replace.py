@@ -17,6 +17,7 @@ from vaka.files.folders import settle
 from vaka.files.names import raw, shown
 from vaka.files.syscalls import rename_new
 from vaka.files.temporary import create, lock
+from vaka.files.ways import unlocked
 
 _CHUNK = 1 << 20
 _PATIENCE = 5.0
@@ -93,6 +94,7 @@ def _replaceable(change: Change, old: os.stat_result) -> None:
         raise FileError(f"{shown_path} is a folder, not a file")
     if not stat.S_ISREG(old.st_mode):
         raise FileRefused(f"{shown_path} is not a regular file")
+    unlocked(old, change.path)
     if change.new:
         return  # told below; it is not going to be written
     try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from vaka.core.ports.files import LOCKED
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused
 from vaka.files.names import names_of, read_name, shown
 from vaka.files.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, openat2
@@ -225,6 +226,13 @@ def plain(looked: os.stat_result, path: str) -> None:
         raise FileRefused(f"{shown(path)} is {_KINDS.get(kind, 'something else')}, neither a regular file nor a folder")
     if looked.st_dev in _KERNEL:
         raise FileRefused(f"{shown(path)} is a view into the kernel, not a file of a disk")
+    unlocked(looked, path)
+
+
+def unlocked(looked: os.stat_result, path: str) -> None:
+    """Refuse a file that must not be opened, because closing it would drop the locks others have on it."""
+    if LOCKED and LOCKED[looked.st_dev, looked.st_ino]:
+        raise FileRefused(f"{shown(path)} is a database that this program works with; it is not opened as a file")
 
 
 def checked(fd: int, path: str) -> Opened:

@@ -1,8 +1,16 @@
-"""Several processes open a database that is not there yet, all at the same moment."""
+"""Several handles open one database: not there yet and all at the same moment, or one after another."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from vaka.core.types.errors import FileRefused
+from vaka.files.disk import Disk
+from vaka.files.ways import WayName
+from vaka.stores.sqlite import SqliteStore
 
 OPEN = """
 import asyncio, sys
@@ -41,3 +49,50 @@ def test_whoever_comes_while_the_schema_is_made_waits_for_it(tmp_path: Path) -> 
             process.stdin.flush()
         ended = [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
         assert ended == [("", 0)] * 5
+
+
+VISIT = """
+import contextlib, sqlite3, sys
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as visitor:
+    print(visitor.execute("select count(*) from pairs").fetchone()[0])
+"""
+
+
+async def visitors(path: Path) -> str:
+    """Return what another process counts, which then closes the database, as the last one if it thinks so."""
+    visit = await asyncio.create_subprocess_exec(sys.executable, "-c", VISIT, str(path), stdout=subprocess.PIPE)
+    return (await visit.communicate())[0].decode().strip()
+
+
+async def test_a_process_that_opens_it_twice_is_not_taken_for_gone(tmp_path: Path) -> None:
+    path = tmp_path / "vaka.db"
+    first, second = SqliteStore(path), SqliteStore(path)
+    await first.values.put("one", 1)
+    await second.values.put("two", 2)
+    assert await visitors(path) == "2"
+    await first.values.put("three", 3)
+    await second.values.put("four", 4)
+    assert await visitors(path) == "4"
+    await first.close()
+    await second.close()
+    assert await visitors(path) == "4"
+
+
+@pytest.mark.parametrize("way", ["openat2", "walk"])
+async def test_what_lends_files_does_not_open_a_database_in_use(tmp_path: Path, way: WayName) -> None:
+    path = tmp_path / "vaka.db"
+    store, files = SqliteStore(path), Disk(tmp_path, way=way)
+    await store.values.put("one", 1)
+    (tmp_path / "link").hardlink_to(path)
+    for name in ("vaka.db", "vaka.db-shm", "link"):
+        with pytest.raises(FileRefused, match="works with"):
+            await files.read(name)
+        with pytest.raises(FileRefused, match="works with"):
+            await files.write(name, b"")
+        with pytest.raises(FileRefused, match="works with"):
+            await files.delete(name)
+    assert await visitors(path) == "1"
+    await store.values.put("two", 2)
+    await store.close()
+    assert await visitors(path) == "2"
+    assert (await files.read("vaka.db")).data.startswith(b"SQLite")

@@ -1,5 +1,6 @@
 """The socket for files: one tree, whatever keeps it."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -8,6 +9,13 @@ import msgspec
 from vaka.core.types.ids import Digest
 
 FileKind: TypeAlias = Literal["file", "folder", "link", "other"]
+
+LOCKED: Counter[tuple[int, int]] = Counter()
+"""Files on which this process holds locks of POSIX, by device and inode, and how many hold them.
+
+Such locks are the process's: closing any other descriptor of the file drops them, and whoever relied on them loses what
+it writes. So whoever opens files for others looks here first.
+"""
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,15 @@
 
 import os
 import sqlite3
+import threading
 import time
+import weakref
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from vaka.core.ports.files import LOCKED
 from vaka.core.types.errors import ConfigError, StoreError
 from vaka.stores.sqlite.faults import ERRORS, is_locked, translate
 
@@ -24,6 +27,23 @@ CHECKPOINT = 2000
 for it, often enough that it takes a few milliseconds."""
 
 _SYNC = {"power": "full", "process": "normal"}
+_making = threading.RLock()
+
+
+class Connection(sqlite3.Connection):
+    """A connection that says which files it has locked, as long as it is open."""
+
+    def hold(self, path: Path) -> None:
+        """Tell those who open files in this process to leave the database and its index alone."""
+        held = [(found.st_dev, found.st_ino) for found in (path.stat(), path.with_name(f"{path.name}-shm").stat())]
+        _count(held, 1)
+        self._let_go = weakref.finalize(self, _count, held, -1)
+
+    def close(self) -> None:
+        """Close it; then its locks are gone."""
+        super().close()
+        if hasattr(self, "_let_go"):
+            self._let_go()
 
 
 @cache
@@ -55,9 +75,12 @@ def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connec
 
 def _connect(path: Path, durability: Durability, patience: float) -> sqlite3.Connection:
     _make_file(path)
-    connection = sqlite3.connect(path, timeout=patience, isolation_level=None, cached_statements=256)
+    connection = sqlite3.connect(
+        path, timeout=patience, isolation_level=None, cached_statements=256, factory=Connection
+    )
     try:
         _prepare(connection, path)
+        connection.hold(path)
         connection.execute(f"pragma synchronous = {_SYNC[durability]}")
         connection.create_function("has", 2, _has, deterministic=True)
     except BaseException:
@@ -66,11 +89,27 @@ def _connect(path: Path, durability: Durability, patience: float) -> sqlite3.Con
     return connection
 
 
+def _count(held: list[tuple[int, int]], by: int) -> None:
+    with _making:
+        for file in held:
+            LOCKED[file] += by
+            if not LOCKED[file]:
+                del LOCKED[file]
+
+
 def _make_file(path: Path) -> None:
-    """Make the file and its folder for nobody else to read; what is there stays as it is."""
+    """Make the file and its folder for nobody else to read; what is there stays as it is, and is not even opened.
+
+    To close it again would drop the locks of every connection this process has to it: another process that ends would
+    take itself for the last one and remove the write-ahead log while this one goes on writing to it.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+        with _making:  # nobody connects to what is not closed yet
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise StoreError(f"the database {str(path)!r} cannot be opened: it is a folder") from None
     except OSError as error:
         raise StoreError(f"the database {str(path)!r} cannot be opened: {error.strerror}") from error
 
