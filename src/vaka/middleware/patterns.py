@@ -36,6 +36,10 @@ class Pattern:
         found = self._begun.search(text, max(at, len(text) - self._reach))
         return found.start() if found else len(text)
 
+    def clear(self, text: str) -> bool:
+        """Never: what is found may depend on what stands before it."""
+        return False
+
     def real(self, found: str) -> bool:
         """Whether what looks like it is it."""
         return bool(found)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 import vaka
 from tests.runtime.scene import agent, runtime, said
 from vaka.core.ports.model import CallChunk, ReasoningChunk, StopChunk, TextChunk
+from vaka.core.session.place import Place
 from vaka.core.session.redact import Secrets, Words, replaced
-from vaka.core.session.veil import Stage
+from vaka.core.session.veil import Stage, Veil
 from vaka.core.types import progress
+from vaka.core.types.ids import MessageId
 from vaka.testing.models import FunctionModel
 
 SECRET = "hunter2-hunter2"
@@ -32,6 +34,32 @@ def test_pieces_come_to_what_the_whole_comes_to(registered: list[str], pieces: l
     finder = Words()
     finder.add(*registered)
     assert in_pieces(finder, pieces) == replaced(finder, "".join(pieces))
+
+
+class Careful(Words):
+    """Looks at every piece."""
+
+    def clear(self, text: str) -> bool:
+        return False
+
+
+@given(words, st.lists(st.text("abcd", max_size=8), max_size=12))
+def test_a_piece_that_need_not_be_looked_at_is_shown_as_if_it_had_been(
+    registered: list[str], pieces: list[str]
+) -> None:
+    quick, careful = Words(), Careful()
+    quick.add(*registered)
+    careful.add(*registered)
+    one, other = Stage(quick), Stage(careful)
+    assert [one.feed(piece) for piece in pieces] == [other.feed(piece) for piece in pieces]
+    assert one.feed("", last=True) == other.feed("", last=True)
+
+
+def test_a_delta_with_nothing_to_hide_is_shown_as_it_is() -> None:
+    veil, secrets, place = Veil(), Secrets([SECRET]), Place()
+    said = [progress.TextDelta(message_id=MessageId("m"), block=0, offset=at * 5, text="plain") for at in range(3)]
+    shown = [body for delta in said for _, body in veil.show(secrets, place, delta)]
+    assert all(one is other for one, other in zip(shown, said, strict=True))
 
 
 def test_only_what_may_be_the_beginning_of_a_secret_is_held_back() -> None:

@@ -10,6 +10,7 @@ import msgspec
 MARK = "[redacted]"
 SHORTEST = 6
 """A shorter value would be found in ordinary words."""
+_START = 3
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -25,6 +26,10 @@ class Finder(Protocol):
         """Return the first place from ``at`` on where something may begin that more text would make longer or whole."""
         ...
 
+    def clear(self, text: str) -> bool:
+        """Whether nothing in a text can be, or become, any part of what is found; ``False`` when that takes a look."""
+        ...
+
 
 class Words:
     """Registered values; the longest that begins at a place counts."""
@@ -32,7 +37,7 @@ class Words:
     def __init__(self) -> None:
         self.all: tuple[str, ...] = ()
         self.forms: tuple[bytes, ...] = ()
-        self._any = self._first = re.compile(r"(?!)")
+        self._any = self._first = self._begun = re.compile(r"(?!)")
 
     def add(self, *words: str) -> None:
         """Register values."""
@@ -42,6 +47,10 @@ class Words:
         self._first = re.compile(
             "[" + "".join(re.escape(sign) for sign in sorted({word[0] for word in self.all})) + "]"
         )
+        starts = {word[:_START] for word in self.all}
+        ends = {start[:size] for start in starts for size in range(1, len(start))}
+        signs = [*map(re.escape, sorted(starts)), *(rf"{re.escape(end)}\Z" for end in sorted(ends))]
+        self._begun = re.compile("|".join(signs))
 
     def spans(self, text: str, at: int) -> Iterable[tuple[int, int]]:
         """Yield where values are."""
@@ -56,6 +65,10 @@ class Words:
             if any(len(word) > len(tail) and word.startswith(tail) for word in self.all):
                 return found.start()
         return size
+
+    def clear(self, text: str) -> bool:
+        """Whether no value begins here: neither its first few characters, nor as many of them as fit at the end."""
+        return self._begun.search(text) is None
 
 
 class Secrets:

@@ -26,6 +26,9 @@ class Stage:
 
     def feed(self, text: str, *, last: bool = False) -> str:
         """Take a piece, return what may be shown now; with ``last`` everything."""
+        if not self._held and text and self._finder.clear(text):  # most pieces
+            self._before = text[-1]
+            return text
         text, at = f"{self._before}{self._held}{text}", len(self._before)
         pieces: list[str] = []
         size = len(text)
@@ -54,7 +57,10 @@ class _Strand:
             text = stage.feed(text, last=last)
         return text
 
-    def shown(self, body: Body, text: str) -> Body:
+    def shown(self, body: "_Delta", text: str) -> Body:
+        if text is body.text and self.offset == body.offset:  # nothing was held back so far, nothing replaced
+            self.offset += len(text)
+            return body
         made = msgspec.structs.replace(body, offset=self.offset, text=text)
         self.offset += len(text)
         return made
