@@ -1,9 +1,10 @@
 """RateLimit: so many turns in a time, so many at once."""
 
 import asyncio
-import weakref
 from collections import deque
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from vaka.core.loop.middleware import Block, Middleware, Outcome
 from vaka.core.loop.scope import Turn
@@ -29,7 +30,7 @@ class RateLimit(Middleware):
         self._rate, self._burst, self._most, self._wait = rate, burst, concurrent, wait
         self._tokens, self._filled = float(burst), -1.0
         self._names = count(1)
-        self._held: dict[int, weakref.finalize[..., Turn]] = {}
+        self._held: dict[int, tuple[asyncio.Task[Any], Callable[[object], None]]] = {}
         self._line: deque[asyncio.Future[None]] = deque()
         self._key = f"rate_limit.{id(self)}"
 
@@ -70,9 +71,15 @@ class RateLimit(Middleware):
             finally:
                 self._line.remove(waiting)
                 self._next()
-        name = next(self._names)
-        # A turn that is suspended never comes to its end in this process: its place goes back when it is gone.
-        self._held[name] = weakref.finalize(turn, self._release, name)
+        name, task = next(self._names), asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine always runs in one
+
+        def gone(_: object) -> None:
+            self._release(name)
+
+        # A turn that is suspended does not come to its end here: its place goes back when its work does.
+        task.add_done_callback(gone)
+        self._held[name] = (task, gone)
         turn.values[self._key] = name
         self._next()
 
@@ -86,9 +93,9 @@ class RateLimit(Middleware):
         return self._most is not None and len(self._held) >= self._most
 
     def _release(self, name: int) -> None:
-        held = self._held.pop(name, None)
-        if held is not None:
-            held.detach()
+        if name in self._held:
+            task, gone = self._held.pop(name)
+            task.remove_done_callback(gone)
             self._next()
 
     def _next(self) -> None:
