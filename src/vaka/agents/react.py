@@ -12,8 +12,9 @@ from vaka.core.ports.tool import Lendable, Tool
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import ToolChoice
 
-ToolLike: TypeAlias = "Tool | Lendable | Agent | AgentTool | Callable[..., Any]"
-"""What can be handed over as a tool: a tool, a script, a typed function with a docstring, or another agent."""
+ToolLike: TypeAlias = "Tool | Lendable | Agent | AgentTool | Callable[..., Any] | str"
+"""What can be handed over as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of
+a tool that vaka brings along, such as ``"Read"``."""
 
 _DEFAULT = Limits()
 
@@ -77,3 +78,12 @@ class AgentTool(msgspec.Struct, frozen=True):
     agent: Agent
     name: str
     description: str
+
+
+def name_of(tool: ToolLike) -> str:
+    """Return what a tool is called, without making it."""
+    if isinstance(tool, str):
+        return tool
+    spec = getattr(tool, "spec", None)
+    name: object = spec.name if spec is not None else getattr(tool, "name", "") or getattr(tool, "__name__", "")
+    return str(name)

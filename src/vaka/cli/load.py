@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.agents.react import Agent, ToolLike
+from vaka.agents.react import Agent, ToolLike, name_of
 from vaka.cli.options import given_path
 from vaka.config.layers import Settings
 from vaka.core.ports.tool import Lendable, Tool
@@ -25,6 +25,8 @@ from vaka.tools.toolset import Toolset
 LIMITS = {"max_steps": "max_steps", "timeout": "timeout", "max_budget_usd": "max_cost", "max_tokens": "max_tokens"}
 """Settings, and the limits of an agent they set."""
 SCRIPT = ".luau"
+LOCAL = "local"
+"""The model that comes with vaka: too small to choose between many tools, so it gets none that nobody names."""
 
 _LUAU_TOOL, _LUAU_AGENT = "vaka.luau.tool:LuauTool", "vaka.runtime.scripts:LuauAgent"
 
@@ -52,9 +54,23 @@ def load_agent(
     flag = settings.values["model"]
     agent.model = flag.value if flag.layer == "flag" else agent.model
     agent.instructions = agent.instructions if instructions is None else instructions
-    agent.tools = (*agent.tools, *tools)
+    agent.tools = (*_offered(text or "", tools, agent, settings), *agent.tools, *tools)
     agent.limits = msgspec.structs.replace(agent.limits, **limits)
     return agent
+
+
+def _offered(text: str, tools: Sequence[ToolLike], agent: Agent, settings: Settings) -> tuple[str, ...]:
+    """Return vaka's own tools that the agent gets: those that are named, or all where nobody brings any."""
+    said = settings.values["builtin_tools"]
+    if said.layer == "default":
+        model = str(agent.model or settings["model"])
+        own = tools or ".py" in text or text.endswith(SCRIPT)
+        names: tuple[str, ...] = () if own or model.partition("/")[0] == LOCAL else ("all",)
+    else:
+        names = tuple(name for value in said.value for name in value.split(",") if name.strip().lower() != "none")
+    taken = {name_of(tool) for tool in (*agent.tools, *tools)}
+    chosen: tuple[str, ...] = registry.load(registry.CHOOSE_TOOLS)(names) if names else ()
+    return tuple(name for name in chosen if name not in taken)
 
 
 def libs_of(script: Path) -> tuple[Path, ...]:

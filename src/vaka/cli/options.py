@@ -69,11 +69,35 @@ _AGENT = (
     ),
     click.option(
         "--allow-host", multiple=True, metavar="HOST[:PORT]",
-        help="A host that scripts may reach though it is not public; may be repeated.",
+        help="A host that tools and scripts may reach though it is not public; may be repeated.",
     ),
     click.option(
         "--env", "script_env", multiple=True, metavar="NAME",
         help="A variable of the environment that scripts may see; may be repeated.",
+    ),
+)  # fmt: skip
+
+_WORLD = (
+    click.option(
+        "--builtin-tools", multiple=True, metavar="NAME",
+        help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
+        "where --agent FILE or --tools brings others.",
+    ),
+    click.option(
+        "--add-dir", multiple=True, type=click.Path(exists=True, file_okay=False, resolve_path=True), metavar="DIR",
+        help="A folder that tools may touch besides the working folder; may be repeated.",
+    ),
+    click.option(
+        "--sandbox", type=choice("sandbox"),
+        help="Confine commands: auto (as well as this machine can, the default), on (or refuse to), off.",
+    ),
+    click.option(
+        "--command-host", multiple=True, metavar="HOST[:PORT]",
+        help="A host that commands in the sandbox may reach, or * for all; may be repeated. By default none.",
+    ),
+    click.option(
+        "--command-env", multiple=True, metavar="NAME",
+        help="A variable that commands may see though it looks like a secret; may be repeated.",
     ),
 )  # fmt: skip
 
@@ -112,6 +136,11 @@ def store_options(command: F) -> F:
 def agent_options(command: F) -> F:
     """Who works, with which tools."""
     return _all(command, _AGENT)
+
+
+def world_options(command: F) -> F:
+    """What tools can touch."""
+    return _all(command, _WORLD)
 
 
 def policy_options(command: F) -> F:

@@ -67,6 +67,7 @@ _FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, path_type=
 @click.option("--last", "-c", is_flag=True, help="Go on with the session that changed last.")
 @click.option("--resume", is_flag=True, help="Finish the unfinished turn of the session; no new prompt.")
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
+@options.world_options
 @options.policy_options
 @click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls at most.")
 @click.option("--timeout", type=options.Duration(), help="How long at most, such as 90 or 5m.")

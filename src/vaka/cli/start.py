@@ -1,6 +1,7 @@
 """From flags and settings to a runtime."""
 
 import asyncio
+import math
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -17,6 +18,7 @@ from vaka.cli.signals import Signals
 from vaka.config.keys import KEYS
 from vaka.config.layers import Place, Settings, load
 from vaka.config.permissions import load_permissions
+from vaka.core.ports.sandbox import Bounds
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import session_id
@@ -74,7 +76,7 @@ def runtime_of(settings: Settings, agent: Agent | None = None, *, quiet: bool = 
     return Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
-            **model_options(settings, quiet=quiet),
+            **model_options(settings, quiet=quiet), **world_options(settings),
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"),
             policy=policy_for(settings) if agent is not None else None,
             secrets=secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
@@ -89,6 +91,20 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
         "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
         "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
         "model_files": settings["model_files"], "progress": None if quiet else Loading(),
+    }  # fmt: skip
+
+
+def world_options(settings: Settings) -> dict[str, Any]:
+    """Return what the settings say of files and commands, as options of a runtime."""
+    mib = 1024 * 1024
+    cpu = settings["command_cpu"]
+    return {
+        "cwd": str(here().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
+        "command_hosts": settings["command_host"], "command_env": settings["command_env"],
+        "command_limits": Bounds(
+            cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,
+            processes=settings["command_processes"], file_bytes=settings["command_file_size"] * mib,
+        ),
     }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ def tools() -> None:
     epilog=options.examples("vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"),
 )
 @options.agent_options
+@options.world_options
 @click.option("--strict", is_flag=True, help="With --json: schemas in OpenAI's strict dialect.")
 @options.json_option
 @options.store_options
@@ -60,6 +61,7 @@ def list_(strict: bool, as_json: bool, **given: Any) -> None:
 @click.argument("arguments", metavar="JSON", default="{}")
 @options.agent_options
 @click.option("--session", default="", metavar="ID", help="Make the call in this session.")
+@options.world_options
 @options.policy_options
 @options.store_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")

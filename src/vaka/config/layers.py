@@ -16,8 +16,13 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 
 Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
 
-_WIDENING = frozenset({"allow", "allow_host", "script_env", "model_files"})
-"""Lists that let more happen."""
+_WIDENING = frozenset(
+    {
+        "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
+        "command_memory", "command_processes", "model_files", "script_env",
+    }
+)  # fmt: skip
+"""Settings that let more happen."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
 _CAREFUL = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
@@ -151,6 +156,8 @@ def _too_loose(name: str, value: Any, trust: bool) -> str:
     """Return why a folder may not say this of itself, ``""`` when it may: until it is trusted it can only tighten."""
     if name == "permission_mode" and value == "bypassPermissions":
         return "only the user may set it so; use --permission-mode or the user's config.toml"
+    if name == "sandbox" and value != "on":
+        return "only the user may set it so; use --sandbox or the user's config.toml"
     if not trust and (name in _WIDENING or (name == "permission_mode" and value in _LOOSE)):
         return "this folder is not trusted; --trust counts it"
     return ""
@@ -165,7 +172,7 @@ def _loosens(settings: Settings, name: str, value: Any, trust: bool) -> str:
 
 def _meant(path: Path, name: str, value: Any) -> Any:
     """A relative path in a file is meant from that file's folder."""
-    if name == "model_files":
+    if name in ("add_dir", "model_files"):
         return tuple(str(path.parent / Path(file).expanduser()) for file in value)
     if name != "store":
         return value

@@ -20,8 +20,8 @@ LARGEST = 4 * 1024 * 1024
 
 _LISTS = ("allow", "ask", "deny", "additionalDirectories")
 _KNOWN = (*_LISTS, "defaultMode", "disableBypassPermissionsMode", "dialect")
-_OURS = {"allow": "allow", "confirm": "ask", "deny": "deny"}
-"""Settings of vaka's own that are lists of rules."""
+_OURS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "directories"}
+"""Settings of vaka's own that are lists of rules, or of folders they hold in."""
 
 
 class PermissionLayer(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,6 +118,9 @@ class Builder:
         return self._scripts().lend(find_model, find_agent)
 
     def _tool(self, given: ToolLike, agent: Agent, model: Model) -> Tool:
+        if isinstance(given, str):
+            found: Tool = registry.load(registry.BUILTIN)(given)
+            return found
         if isinstance(given, Agent):
             given = given.as_tool()
         if isinstance(given, AgentTool):

@@ -5,15 +5,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.agents.react import Agent, ToolLike
+from vaka.agents.react import Agent, ToolLike, name_of
 from vaka.core.loop.limits import Limits
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import AskMode
 from vaka.core.ports.clock import Clock, Ids
+from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
+from vaka.core.ports.sandbox import Bounds, Sandbox
 from vaka.core.ports.store import Store
+from vaka.core.ports.web import Search
 from vaka.core.types.content import Content, Part
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.usage import Usage
@@ -63,9 +66,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     progress: Callable[[str], None] | None = None
     """Told what is going on while a model is being loaded."""
     agent: Agent | None = None
-    """For requests that name none. Without it one is made of the model and the next six fields."""
+    """For requests that name none. Without it one is made of the model and the next nine fields."""
     system_prompt: str = ""
     tools: "tuple[ToolLike, ...]" = ()
+    """Exactly these tools; if there are any, the next three fields say nothing."""
+    enabled_builtin_tools: tuple[str, ...] | None = None
+    """Which of vaka's own tools: all that come by themselves, or those of these names (``()`` for none)."""
+    disallowed_tools: tuple[str, ...] = ()
+    """Tools that are not offered, whoever brings them."""
+    custom_tools: "tuple[ToolLike, ...]" = ()
+    """Tools besides the built-in ones."""
     middleware: tuple[Middleware, ...] = ()
     middleware_timeout: float | None = None
     max_iterations: int | None = 50
@@ -81,10 +91,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     """Values that must never be written down."""
+    cwd: str = ""
+    """The folder tools work in; without it the one this process stands in."""
+    add_dirs: tuple[str, ...] = ()
+    """More folders that tools may touch."""
+    files: Files | None = None
+    """The files of tools, in place of those of the folders."""
+    sandbox: "Sandbox | Literal['auto', 'on', 'off']" = "auto"
+    """What commands run in: the best of this machine; ``on`` refuses to run any without one."""
+    command_hosts: tuple[str, ...] = ()
+    """Hosts that commands may reach, through a proxy; ``*`` for the whole network. Without any, none."""
+    command_env: tuple[str, ...] = ()
+    """Variables that commands may see though they look like secrets, by name or with ``*``."""
+    command_limits: Bounds = Bounds()
+    search: Search | None = None
+    """Who finds pages for WebSearch."""
     network: Network | None = None
-    """How scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
+    """How tools and scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
     trusted_hosts: tuple[str, ...] = ()
-    """Hosts scripts may reach though they are not public, such as ``127.0.0.1:8080``."""
+    """Hosts that tools and scripts may reach though they are not public, such as ``127.0.0.1:8080``."""
     script_env: Mapping[str, str] = {}
     """The variables of the environment that scripts may see."""
     clock: Clock | None = None
@@ -98,8 +123,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
         )
         return Agent(
-            "agent", instructions=self.system_prompt, tools=self.tools, middleware=self.middleware, limits=limits
-        )
+            "agent", instructions=self.system_prompt, tools=self.tools or self._offered(), middleware=self.middleware,
+            limits=limits,
+        )  # fmt: skip
+
+    def _offered(self) -> "tuple[ToolLike, ...]":
+        """Return the built-in tools that are wanted, by name, and then those that were added."""
+        plain: Callable[[str], str] = registry.load(registry.PLAIN_NAME)
+        names = () if self.enabled_builtin_tools == () else registry.load(registry.CHOOSE_TOOLS)(
+            self.enabled_builtin_tools, self.disallowed_tools
+        )  # fmt: skip
+        taken = {plain(name) for name in (*names, *self.disallowed_tools)}
+        return (*names, *(tool for tool in self.custom_tools if plain(name_of(tool)) not in taken))
 
     def book(self) -> Book:
         """Return what the names of models mean. Raises ``ConfigError`` when that makes no sense."""

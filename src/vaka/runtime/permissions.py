@@ -17,10 +17,15 @@ def policy_of(layers: "Iterable[PermissionLayer]", *, cwd: str = "", home: str =
     return LayeredPolicy((Layer(**msgspec.structs.asdict(layer)) for layer in layers), cwd=cwd, home=home)
 
 
-def flag_policy(mode: str, allow: Iterable[str], ask: Iterable[str], deny: Iterable[str]) -> LayeredPolicy:
+def flag_policy(
+    mode: str, allow: Iterable[str], ask: Iterable[str], deny: Iterable[str], *, cwd: str = "",
+    directories: Iterable[str] = (),
+) -> LayeredPolicy:  # fmt: skip
     """Return the policy of a program that gives its rules itself. Raises ``InvalidInput`` for a wrong one."""
-    given = Layer(name="flag", mode=mode, allow=_texts(allow), ask=_texts(ask), deny=_texts(deny))
-    return LayeredPolicy([given])
+    given = Layer(
+        name="flag", mode=mode, allow=_texts(allow), ask=_texts(ask), deny=_texts(deny), directories=_texts(directories)
+    )
+    return LayeredPolicy([given], cwd=cwd)
 
 
 def _texts(rules: Iterable[str]) -> tuple[str, ...]:

@@ -56,10 +56,17 @@ STORES = {
     "postgres": "vaka.stores.postgres:PostgresStore",
 }
 
+BUILTIN = "vaka.tools.builtin:find"
+"""What knows vaka's own tools by their names."""
+CHOOSE_TOOLS = "vaka.tools.builtin.choose:choose"
+PLAIN_NAME = "vaka.tools.builtin.choose:plain"
+LENDER = "vaka.runtime.world:Lender"
+"""What makes the files, commands and network that tools are lent."""
+
 SCRIPTS = "vaka.runtime.scripts:Scripts"
 """What runs scripts; most runtimes have none."""
 
-_EXTRAS = {"asyncpg": "postgres"}
+_EXTRAS = {"asyncpg": "postgres", "markdownify": "web"}
 
 
 def store(url: str, *, durability: Durability = "power", namespace: str = "") -> Store:

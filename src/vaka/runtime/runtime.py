@@ -34,7 +34,9 @@ from vaka.runtime.stats import SessionStats, of_all, of_session
 from vaka.runtime.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
+    from vaka.core.ports.world import World
     from vaka.runtime.scripts import Scripts
+    from vaka.runtime.world import Lender
 
 PATIENCE = 30.0
 """Seconds to wait for a session elsewhere to stop."""
@@ -56,17 +58,22 @@ class Runtime:
         self._owned = isinstance(made, str)
         self.hub = Hub(self.store)
         policy = options.policy or flag_policy(
-            mode=options.permission_mode, allow=options.allow, ask=options.confirm, deny=options.deny
-        )
+            mode=options.permission_mode, allow=options.allow, ask=options.confirm, deny=options.deny,
+            cwd=options.cwd, directories=options.add_dirs,
+        )  # fmt: skip
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.asks)
         self.secrets = Secrets(options.secrets)
         self._scripts: Scripts | None = None
+        self._lender: Lender | None = None
+        self.env.lend = self._lend
         self.models = Models(options.book(), self.secrets, self.env.clock)
         self._builder = Builder(scripts=self._script_home, models=self.models, cache=options.default_enable_cache)
         self._default = options.default_agent()
         self._drivers: dict[SessionId, Driver] = {}
         self._visits: set[asyncio.Task[None]] = set()
         self._closed = False
+        if options.sandbox == "on":
+            _ = self.env.world  # now, so that nothing begins without what was asked for
 
     async def __aenter__(self) -> Self:
         return self
@@ -251,6 +258,8 @@ class Runtime:
         for stray in self.env.strays:
             stray.cancel()
         await self.end_commands()
+        if self._lender is not None:
+            await self._lender.close()
         if self._scripts is not None:
             await self._scripts.close()
         await self.models.close()
@@ -260,7 +269,7 @@ class Runtime:
 
     async def end_commands(self, session: SessionId | None = None) -> None:
         """End the commands that tools left running for a session, or for all."""
-        if self.env.world.shells is not None:
+        if self.env.lent and self.env.world.shells is not None:
             await self.env.world.shells.close(session)
 
     async def _begin(
@@ -310,6 +319,11 @@ class Runtime:
         if self._closed:
             driver.finish("the runtime was closed")
         return driver
+
+    def _lend(self) -> "World":
+        made: Lender = registry.load(registry.LENDER)(self.options, self.env.policy, self.models, self.store)
+        self._lender = made
+        return made.lend()
 
     def _script_home(self) -> "Scripts":
         scripts = self._scripts

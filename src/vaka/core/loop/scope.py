@@ -5,6 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -89,10 +90,20 @@ class Env:
         self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
         self.known: set[Digest] = set()
         """Texts already kept as blobs."""
-        self.world = World()
-        """What tools can touch."""
+        self.lend: Callable[[], World] = World
+        """Makes what tools can touch, when the first one does."""
         self.strays: set[asyncio.Task[Any]] = set()
         """Tools that would not stop when told to."""
+
+    @cached_property
+    def world(self) -> World:
+        """What tools can touch."""
+        return self.lend()
+
+    @property
+    def lent(self) -> bool:
+        """Whether tools have touched anything yet."""
+        return "world" in vars(self)
 
     def patient(self) -> bool:
         """Whether this is still a place to wait for a person."""

@@ -30,13 +30,17 @@ TOOLS: dict[str, str] = {
 }
 """Where each tool is; a module is imported when its tool is asked for."""
 
+OPT_IN: frozenset[str] = frozenset()
+"""Those that an agent only gets when they are named."""
+
 
 def builtin(names: Iterable[str] | None = None) -> list[Tool]:
     """Return the built-in tools with these names, or all of them. Raises ``InvalidInput`` for an unknown name."""
-    return [_tool(name) for name in (TOOLS if names is None else names)]
+    return [find(name) for name in (TOOLS if names is None else names)]
 
 
-def _tool(name: str) -> Tool:
+def find(name: str) -> Tool:
+    """Return the built-in tool of that name. Raises ``InvalidInput`` when there is none."""
     if name not in TOOLS:
         raise InvalidInput(
             f"there is no built-in tool {name!r}{near(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
@@ -46,4 +50,4 @@ def _tool(name: str) -> Tool:
     return tool
 
 
-__all__ = ["TOOLS", "builtin"]
+__all__ = ["OPT_IN", "TOOLS", "builtin", "find"]

@@ -22,7 +22,7 @@ def summariser(model: Model) -> Summarise:
     async def summarise(page: str, prompt: str) -> str:
         mark = hashlib.sha256(page.encode("utf-8", "replace")).hexdigest()[:16]
         text = f"<page-{mark}>\n{page}\n</page-{mark}>\n\nThe question about the page above: {prompt}"
-        asked = Prompt(messages=(UserMessage(content=(Text(text=text),)),), system=SYSTEM, agent="web")
+        asked = Prompt(messages=(UserMessage(content=(Text(text=text),)),), system=SYSTEM, agent="web", path=("web",))
         said: list[str] = []
         whole = False
         async with aclosing(model.stream(asked)) as chunks:

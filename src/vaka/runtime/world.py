@@ -1,0 +1,127 @@
+"""What a runtime lends to tools: the files of a working folder, commands in a sandbox, the network. Made when used."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from vaka.core.ports.net import Network
+from vaka.core.ports.policy import Policy
+from vaka.core.ports.sandbox import Command, Process, Sandbox
+from vaka.core.ports.store import Store
+from vaka.core.ports.web import Summarise
+from vaka.core.ports.world import World
+from vaka.core.types.errors import ConfigError
+from vaka.files.workspace import Workspace
+from vaka.net.connector import Connector
+from vaka.net.rules import Rules
+from vaka.policy.layered import LayeredPolicy
+from vaka.runtime.models import Models
+from vaka.runtime.options import Options
+from vaka.sandbox.choose import choose
+from vaka.sandbox.paths import protected_paths, secret_paths
+from vaka.sandbox.proxy import Proxy
+from vaka.tools.builtin.shells import Fence, Shells
+from vaka.tools.builtin.summary import summariser
+
+EVERYWHERE = "*"
+"""The host that stands for all hosts."""
+
+
+class Lender:
+    """Makes the world of one runtime and takes it back in the end."""
+
+    def __init__(self, options: Options, policy: Policy, models: Models, store: Store) -> None:
+        self._options, self._policy, self._models, self._store = options, policy, models, store
+        self._open = AsyncExitStack()
+
+    def lend(self) -> World:
+        """Return everything that tools can touch. Raises ``SandboxError`` when a sandbox was asked for in vain."""
+        options = self._options
+        cwd = os.path.realpath(options.cwd or os.curdir)
+        network = options.network or self._connect()
+        files = options.files or Workspace(cwd, self._roots())
+        folders = files.roots if isinstance(files, Workspace) else ()
+        return World(
+            files=files, network=network, sandbox=self._sandbox(network), shells=Shells(self._fence(folders)),
+            summarise=self._summariser(), search=options.search, cwd=cwd if folders else "",
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Let go of the network."""
+        await self._open.aclose()
+
+    def _connect(self) -> Network:
+        made = Connector(Rules(trusted=self._options.trusted_hosts))
+        self._open.push_async_callback(made.close)
+        return made
+
+    def _sandbox(self, network: Network) -> Sandbox:
+        wanted, hosts = self._options.sandbox, self._options.command_hosts
+        made = choose(wanted, allow_env=self._options.command_env) if isinstance(wanted, str) else wanted
+        if not hosts or EVERYWHERE in hosts:
+            return made
+        return Proxied(made, Proxy(hosts, network.decide), self._open)
+
+    def _fence(self, folders: Sequence[str]) -> Fence:
+        options = self._options
+        return Fence(
+            protected=tuple(path for folder in folders for path in protected_paths(folder)),
+            hidden=tuple(path for path in (*secret_paths(), *self._log()) if not _holds(path, folders)),
+            network=EVERYWHERE in options.command_hosts, bounds=options.command_limits,
+        )  # fmt: skip
+
+    def _roots(self) -> list[str]:
+        """Return the other folders that tools may touch: those that were given, and those that settings name."""
+        given = self._options.add_dirs
+        named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
+        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]  # noqa: PTH111
+        for folder in folders[: len(given)]:
+            if not Path(folder).is_dir():
+                raise ConfigError(f"add_dirs: {folder!r} is no folder")
+        return [folder for folder in folders if Path(folder).is_dir()]
+
+    def _log(self) -> tuple[str, ...]:
+        """Return the files of the store: what happened is not for commands to change, nor to read."""
+        path: Path | None = getattr(self._store, "path", None)
+        return tuple(f"{path}{end}" for end in ("", "-wal", "-shm", "-live")) if path is not None else ()
+
+    def _summariser(self) -> Summarise | None:
+        """Pages are read by the cheapest model there is; without any they are told as they are."""
+        model = self._models.choose("low") if "low" in self._models.book.tiers else self._models.default
+        return summariser(model) if model is not None else None
+
+
+class Proxied:
+    """A sandbox whose commands reach some hosts, through a proxy that begins to listen with the first of them."""
+
+    def __init__(self, inner: Sandbox, proxy: Proxy, owner: AsyncExitStack) -> None:
+        self._inner, self._proxy, self._owner = inner, proxy, owner
+        self._begun = asyncio.Lock()
+        self._listens = False
+
+    @property
+    def name(self) -> str:
+        """What the sandbox is called."""
+        return self._inner.name
+
+    @property
+    def enforces(self) -> frozenset[str]:
+        """What the operating system sees to."""
+        return self._inner.enforces
+
+    async def start(self, command: Command) -> Process:
+        """Start a command that is told where the proxy is."""
+        async with self._begun:
+            if not self._listens:
+                await self._owner.enter_async_context(self._proxy)
+                self._listens = True
+        return await self._inner.start(msgspec.structs.replace(command, proxy=self._proxy.address))
+
+
+def _holds(path: str, folders: Sequence[str]) -> bool:
+    """Whether one of the folders lies in a path: who may work there cannot be kept from it."""
+    return any(folder == path or folder.startswith(f"{path.rstrip('/')}/") for folder in folders)
