@@ -50,6 +50,7 @@ TOOLS: Mapping[str, Known] = {
     "KillTask": Known("words", _SHELL, "note", _SHELL),
     "KillShell": Known("words", _SHELL, "note", _SHELL),
     "TodoWrite": Known("none", (), "note"),
+    "DMail": Known("none", (), "note"),
     "TaskCreate": Known("none", (), "note"),
     "TaskGet": Known("words", _TASK, "note", _TASK),
     "TaskList": Known("none", (), "note"),

@@ -8,7 +8,7 @@ from vaka.core.session.branch import chained, ended, forked, reverted
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.place import Place
 from vaka.core.session.snapshot import Opened, reopen
-from vaka.core.types.control import SessionReverted
+from vaka.core.types.control import InputAdded, SessionReverted
 from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
@@ -98,8 +98,8 @@ async def _live(store: Store, session: SessionId, after: int) -> list[Event]:
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
             if isinstance(event.data, SessionReverted):
-                to = event.data.to
-                kept = [old for old in kept if old.seq <= to]
+                to, on = event.data.to, event.data.onward is not None
+                kept = [old for old in kept if old.seq <= to or (on and isinstance(old.data, InputAdded))]
             kept.append(event)
     return kept
 
@@ -120,9 +120,10 @@ async def _label(store: Store, session: SessionId, text: str) -> Cursor:
     if text[:1].isdigit():
         return Cursor.parse(text)
     opened = await reopen(store, session)
-    seq = opened.state.checkpoints.get(text)
+    checkpoints = {**opened.state.marks, **opened.state.checkpoints}
+    seq = checkpoints.get(text)
     if seq is None:
-        known = ", ".join(sorted(opened.state.checkpoints)) or "none"
+        known = ", ".join(sorted(checkpoints)) or "none"
         raise InvalidInput(f"session {session!r} has no checkpoint {text!r}; it has: {known}")
     return Cursor(opened.state.epoch, seq)
 

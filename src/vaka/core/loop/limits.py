@@ -15,6 +15,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """US dollars."""
     timeout: float | None = None
     """Seconds, not counting the time a person is waited for."""
+    max_rewinds: int = 3
+    """How often the agent may take its own conversation back in one turn."""
     max_tool_concurrency: int = 8
     middleware_timeout: float | None = None
     """Seconds one call of one middleware may take."""

@@ -115,6 +115,11 @@ class _Thread:
         """A summary stands for what came before."""
         self._say((Text(text=body.summary),))
 
+    def marked(self, event: Event, body: control.CheckpointSaved) -> None:
+        """A place the model may go back to."""
+        self.close()
+        self._say(body.told)
+
     def close(self) -> None:
         """Put down the answer under construction, with the results its calls have."""
         if self._answer is None:
@@ -136,6 +141,7 @@ class _Thread:
 _RULES: dict[type[Body], Callable[[_Thread, Event, Any], None]] = {
     control.InputAdded: _Thread.input,
     control.ContextCompacted: _Thread.compacted,
+    control.CheckpointSaved: _Thread.marked,
     progress.ToolCalled: _Thread.called,
     progress.ToolCompleted: _Thread.ended,
     progress.ToolFailed: _Thread.ended,

@@ -6,6 +6,7 @@ import msgspec
 
 from vaka.core.loop.assemble import UNFINISHED, Assembly, WrittenCall
 from vaka.core.loop.budget import afford
+from vaka.core.loop.mail import mark
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
 from vaka.core.loop.scope import Kept, Menu, Turn
@@ -41,7 +42,7 @@ async def begin(turn: Turn) -> None:
         agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining,
         system=await keep(turn, turn.recipe.system), tools=await keep(turn, turn.recipe.menu(turn.env.policy).text),
     )  # fmt: skip
-    await turn.log.append(turn.at, started)
+    await turn.log.append(turn.at, *mark(turn), started)
 
 
 async def ask(turn: Turn) -> list[OpenCall]:

@@ -12,6 +12,7 @@ import msgspec
 from vaka.core.loop.dispatch import settle
 from vaka.core.loop.ending import Ending, last, seal, stopped
 from vaka.core.loop.limits import reached
+from vaka.core.loop.mail import deliver
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
 from vaka.core.loop.prompt import told
 from vaka.core.loop.scope import Turn
@@ -117,6 +118,8 @@ async def _converse(turn: Turn) -> Ending:
     while True:
         turn.stop.check()
         if not answered:
+            if not asking:
+                await deliver(turn)
             limit = "" if asking else reached(turn.recipe.limits, turn.lane.step, turn.spent)
             if limit:
                 return Ending(text=turn.text, limit=limit)

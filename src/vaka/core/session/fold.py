@@ -31,7 +31,7 @@ def fold(state: State, events: Iterable[Event]) -> State:
 def _turn_started(state: State, event: Event, body: progress.TurnStarted) -> None:
     state.agent = body.agent
     state.turn = Running(id=event.turn, agent=body.agent)
-    state.lanes = {"": Lane(agent=body.agent)}
+    state.lanes, state.marks = {"": Lane(agent=body.agent)}, {}
     _take_on(state, event.seq, body.inputs)
 
 
@@ -191,9 +191,21 @@ def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
 def _reverted(state: State, event: Event, body: control.SessionReverted) -> None:
     """``state`` is that of the prefix the session goes back to; ``snapshot.reopen`` sees to that."""
     state.calls, state.closed = body.calls, False
+    if body.onward is not None:
+        _onward(state, body.onward)
+        return
     state.turn, state.inputs, state.decisions = None, {}, {}
     for lane in state.lanes.values():
         lane.phase = "idle"
+
+
+def _onward(state: State, onward: control.Onward) -> None:
+    """The turn of the prefix goes on; only its conversation is that of before."""
+    running, lane = state.turn or Running(id=onward.turn, agent=state.agent), _lane(state, (), state.agent)
+    running.rewinds, running.usage = onward.rewinds, onward.spent
+    lane.step, lane.phase, lane.calls = onward.step, "idle", 1
+    lane.usage, lane.tools = onward.usage, dict(onward.tools)
+    state.turn, state.usage, state.models, state.open = running, onward.total, dict(onward.models), {}
 
 
 def _closed(state: State, event: Event, body: control.SessionClosed) -> None:
@@ -207,7 +219,10 @@ def _compacted(state: State, event: Event, body: control.ContextCompacted) -> No
 
 
 def _checkpoint(state: State, event: Event, body: control.CheckpointSaved) -> None:
-    state.checkpoints[body.label] = event.seq
+    if body.number is None:
+        state.checkpoints[body.label] = event.seq
+    else:
+        state.marks[body.label], state.marked = event.seq, body.number + 1
 
 
 def _changed(state: State, event: Event, body: control.StateChanged) -> None:

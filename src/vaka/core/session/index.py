@@ -102,6 +102,9 @@ class _Row:
         self.origin = body.origin
 
     def reverted(self, event: Event, body: SessionReverted) -> None:
+        if body.onward is not None:
+            self.pending = 0  # its turn goes on, and what waits still waits
+            return
         self.turn, self.inputs, self.pending, self.closed = "", 0, 0, False
 
     def closes(self, event: Event, body: SessionClosed) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from vaka.core.types.control import SessionReverted
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionReverted
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event
 
@@ -32,7 +32,21 @@ class Line:
             if not 0 <= to < event.seq:
                 raise Corrupt(f"event {event.seq} goes back to event {to}, which is not before it")
             parent = self._at[to] if to >= self._base else _Node(None, None, to)
+            if event.data.onward is not None and to >= self._base:
+                parent = self._still_said(to, parent)
         self._tip = self._at[event.seq] = _Node(event, parent, event.seq)
+
+    def _still_said(self, to: int, parent: _Node | None) -> _Node | None:
+        """Return the place a turn goes on from by itself: there, with what people have said since."""
+        said: list[_Node] = []
+        node = self._tip
+        while node is not None and node.event is not None and node.seq > to:
+            if isinstance(node.event.data, InputAdded | InterruptRequested):
+                said.append(node)
+            node = node.parent
+        for known in reversed(said):
+            parent = _Node(known.event, parent, known.seq)
+        return parent
 
     def live(self) -> tuple[list[Event], int | None]:
         """Return the events that count, in order; and where they go on from when that is before ``base``."""

@@ -20,7 +20,7 @@ from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
 from vaka.core.session.place import NOWHERE, Place
 from vaka.core.session.redact import Secrets
-from vaka.core.session.snapshot import Opened, Tail
+from vaka.core.session.snapshot import Opened, Tail, reopen
 from vaka.core.session.veil import Veil
 from vaka.core.types.control import (
     ApprovalResolved,
@@ -72,6 +72,8 @@ class Log:
         """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
         self._moment = (0, "")
+        self._torn = False
+        """True while the state is not that of the log, since a rewind is being written."""
         self._veil = Veil()
 
     def begin(self, term: Term, opened: Opened) -> None:
@@ -137,6 +139,15 @@ class Log:
             raise group.error
         return tuple(group.events[group.put_off :])
 
+    async def revert(self, place: Place, *bodies: Body) -> None:
+        """Append what takes the turn back, and go on with what the log means then, as the store has it."""
+        self._torn = True
+        await self.append(place, *bodies)
+        async with self._lock:
+            opened = await reopen(self.store, self.session, upto=self._head)
+            self.state.become(opened.state)
+            self.window, self._tail, self._torn = opened.window, Tail(self._head - opened.base, opened.size), False
+
     def live(self, place: Place, body: Body) -> None:
         """Show an event that is not stored, without the registered secrets in it."""
         if not self.secrets.forms:
@@ -188,7 +199,7 @@ class Log:
                 moved = True
             except Unavailable:
                 waited = await self._wait_for_store(waited)
-        if self._tail.grown:
+        if self._tail.grown and not self._torn:
             await self._snapshot()
 
     async def _write(self) -> None:

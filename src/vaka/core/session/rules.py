@@ -72,8 +72,13 @@ class View:
             raise LogError(f"{body.type} keeps from {body.keep_from}, expected {self.state.window} to {self.seq}")
 
     def reverted(self, path: Path, body: control.SessionReverted) -> None:
-        """A rewind is read from the store, not folded into an open log."""
-        raise LogError(f"{body.type} while the log is open: what it means is read from the store")
+        """A rewind is read from the store, not folded into an open log; a turn that goes on has no call open."""
+        if body.onward is None:
+            raise LogError(f"{body.type} while the log is open: what it means is read from the store")
+        self._in_turn(body)
+        self._none_open(body, list(self.open))
+        if not 0 < body.to < self.seq:
+            raise LogError(f"{body.type} to {body.to}, expected 1 to {self.seq - 1}")
 
     def begun(self, path: Path, body: progress.TurnStarted) -> None:
         """One turn at a time."""

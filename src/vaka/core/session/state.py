@@ -101,6 +101,8 @@ class Running(msgspec.Struct, omit_defaults=True):
     interrupted: str | None = None
     """Set once someone wants it to stop."""
     resumed: int = 0
+    rewinds: int = 0
+    """How often it went back in its own conversation."""
     usage: Usage = Usage()
 
 
@@ -136,8 +138,16 @@ class State(msgspec.Struct, omit_defaults=True):
     taken: dict[int, int] = {}
     """Where the inputs are that the model still sees, and the event that took each on: they can be far apart."""
     checkpoints: dict[str, int] = {}
+    marks: dict[str, int] = {}
+    """The checkpoints of the last turn that the model may go back to, and the number of the next one."""
+    marked: int = 0
     values: dict[str, Any] = {}
     closed: bool = False
+
+    def become(self, other: "State") -> None:
+        """Hold what another state holds."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
 
     def lane(self, path: Path) -> Lane:
         """Return how far the agent at ``path`` has come; an empty lane when it has not begun."""

@@ -15,6 +15,7 @@ _SEEN = frozenset(
     {
         control.InputAdded,
         control.ContextCompacted,
+        control.CheckpointSaved,
         progress.TurnStarted,
         progress.TurnFailed,
         progress.StepStarted,
@@ -49,6 +50,8 @@ class Window:
                 self._forget((*event.path, body.child))
             elif isinstance(body, monitor.ScriptAnswered) and body.name == END:
                 self._forget_script(event)
+            elif isinstance(body, control.CheckpointSaved) and not body.told:
+                continue
             elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
                 self.events.append(event)
                 if kind is control.ContextCompacted:

@@ -2,10 +2,13 @@
 
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import msgspec
+
 from vaka.core.types.content import Content
 from vaka.core.types.event import Control
-from vaka.core.types.ids import JSON, CallId, DecisionId, Digest
+from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, TurnId
 from vaka.core.types.message import ToolCall
+from vaka.core.types.usage import Usage
 
 Conflict: TypeAlias = Literal["queue", "steer", "interrupt"]
 """What an input does to the turn that is running: wait for its end, join it, or stop it."""
@@ -99,6 +102,20 @@ class SessionForked(Control, tag="session.forked"):
     cursor: str
 
 
+class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A turn that goes back in its own conversation and goes on: what it has done and used still counts."""
+
+    turn: TurnId
+    step: int
+    rewinds: int
+    usage: Usage = Usage()
+    """Of its agent in this turn; ``spent`` is that of the whole turn, ``total`` that of the session."""
+    spent: Usage = Usage()
+    total: Usage = Usage()
+    models: dict[str, int] = {}
+    tools: dict[str, int] = {}
+
+
 class SessionReverted(Control, tag="session.reverted"):
     """The conversation goes on from ``to``; what came after it stays in the log but not in the conversation."""
 
@@ -106,6 +123,8 @@ class SessionReverted(Control, tag="session.reverted"):
     calls: int = 0
     """Calls numbered so far: a call id is never used twice."""
     reason: str = ""
+    onward: Onward | None = None
+    """The turn that goes on from there; without it the turn has ended. What people said meanwhile is heard again."""
 
 
 class SessionClosed(Control, tag="session.closed"):
@@ -127,6 +146,10 @@ class CheckpointSaved(Control, tag="checkpoint.saved"):
     """This place has a name to come back to."""
 
     label: str
+    number: int | None = None
+    """Which of the session it is, if the model may go back to it; such names are kept until the next turn."""
+    told: Content = ()
+    """What the model is told of it."""
 
 
 class Handoff(Control, tag="handoff"):

@@ -12,6 +12,7 @@ TOOLS: dict[str, str] = {
     "Bash": "vaka.tools.builtin.bash:bash",
     "BashOutput": "vaka.tools.builtin.bash_output:bash_output",
     "BashStatus": "vaka.tools.builtin.bash_status:bash_status",
+    "DMail": "vaka.tools.builtin.d_mail:d_mail",
     "Edit": "vaka.tools.builtin.edit:edit",
     "Glob": "vaka.tools.builtin.glob:glob",
     "Grep": "vaka.tools.builtin.grep:grep",
@@ -30,13 +31,13 @@ TOOLS: dict[str, str] = {
 }
 """Where each tool is; a module is imported when its tool is asked for."""
 
-OPT_IN: frozenset[str] = frozenset()
+OPT_IN: frozenset[str] = frozenset({"DMail"})
 """Those that an agent only gets when they are named."""
 
 
 def builtin(names: Iterable[str] | None = None) -> list[Tool]:
-    """Return the built-in tools with these names, or all of them. Raises ``InvalidInput`` for an unknown name."""
-    return [find(name) for name in (TOOLS if names is None else names)]
+    """Return the built-in tools with these names, or all that come by themselves. Raises ``InvalidInput``."""
+    return [find(name) for name in ((name for name in TOOLS if name not in OPT_IN) if names is None else names)]
 
 
 def find(name: str) -> Tool:

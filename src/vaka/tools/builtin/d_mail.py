@@ -1,0 +1,25 @@
+"""DMail: go back to an earlier place of this turn, with a message to oneself."""
+
+from typing import Annotated
+
+import msgspec
+
+from vaka.core.loop.mail import send
+from vaka.core.ports.tool import ToolContext
+from vaka.tools.builtin.declare import declare
+
+LONGEST = 8_000
+"""Characters of a message."""
+
+
+@declare("DMail", effect="idempotent")
+async def d_mail(
+    context: ToolContext,
+    message: Annotated[
+        str, "What you should know there: what you found out, what you did, what to do now.",
+        msgspec.Meta(min_length=1, max_length=LONGEST),
+    ],
+    checkpoint_id: Annotated[int, "The number of a checkpoint of this turn.", msgspec.Meta(ge=0)],
+) -> str:  # fmt: skip
+    """Go back to an earlier place of this turn, with a message to oneself."""
+    return send(context, message, checkpoint_id)
