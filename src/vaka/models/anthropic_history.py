@@ -49,6 +49,11 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
     return said.all()
 
 
+def take(model: str, part: Image | Audio | Document) -> None:
+    """Raise ``BadRequest`` for a part that cannot be taken."""
+    _parts(model, (part,))
+
+
 def begins_with_thought(model: str, messages: Sequence[Message]) -> bool:
     """Whether the answer that is to go on, after the results of its calls, began with this provider's thinking.
 

@@ -83,6 +83,11 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
     return merged(body, options.extra)
 
 
+def take(model: str, part: Image | Audio | Document) -> None:
+    """Raise ``BadRequest`` for a part that the provider cannot take."""
+    _History(model, ()).media(part)
+
+
 def _takes_both(model: str) -> bool:
     """Whether a model may be held to a shape while it has tools."""
     version = generation(model)
@@ -267,7 +272,7 @@ class _History:
         inside: list[dict[str, Any]] = []
         after: list[dict[str, Any]] = []
         for part in _media(result.content):
-            made = self._media(part)
+            made = self.media(part)
             kind = made.get("inlineData", {}).get("mimeType", "")
             nests = self._signs and (kind.startswith("image/") or kind == "application/pdf")
             (inside if nests else after).append(made)
@@ -277,9 +282,10 @@ class _History:
         if isinstance(part, Text | Stored):
             text = part.text if isinstance(part, Text) else part.preview
             return [{"text": text}] if text else []
-        return [self._media(part)] if isinstance(part, Image | Audio | Document) else []
+        return [self.media(part)] if isinstance(part, Image | Audio | Document) else []
 
-    def _media(self, part: Image | Audio | Document) -> dict[str, Any]:
+    def media(self, part: Image | Audio | Document) -> dict[str, Any]:
+        """Return one part in this wire's words."""
         if part.url and not part.url.startswith("data:"):
             kind = part.media_type or _SUFFIXES.get(PurePosixPath(part.url.partition("?")[0]).suffix.lower(), "")
             said = {"mimeType": self._kind(part, kind)} if kind else {}

@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.request import getproxies
 
 import httpx2
@@ -42,6 +42,7 @@ from vaka.models.http import Account, Http
 from vaka.models.llama.order import Order, Settings
 from vaka.models.llama.process import PROCESSES, Process, settled
 from vaka.models.options import read
+from vaka.models.past import Past
 from vaka.models.profiles import PROFILES
 from vaka.models.sse import Limits
 from vaka.models.transport import Transport
@@ -112,6 +113,7 @@ class Local:
         self._order = _order(settings, LOOPBACK, 0, "")
         self._http, self._name, self._progress = http, name, progress
         self._open: _Open | None = None
+        self._past = Past(name, LOOPBACK, lambda part: _take(name, part))
 
     @property
     def name(self) -> str:
@@ -120,7 +122,10 @@ class Local:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``, after loading the model if nobody has yet. Raises ``ModelError``."""
-        asked = to_prompt(self._name, prompt, self._wire)
+        seen, notices = self._past.of(prompt)
+        for notice in notices:
+            yield notice
+        asked = to_prompt(self._name, seen, self._wire)
         opened = await self._opened()
         most = read(asked.options).max_tokens or self._order.settings.max_tokens
         written = 0
@@ -160,14 +165,14 @@ class Local:
         own = self._http is None or bool(getproxies())
         http = Http(Transport()) if own or self._http is None else self._http
         account = Account(base_url=f"{url}/v1", key=process.order.key, headers=ALONE, limits=LIMITS)
-        facts: dict[Wire, dict[str, Any]] = {
-            "chat": {"profile": _PROFILE},
-            "responses": {},
-            "messages": {"max_tokens": process.order.settings.max_tokens, "cache": False},
-        }
         module, adapter = ADAPTERS[self._wire]
-        make = getattr(import_module(module), adapter)
-        model: Model = make("local", account, http=http, name=self._name, **facts[self._wire])
+        wire = import_module(module)
+        facts: dict[str, Any] = {"profile": _PROFILE}
+        if self._wire == "responses":
+            facts = {"facts": msgspec.structs.replace(wire.LLAMA, images=False)}
+        elif self._wire == "messages":
+            facts = {"max_tokens": process.order.settings.max_tokens, "cache": False}
+        model: Model = getattr(wire, adapter)("local", account, http=http, name=self._name, **facts)
         return _Open(process, loop, model, http if own else None)
 
 
@@ -220,7 +225,7 @@ def to_prompt(model: str, prompt: Prompt, wire: Wire) -> Prompt:
     for message in prompt.messages:
         for part in _parts(message):
             if isinstance(part, Image | Audio | Document):
-                raise cannot_take(model, part, "it reads text only")
+                _take(model, part)
     options = {name: value for name, value in prompt.options.items() if name != "reasoning"}
     given = read(options)
     if prompt.tools and given.parallel_calls is None:
@@ -243,6 +248,10 @@ def to_prompt(model: str, prompt: Prompt, wire: Wire) -> Prompt:
 
 
 _PROFILE = msgspec.structs.replace(PROFILES["llamacpp"], name="local", images=False, parallel=True)
+
+
+def _take(model: str, part: Image | Audio | Document) -> NoReturn:
+    raise cannot_take(model, part, "it reads text only")
 
 
 def _parts(message: Message) -> Content:

@@ -7,8 +7,10 @@ from urllib.parse import quote
 from vaka.core.ports.model import Chunk, Prompt
 from vaka.models.http import Account, Http, Wire
 from vaka.models.openai_chat_events import Answer
+from vaka.models.openai_chat_messages import take
 from vaka.models.openai_chat_request import answer_tool, to_request
 from vaka.models.options import read
+from vaka.models.past import Past
 from vaka.models.profiles import Profile
 
 PATH = "chat/completions"
@@ -25,6 +27,7 @@ class OpenAIChat:
         self._model, self._profile = model, profile
         self._name = name or f"{profile.name}/{model}"
         self._path = path(model, account, profile)
+        self._past = Past(self._name, account.base_url, lambda part: take(model, part, profile))
         self._wire = Wire(account, {**_key(account.key, profile), **profile.headers}, http)
 
     @property
@@ -35,17 +38,20 @@ class OpenAIChat:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``. Raises ``ModelError``; ``BadRequest`` before anything is sent for what cannot be."""
         options = read(prompt.options)
+        prompt, notices = self._past.of(prompt)
+        for notice in notices:
+            yield notice
         body = to_request(self._model, prompt, self._profile, options)
         answer = Answer(self._profile, answer_tool(prompt, self._profile, options))
         with self._wire.hiding(options.headers):
             async with aclosing(self._wire.events(self._path, body, headers=options.headers)) as items:
                 async for item in items:
                     for chunk in answer.feed(item):
-                        yield chunk
+                        yield self._past.marked(chunk)
                     if answer.whole:
                         return
             for chunk in answer.end():
-                yield chunk
+                yield self._past.marked(chunk)
 
     async def close(self) -> None:
         """Let go of the connections, unless they are shared."""

@@ -43,6 +43,11 @@ def to_messages(model: str, prompt: Prompt, profile: Profile, system: str) -> li
     return writer.messages
 
 
+def take(model: str, part: Image | Audio | Document, profile: Profile) -> None:
+    """Raise ``BadRequest`` for a part that the vendor cannot take."""
+    _Writer(model, profile, {}).spoken((part,))
+
+
 class _Writer:
     def __init__(self, model: str, profile: Profile, ids: Mapping[CallId, str]) -> None:
         self._model, self._profile, self._ids = model, profile, ids

@@ -11,8 +11,9 @@ from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.types.errors import StreamCut
 from vaka.models.http import Account, Http, Wire
 from vaka.models.openai_responses_events import Reader
-from vaka.models.openai_responses_request import LLAMA, Facts, to_request
+from vaka.models.openai_responses_request import LLAMA, Facts, take, to_request
 from vaka.models.options import read
+from vaka.models.past import Past
 
 __all__ = ["LLAMA", "Facts", "OpenAIResponses", "Reader", "to_request"]
 
@@ -25,6 +26,7 @@ class OpenAIResponses:
     ) -> None:
         self._model, self._facts = model, facts
         self._name = name or f"openai/{model}"
+        self._past = Past(self._name, account.base_url, lambda part: take(model, part, facts))
         self._wire = Wire(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
 
     @property
@@ -34,6 +36,9 @@ class OpenAIResponses:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``. Raises ``ModelError`` and nothing else."""
+        prompt, notices = self._past.of(prompt)
+        for notice in notices:
+            yield notice
         body = to_request(self._model, prompt, self._facts)
         reader = Reader(None if self._facts.tells_length else body.get("max_output_tokens"))
         headers = read(prompt.options).headers
@@ -41,7 +46,7 @@ class OpenAIResponses:
             async with aclosing(self._wire.events("responses", body, headers=headers)) as items:
                 async for item in items:
                     for chunk in reader.feed(item.data, item.event):
-                        yield chunk
+                        yield self._past.marked(chunk)
                     if reader.done:
                         return
         raise StreamCut(f"the answer of {self._name} was cut: the stream ended before response.completed")

@@ -83,6 +83,11 @@ def to_request(model: str, prompt: Prompt, facts: Facts = Facts()) -> dict[str, 
     return merged(body, options.extra, _JOINED)
 
 
+def take(model: str, part: Image | Audio | Document, facts: Facts = Facts()) -> None:
+    """Raise ``BadRequest`` for a part that the server cannot take."""
+    _Writer(model, (), facts, "none").part(part)
+
+
 def _reasons(model: str) -> bool:
     """Whether a model of OpenAI's reasons; one that does not refuses to be asked for it."""
     return not model.rpartition("/")[2].removeprefix("ft:").startswith(_UNREASONING)
@@ -171,6 +176,10 @@ class _Writer:
             else:
                 made += self._results(message)
         return made
+
+    def part(self, part: Image | Audio | Document) -> Item:
+        """Return one part in this wire's words."""
+        return self._media(part)
 
     def _asked(self, content: Content) -> list[Item]:
         parts = self._parts(content)

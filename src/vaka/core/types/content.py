@@ -66,8 +66,8 @@ class Stored(_Part, frozen=True, kw_only=True, gc=False, tag="stored"):
 class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
     """What a model thought aloud.
 
-    ``opaque`` has the provider's own block under the name of its wire, such as ``{"anthropic": {…}}``, kept word for
-    word to be sent back to it; other providers never see it.
+    ``opaque`` has the provider's own block under the name of its wire, such as ``{"anthropic": {…}, "from": "…"}``,
+    kept word for word to be sent back to where it came ``from``; other providers never see it.
     """
 
     text: str = ""

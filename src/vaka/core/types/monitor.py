@@ -62,10 +62,6 @@ class CacheBusted(Monitor, tag="cache.busted"):
     tokens: int = 0
 
 
-Notice: TypeAlias = ModelSelected | CacheBusted
-"""What a model may have to say to operators about a call."""
-
-
 class McpChanged(Monitor, tag="mcp.changed"):
     """An MCP server came, went, or changed its tools."""
 
@@ -80,6 +76,10 @@ class Logged(Monitor, tag="log"):
     level: Literal["debug", "info", "warning", "error"]
     message: str
     detail: JSON = None
+
+
+Notice: TypeAlias = ModelSelected | CacheBusted | Logged
+"""What a model may have to say to operators about a call."""
 
 
 class ErrorReported(Monitor, tag="error"):
