@@ -149,7 +149,7 @@ class Unpriced(Priced):
 def test_its_price_is_not_known_when_that_of_any_is_not() -> None:
     model = Fallback([Priced(0.1, 0.5), Unpriced(0, 0)])
     assert model.estimate(PROMPT) == Estimate(
-        usage=Usage(input=10, cost=0.1), output_price=0.5, unpriced="nobody knows"
+        usage=Usage(input=10, cost=0.1), output_price=0.5, takes=9, unpriced="nobody knows"
     )  # fmt: skip
     assert Fallback([Unpriced(0, 0)]).estimate(PROMPT).max_tokens == 9
 

@@ -88,7 +88,7 @@ class Fallback:
         bounds = [estimate.max_tokens for estimate in found if estimate.max_tokens is not None]
         return msgspec.structs.replace(
             most, output_price=max(estimate.output_price for estimate in found),
-            max_tokens=max(bounds) if len(bounds) == len(found) else None,
+            max_tokens=max(bounds) if len(bounds) == len(found) else None, takes=min(bounds, default=None),
             unpriced=next((estimate.unpriced for estimate in found if estimate.unpriced), ""),
         )  # fmt: skip
 

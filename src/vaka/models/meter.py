@@ -100,8 +100,9 @@ class Metered:
     """Another model whose usage has its price, and which can tell the price of a prompt beforehand.
 
     ``model`` is the ``provider/model`` whose price counts, by default the name of the other; ``price`` is its price
-    where no list has it. What the other does not count is estimated, so that no budget is held by nobody. Says so when
-    the beginning of a conversation that the provider had cached has changed.
+    where no list has it, ``bound`` how long its answers can get, if that is known. What the other does not count is
+    estimated, so that no budget is held by nobody. Says so when the beginning of a conversation that the provider had
+    cached has changed.
     """
 
     def __init__(
@@ -111,10 +112,11 @@ class Metered:
         *,
         model: str = "",
         price: Price | None = None,
+        bound: int | None = None,
         ledger: Ledger | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inner, self._prices, self._given = inner, prices, price
+        self._inner, self._prices, self._given, self._bound = inner, prices, price, bound
         self._model = model or inner.name
         self._ledger = ledger if ledger is not None else Ledger()
         self._clock = clock
@@ -147,9 +149,10 @@ class Metered:
             tokens = of_prompt(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find("")
         if price is None:
-            return Estimate(usage=usage, unpriced=_unknown(self._model))
+            return Estimate(usage=usage, max_tokens=self._bound, unpriced=_unknown(self._model))
         return Estimate(
-            usage=msgspec.structs.replace(usage, cost=price.cost(usage)), output_price=price.token(tokens)
+            usage=msgspec.structs.replace(usage, cost=price.cost(usage)), output_price=price.token(tokens),
+            max_tokens=self._bound,
         )  # fmt: skip
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:

@@ -20,6 +20,8 @@ from vaka.runtime.providers import Provider
 
 CHAT = "openai-chat"
 LOCAL = "local"
+BOUNDS = "vaka.models.bounds:find"
+"""What knows how long answers can get."""
 _LOCAL = Provider(name=LOCAL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
 
@@ -192,16 +194,17 @@ class Maker:
         attempts = {} if retries is None else {"attempts": retries + 1}
         model = registry.load(registry.RETRY)(model, clock=self._clock, **attempts)
         price = entry.price or (registry.load(registry.FREE) if provider.local else None)
-        return self._keep(self._metered(model, price, f"{provider.name}/{entry.model}"))
+        bound = registry.load(BOUNDS)(LOCAL if provider is _LOCAL else provider.wire, entry.model)
+        return self._keep(self._metered(model, price, f"{provider.name}/{entry.model}", bound))
 
-    def _metered(self, model: Model, price: object, named: str) -> Model:
+    def _metered(self, model: Model, price: object, named: str, bound: int | None) -> Model:
         if self._prices is None:
             self._prices = registry.load(registry.PRICES)(self.book.prices)
             self._ledger = registry.load(registry.LEDGER)()
         if isinstance(price, PriceEntry):
             price = registry.load(registry.PRICE)(**_given(price))
         made: Model = registry.load(registry.METERED)(
-            model, self._prices, model=named, price=price, ledger=self._ledger
+            model, self._prices, model=named, price=price, bound=bound, ledger=self._ledger
         )
         return made
 
@@ -243,7 +246,8 @@ class Preset:
 
     def _estimate(self, inner: Estimates, prompt: Prompt) -> Estimate:
         filled = self._filled(prompt)
-        return msgspec.structs.replace(inner.estimate(filled), max_tokens=filled.options.get("max_tokens"))
+        estimate, own = inner.estimate(filled), filled.options.get("max_tokens")
+        return msgspec.structs.replace(estimate, max_tokens=own) if isinstance(own, int) else estimate
 
     def _filled(self, prompt: Prompt) -> Prompt:
         shaped = self._shaped if prompt.options.get("output") else {}

@@ -74,11 +74,47 @@ async def test_the_answer_is_bounded_by_what_is_left() -> None:
     assert model.prompts[1].options == {"max_tokens": 30}
 
 
-async def test_a_bound_that_is_lower_already_stays_and_a_large_budget_sets_none() -> None:
+async def test_a_bound_that_is_lower_already_stays_and_a_budget_for_any_answer_sets_none() -> None:
     model = Priced(say("Yes.", repeat=True))
     await ended(model, options={"max_tokens": 7}, max_cost=0.3505)
-    await ended(model, max_cost=100.0)
+    await ended(model, max_cost=1000.0)
     assert [prompt.options for prompt in model.prompts] == [{"max_tokens": 7}, {}]
+
+
+async def test_a_model_of_unknown_length_is_asked_for_no_more_than_most_write() -> None:
+    model = Priced(say("Yes.", repeat=True))
+    await ended(model, max_cost=100.0)
+    await ended(model, max_tokens=300_000)
+    await ended(model, options={"max_tokens": 50_000}, max_tokens=40_100)
+    assert [prompt.options["max_tokens"] for prompt in model.prompts] == [16_384, 16_384, 40_000]
+
+
+async def test_a_long_answer_is_bounded_exactly_by_what_is_left() -> None:
+    class Long(Priced):
+        price = 2.0**-10
+
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return msgspec.structs.replace(super().estimate(prompt), max_tokens=64_000)
+
+    model = Long(say("Yes.", repeat=True))
+    await ended(model, max_tokens=20_100)
+    await ended(model, max_tokens=64_099)
+    await ended(model, max_tokens=64_100)
+    await ended(model, max_cost=40_100 / 1024)
+    assert [prompt.options for prompt in model.prompts] == [
+        {"max_tokens": 20_000}, {"max_tokens": 63_999}, {}, {"max_tokens": 40_000},
+    ]  # fmt: skip
+
+
+async def test_of_several_models_the_one_that_writes_least_says_what_may_be_asked_for() -> None:
+    class Several(Priced):
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return msgspec.structs.replace(super().estimate(prompt), max_tokens=64_000, takes=8000)
+
+    model = Several(say("Yes.", repeat=True))
+    await ended(model, max_tokens=30_000)
+    await ended(model, max_tokens=70_000)
+    assert [prompt.options for prompt in model.prompts] == [{"max_tokens": 8000}, {}]
 
 
 async def test_too_few_tokens_to_ask_for_are_none() -> None:

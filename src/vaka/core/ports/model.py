@@ -118,7 +118,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     output_price: float = 0.0
     """US dollars for one token of the answer."""
     max_tokens: int | None = None
-    """The bound that the model puts on an answer when the prompt has none."""
+    """How long an answer can get when the prompt has no bound; ``None`` when nobody knows."""
+    takes: int | None = None
+    """The highest bound that may be asked for, where it is lower than that."""
     unpriced: str = ""
     """Why the price is not known and what to do about it; tokens are known all the same."""
 
