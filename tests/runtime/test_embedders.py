@@ -3,7 +3,8 @@
 import pytest
 
 from tests.runtime.scene import runtime
-from vaka.core.types.errors import AuthenticationFailed, ConfigError
+from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.core.types.usage import Usage
 from vaka.testing.models import say
 from vaka.testing.provider import Fault, Provider
 
@@ -39,3 +40,28 @@ async def test_a_key_that_is_missing_is_named() -> None:
     async with runtime(environ={}) as rt:
         with pytest.raises(AuthenticationFailed, match="OPENAI_API_KEY"):
             rt.models.embedder("openai/text-embedding-3-small")
+
+
+async def test_what_an_embedder_used_is_in_the_stats_of_the_runtime() -> None:
+    counted = (
+        b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "usage": {"prompt_tokens": 500000, "total_tokens": 1}}'
+    )
+    silent = b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "usage": "none of yours"}'
+    broken = b'{"error": {"message": "bad input", "type": "invalid_request_error"}}'
+    kind = {"content-type": "application/json"}
+    faults = [Fault(body=body, headers=kind) for body in (counted, silent, broken)]
+    keys = {"OPENAI_API_KEY": "sk-of-mine"}
+    async with (
+        Provider(say("unused"), fault=faults) as provider,
+        runtime(environ={"OPENAI_BASE_URL": provider.url, **keys}) as rt,
+    ):
+        embedder = rt.models.embedder("openai/text-embedding-3-small")
+        await embedder.embed(["a"])
+        await embedder.embed(["some 20 characters …"])
+        with pytest.raises(BadRequest, match="bad input"):
+            await embedder.embed(["a"])
+        stats = await rt.total_stats()
+    assert stats.request_count == 2
+    assert stats.usage == Usage(input=500_005, cost=stats.usage.cost)
+    assert stats.usage.cost == pytest.approx(0.0100001)
+    assert stats.by_model["openai/text-embedding-3-small"].usage == stats.usage

@@ -6,21 +6,25 @@ import binascii
 import math
 import sys
 from array import array
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
 from vaka.core.ports.clock import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
+from vaka.core.types.usage import Usage
 from vaka.models import faults
 from vaka.models.http import Account, Http, Wire
+from vaka.models.tokens import of_text
 from vaka.models.vectors import batches, given
 
 BACKOFF = 0.5
 """Seconds before the second attempt; each further one waits twice as long."""
 PATIENCE = 60.0
 """Seconds that a provider may ask us to wait; one that asks for more is not asked again."""
+MOST = 2**53
+"""Tokens that anyone can have used."""
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -58,6 +62,7 @@ class _Vector(msgspec.Struct):
 class _Answer(msgspec.Struct):
     data: list[_Vector] | None = None
     error: Any = None
+    usage: Any = None
 
 
 _answers = msgspec.json.Decoder(_Answer)
@@ -65,10 +70,17 @@ _answers = msgspec.json.Decoder(_Answer)
 
 def vectors(body: bytes, count: int, dimensions: int | None = None) -> list[list[float]]:
     """Return the ``count`` vectors of an answer, in the order of the texts. Raises ``ModelError`` for anything else."""
+    return _vectors(_read(body), count, dimensions)
+
+
+def _read(body: bytes) -> _Answer:
     try:
-        answer = _answers.decode(body)
+        return _answers.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StreamCut(f"expected vectors, got what cannot be read: {error}") from error
+
+
+def _vectors(answer: _Answer, count: int, dimensions: int | None) -> list[list[float]]:
     if answer.data is None:
         raise (
             faults.of_event(answer.error) if answer.error else StreamCut("expected vectors, got an answer without any")
@@ -107,8 +119,19 @@ def _floats(embedding: list[float] | str) -> list[float]:
     return embedding
 
 
+def _spent(answer: _Answer, batch: Sequence[str]) -> Usage:
+    """Return what a request took: as the provider counted it, else about so much."""
+    usage: Any = answer.usage
+    said = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
+    tokens = next((said[name] for name in ("prompt_tokens", "total_tokens") if isinstance(said.get(name), int)), 0)
+    return Usage(input=min(tokens, MOST) if tokens > 0 else of_text(sum(map(len, batch))))
+
+
 class OpenAIEmbedder:
-    """A model that embeds, behind ``/embeddings``; asks again when it was unavailable. ``clock`` is for waiting."""
+    """A model that embeds, behind ``/embeddings``; asks again when it was unavailable. ``clock`` is for waiting.
+
+    ``record`` is told what each request took.
+    """
 
     def __init__(
         self,
@@ -119,8 +142,9 @@ class OpenAIEmbedder:
         name: str = "",
         facts: EmbeddingFacts = EmbeddingFacts(),
         clock: Clock | None = None,
+        record: Callable[[Usage], None] | None = None,
     ) -> None:
-        self._model, self._facts = model, facts
+        self._model, self._facts, self._record = model, facts, record
         self._name = name or f"openai/{model}"
         self._sleep = clock.sleep if clock else asyncio.sleep
         self._wire = Wire(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
@@ -156,4 +180,7 @@ class OpenAIEmbedder:
 
     async def _ask(self, batch: list[str]) -> list[list[float]]:
         body = await self._wire.whole("embeddings", to_request(self._model, batch, self._facts))
-        return vectors(body, len(batch), self._facts.dimensions)
+        answer = _read(body)
+        if self._record is not None and answer.data is not None:
+            self._record(_spent(answer, batch))
+        return _vectors(answer, len(batch), self._facts.dimensions)

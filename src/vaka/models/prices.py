@@ -104,6 +104,7 @@ TABLE: dict[str, dict[str, Price]] = {
         "gpt-5-pro": _p(15, 120), "gpt-4.1": _p(2, 8, 0.5), "gpt-4.1-mini": _p(0.4, 1.6, 0.1),
         "gpt-4.1-nano": _p(0.1, 0.4, 0.025), "gpt-4o": _p(2.5, 10, 1.25), "gpt-4o-mini": _p(0.15, 0.6, 0.075),
         "gpt-4o-2024-05-13": _p(5, 15),
+        "text-embedding-3-small": _p(0.02, 0), "text-embedding-3-large": _p(0.13, 0), "text-embedding-ada": _p(0.1, 0),
         "o1": _p(15, 60, 7.5), "o3": _p(2, 8, 0.5), "o3-mini": _p(1.1, 4.4, 0.55), "o4-mini": _p(1.1, 4.4, 0.275),
     },
     "google": {

@@ -14,6 +14,7 @@ from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closes, Embedder, Estimate, Estimates, Model, Prompt
 from vaka.core.session.redact import Secrets
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.core.types.usage import Usage
 from vaka.runtime import providers, registry
 from vaka.runtime.models import Book, Refusing
 from vaka.runtime.providers import Provider
@@ -88,8 +89,8 @@ class Maker:
         head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
         return self._provider(name, entry, entry.provider or head), model, options
 
-    def embedder(self, name: str) -> Embedder:
-        """Return a new embedder. Raises ``ConfigError`` and ``AuthenticationFailed``."""
+    def embedder(self, name: str, record: Callable[[str, Usage], None]) -> Embedder:
+        """Return a new embedder; ``record`` is told what its calls use. Raises ``ConfigError`` and the like."""
         made: Embedder
         kind, _, size = name.partition(":")
         if kind == "hashing" and (size.isdecimal() or not size):
@@ -106,7 +107,14 @@ class Maker:
                 "/embeddings, such as openai/text-embedding-3-small"
             )
         _, account = self._account(provider, name, ModelEntry(model=model))
-        made = registry.load(registry.EMBEDDINGS)(model, account, http=self.http, name=name, clock=self._clock)
+
+        def spent(usage: Usage) -> None:
+            cost = 0.0 if provider.local else self._price_list().cost(name, usage)
+            record(name, msgspec.structs.replace(usage, cost=cost or 0.0))
+
+        made = registry.load(registry.EMBEDDINGS)(
+            model, account, http=self.http, name=name, clock=self._clock, record=spent
+        )
         return made
 
     def _configured(self, name: str, entry: ModelEntry) -> Model:
@@ -198,15 +206,19 @@ class Maker:
         return self._keep(self._metered(model, price, f"{provider.name}/{entry.model}", bound))
 
     def _metered(self, model: Model, price: object, named: str, bound: int | None) -> Model:
-        if self._prices is None:
-            self._prices = registry.load(registry.PRICES)(self.book.prices)
+        if self._ledger is None:
             self._ledger = registry.load(registry.LEDGER)()
         if isinstance(price, PriceEntry):
             price = registry.load(registry.PRICE)(**_given(price))
         made: Model = registry.load(registry.METERED)(
-            model, self._prices, model=named, price=price, bound=bound, ledger=self._ledger
+            model, self._price_list(), model=named, price=price, bound=bound, ledger=self._ledger
         )
         return made
+
+    def _price_list(self) -> Any:
+        if self._prices is None:
+            self._prices = registry.load(registry.PRICES)(self.book.prices)
+        return self._prices
 
     def _options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:
         try:

@@ -12,6 +12,7 @@ from vaka.core.session.redact import Secrets
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.core.types.monitor import ModelSelected
 from vaka.runtime import registry
+from vaka.runtime.stats import Tally
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
@@ -49,6 +50,8 @@ class Models:
         self._secrets, self._clock = secrets if secrets is not None else Secrets(), clock
         self._made: dict[str, Model] = {}
         self._embedders: dict[str, Embedder] = {}
+        self.embedded = Tally()
+        """What embedders have used."""
         self._making: list[str] = []
         self._default: Model | None = None
         self._maker: Maker | None = None
@@ -130,7 +133,7 @@ class Models:
     def embedder(self, name: str) -> Embedder:
         """Return the embedder a name stands for: ``hashing``, ``minilm``, or ``provider/model``."""
         if name not in self._embedders:
-            self._embedders[name] = self.maker.embedder(name)
+            self._embedders[name] = self.maker.embedder(name, self.embedded.add)
         return self._embedders[name]
 
     async def close(self) -> None:

@@ -123,8 +123,8 @@ class Runtime:
         return await of_session(self.store, session_id(session))
 
     async def total_stats(self) -> SessionStats:
-        """Return what all sessions of the store have used together, under the id ``_total``."""
-        return await of_all(self.store)
+        """Return what all sessions of the store have used together, and embedders here, under the id ``_total``."""
+        return await of_all(self.store) + self.models.embedded.stats
 
     async def decisions(self, session: str | None = None) -> Sequence[Pending]:
         """Return what people still have to decide, oldest first."""

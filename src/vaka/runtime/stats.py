@@ -76,6 +76,18 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
+class Tally:
+    """What calls of models outside of sessions have used since this process began: those of embedders."""
+
+    def __init__(self) -> None:
+        self.stats = SessionStats(session_id=TOTAL)
+
+    def add(self, model: str, usage: Usage) -> None:
+        """Count one call."""
+        one = ModelStats(usage=usage, request_count=1)
+        self.stats += SessionStats(session_id=TOTAL, usage=usage, request_count=1, by_model={model: one})
+
+
 def summed(session: str, events: Iterable[Event]) -> SessionStats:
     """Return what the events of a session say it has used. Pure."""
     stats = SessionStats(session_id=session)
