@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vaka.core.ports.sandbox import Command, Process, Sandbox
+from vaka.core.ports.sandbox import Bounds, Command, Process, Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.sandbox.landlock import Landlock
@@ -137,8 +137,25 @@ async def test_there_is_one_warden_and_no_keeper_too_many(tmp_path: Path) -> Non
     for process in await asyncio.gather(*runs):
         await finish(process)
     assert WARDEN.pid is not None
-    while len(family.descendants(WARDEN.pid)) > 1:  # noqa: ASYNC110  # until only the spare one is left
+    while len(family.descendants(WARDEN.pid)) > 2:  # noqa: ASYNC110  # until only those are left that wait
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_a_keeper_keeps_one_command_after_another_and_nothing_of_the_last(kind: str, tmp_path: Path) -> None:
+    sandbox: Sandbox = MADE[kind]()
+    held: dict[int, list[set[str]]] = {}
+    for number in range(6):
+        bounds = Bounds(processes=8) if number % 2 else Bounds(processes=None, memory_bytes=None)
+        process = await sandbox.start(shell("sleep 600", tmp_path, bounds=bounds))
+        keeper = family.parent(process.pid)
+        held.setdefault(keeper, []).append({path.name for path in Path(f"/proc/{keeper}/fd").iterdir()})
+        await process.stop(0)
+    assert len(held) <= 2
+    assert all(found == of_one[0] for of_one in held.values() for found in of_one)
+    many = "for n in $(seq 20); do sleep 600 >&- 2>&- & done; jobs -p | wc -l"
+    assert (await finish(await sandbox.start(shell("true", tmp_path, bounds=Bounds(processes=8))))).code == 0
+    assert (await finish(await sandbox.start(shell(many, tmp_path, bounds=Bounds(processes=None))))).stdout == "20\n"
 
 
 async def test_who_waits_without_reading_has_the_beginning_and_is_told_of_the_rest(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class Groups:
 
     def __init__(self, bases: tuple[Base, ...], name: str) -> None:
         self._paths: dict[str, Path] = {}
+        self._bounded: set[str] = set()
         for base in bases:
             path = base.path / f"{_PREFIX}{name}"
             with contextlib.suppress(OSError):
@@ -78,16 +79,18 @@ class Groups:
 
     def bound(self, *, pids: int | None, memory: int | None) -> frozenset[str]:
         """Bound them, and return what they bound now: what the kernel refuses is not among it."""
-        wanted = {"pids": pids, "memory": memory}
         done: set[str] = set()
-        for name, path in self._paths.items():
-            value = wanted[name]
+        for name, value in (("pids", pids), ("memory", memory)):
+            path = self._paths.get(name)
+            if path is None or (value is None and name not in self._bounded):
+                continue
             with contextlib.suppress(OSError):
+                (path / f"{name}.max").write_text("max" if value is None else str(value))
+                self._bounded.add(name)
                 if value is not None:
-                    (path / f"{name}.max").write_text(str(value))
                     done.add(name)
-                if name == "memory" and value is not None and (path / "memory.swap.max").exists():
-                    (path / "memory.swap.max").write_text("0")
+                if name == "memory" and (path / "memory.swap.max").exists():
+                    (path / "memory.swap.max").write_text("max" if value is None else "0")
         return frozenset(done)
 
 

@@ -1,12 +1,15 @@
-"""Keeps one command: starts it, watches what it uses, ends all of it, and leaves nothing behind.
+"""Keeps a command: starts it, watches what it uses, ends all of it, and leaves nothing behind.
 
 It is the one whom everything falls to that runs away from its parents, so there is nothing it does not find. When its
-owner goes, it ends the command and goes too.
+owner goes, it ends the command. Then it may keep another: making a process, and putting it into control groups, takes
+longer than all the rest.
 """
 
 import contextlib
+import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -26,10 +29,15 @@ _LAST_SIGNAL = 64
 
 
 def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int, started: Callable[[], None]) -> None:
-    """Keep the one command whose socket and streams come over ``orders``, until there is nothing left of it.
+    """Keep the commands whose sockets and streams come over ``orders``, one after the other, until there are no more.
 
-    ``started`` is called when it runs, and the processor has time for other things again.
+    ``started`` is called when one runs, and the processor has time for other things again; a byte over ``orders`` says
+    that there is nothing left of it, and that another may come.
     """
+    wake, woken = os.pipe()
+    for descriptor in (wake, woken):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGCHLD, _nothing)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # its maker blocked it until it is understood
@@ -38,18 +46,42 @@ def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int, started: Ca
     if os.getppid() != owner:
         return
     groups = Groups(bases, str(os.getpid()))
-    with orders:
-        _, descriptors, _, _ = socket.recv_fds(orders, 1, STREAMS)
-    descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
-    if len(descriptors) == STREAMS:
-        control, first, second, third = descriptors
-        _serve(socket.socket(fileno=control), (first, second, third), groups, started)
+    own = kernel.descriptors()
+    with contextlib.suppress(OSError), orders:
+        while _asked(orders, wake):
+            _, descriptors, _, _ = socket.recv_fds(orders, 1, STREAMS)
+            descriptors = [kernel.higher(descriptor) for descriptor in descriptors]
+            if len(descriptors) != STREAMS:
+                return
+            control, first, second, third = descriptors
+            with socket.socket(fileno=control) as line:
+                _serve(line, (first, second, third), groups, started, wake)
+            gc.collect()  # what is collected later must not close what belongs to the next
+            for descriptor in kernel.descriptors() - own:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+            orders.send(b".")
 
 
-def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready: Callable[[], None]) -> None:
+def _asked(orders: socket.socket, wake: int) -> bool:
+    """Wait until there is an order; ``False`` when it is time to go."""
+    while not _Signals.leaving:
+        ready, _, _ = select.select([orders.fileno(), wake], [], [])
+        if wake in ready:
+            _drain(wake)
+        else:
+            return True
+    return False
+
+
+def _serve(
+    control: socket.socket, streams: kinds.Streams, groups: Groups, ready: Callable[[], None], wake: int
+) -> None:
     try:
         order = receive(control)
     except (EOFError, OSError, ValueError, TypeError, KeyError):
+        for descriptor in streams:
+            os.close(descriptor)
         return
     bounded: frozenset[str] = frozenset()
     if order.cgroups:
@@ -57,6 +89,8 @@ def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready
         own = 4 if order.kind == "bubblewrap" else 1
         pids = None if order.processes is None else order.processes + own
         bounded = groups.bound(pids=pids, memory=order.memory_bytes)
+    else:
+        groups.bound(pids=None, memory=None)
     try:
         started = kinds.start(order, streams)
     except Refused as error:
@@ -65,7 +99,7 @@ def _serve(control: socket.socket, streams: kinds.Streams, groups: Groups, ready
     finally:
         for descriptor in streams:
             os.close(descriptor)
-    keeper = Keeper(control, order, started, bounded, ready)
+    keeper = Keeper(control, order, started, bounded, ready, wake)
     try:
         keeper.run()
     finally:
@@ -90,19 +124,16 @@ class Keeper:
 
     def __init__(
         self, control: socket.socket, order: Order, started: kinds.Started, bounded: frozenset[str],
-        ready: Callable[[], None],
+        ready: Callable[[], None], wake: int,
     ) -> None:  # fmt: skip
         self._control, self._order, self._started, self._ready = control, order, started, ready
+        self._wake = wake
         self._told = b""
         self._reported = b""
         self._coded = False
         self._deadline: float | None = None
         self._over = False
         self._watching = _watched(order, bounded)
-        self._wake, self._woken = os.pipe()
-        for descriptor in (self._wake, self._woken):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
 
     def run(self) -> None:
         """Look after it until it may be ended."""
@@ -124,7 +155,6 @@ class Keeper:
 
     def finish(self) -> None:
         """End everything, and take away what was made for it."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._started.inner:
             for pid in (self._started.inner, self._started.pid):
                 with contextlib.suppress(OSError):
@@ -162,8 +192,7 @@ class Keeper:
 
     def _reap(self) -> None:
         """Take note of who has ended."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake, 4096)
+        _drain(self._wake)
         status = family.reap(self._started.pid)
         if status is None:
             return
@@ -233,6 +262,11 @@ def _watched(order: Order, bounded: frozenset[str]) -> dict[str, int]:
         "cpu": order.cpu_seconds,
     }
     return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _drain(wake: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wake, 4096)
 
 
 def _signalled(code: int) -> int:

@@ -100,6 +100,21 @@ def higher(descriptor: int) -> int:
     return found
 
 
+def descriptors() -> frozenset[int]:
+    """Return what is open in this process."""
+    with os.scandir("/proc/self/fd") as entries:
+        found = {int(entry.name) for entry in entries}
+    return frozenset(number for number in found if _is_open(number))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:  # the one that the others were listed with
+        return False
+    return True
+
+
 def landlock_abi() -> int:
     """Return which version of Landlock the kernel has, 0 if it has none."""
     return max(int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)

@@ -1,4 +1,4 @@
-"""The warden: one small process that forks a keeper for each command.
+"""The warden: one small process with a keeper for each command that runs.
 
 It exists because a large program with threads must not fork: what happens between the fork and the new program has to
 be done by somebody small. One keeper always waits, so that nobody waits for it. What a keeper leaves behind, because
@@ -16,6 +16,8 @@ from types import FrameType
 from vaka.sandbox.warden import cgroups, family, keeper, kernel, kinds
 
 _TRIES = 3
+_IDLE = 2
+"""Keepers that wait for the next command: one who did the last, and one for a command beside it."""
 
 
 def main(descriptor: int, owner: int) -> None:
@@ -40,32 +42,35 @@ class Warden:
 
     def __init__(self, channel: socket.socket, bases: tuple[cgroups.Base, ...], owner: int) -> None:
         self._channel, self._bases, self._owner = channel, bases, owner
-        self._keepers: set[int] = set()
-        self._spare: socket.socket | None = None
+        self._keepers: dict[int, socket.socket] = {}
+        """The line to each."""
+        self._idle: list[int] = []
         self._wake, self._woken = os.pipe()
         for descriptor in (self._wake, self._woken):
             os.set_blocking(descriptor, False)
+        self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
-        """Fork a keeper for each request, until the owner is gone and so is everything it started."""
+        """Find a keeper for each request, until the owner is gone and so is everything it started."""
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, _nothing)
         self._prepare()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._channel, selectors.EVENT_READ)
-            selector.register(self._wake, selectors.EVENT_READ)
-            # The signal also comes when only the thread ends that started this process.
-            while os.getppid() == self._owner:
-                for key, _ in selector.select():
-                    if key.fileobj is self._channel:
-                        if not self._receive():
-                            self._leave()
-                            return
-                    else:
-                        self._reap()
-                        # To enter a control group holds up every fork on the machine, so nobody does while one starts.
-                        self._prepare()
+        self._selector.register(self._channel, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        # The signal also comes when only the thread ends that started this process.
+        while os.getppid() == self._owner:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._channel:
+                    if not self._receive():
+                        self._leave()
+                        return
+                elif key.fileobj == self._wake:
+                    self._reap()
+                    # To enter a control group holds up every fork on the machine, so nobody does while one starts.
+                    self._prepare()
+                else:
+                    self._hear(key.data)
         self._leave()
 
     def _receive(self) -> bool:
@@ -83,18 +88,43 @@ class Warden:
 
     def _hand_over(self, descriptors: list[int]) -> None:
         for _ in range(_TRIES):
-            spare = self._spare if self._spare is not None else self._fork(descriptors)
-            self._spare = None
-            with spare, contextlib.suppress(OSError):  # somebody may have killed it
-                socket.send_fds(spare, [b"!"], descriptors)
+            if not self._idle:
+                self._fork(descriptors)
+            pid = self._idle.pop()
+            with contextlib.suppress(OSError):  # somebody may have killed it
+                socket.send_fds(self._keepers[pid], [b"!"], descriptors)
                 break
+            self._dismiss(pid)
 
     def _prepare(self) -> None:
-        if self._spare is None:
-            self._spare = self._fork([])
+        if not self._idle:
+            self._fork([])
 
-    def _fork(self, held: list[int]) -> socket.socket:
-        """Return the line to a new keeper, which has nothing of what the warden holds for another moment."""
+    def _hear(self, pid: int) -> None:
+        """A keeper is done with a command, or gone."""
+        line = self._keepers.get(pid)
+        if line is None or line.fileno() < 0:
+            return
+        try:
+            free = bool(line.recv(16))
+        except OSError:
+            free = False
+        if free and len(self._idle) < _IDLE:
+            self._idle.append(pid)
+        else:
+            self._dismiss(pid)
+
+    def _dismiss(self, pid: int) -> None:
+        """Let a keeper go: it waits for nothing but its line."""
+        line = self._keepers[pid]
+        if line.fileno() >= 0:
+            self._selector.unregister(line)
+            line.close()
+        if pid in self._idle:
+            self._idle.remove(pid)
+
+    def _fork(self, held: list[int]) -> None:
+        """Make a keeper, which has nothing of what the warden holds for others."""
         here, there = socket.socketpair()
         owner = os.getpid()
         # A keeper that does not know its own handler yet would take a signal to end for the warden's.
@@ -105,8 +135,9 @@ class Warden:
             try:
                 signal.set_wakeup_fd(-1)
                 os.setsid()
-                self._channel.close()
-                here.close()
+                self._selector.close()
+                for line in (self._channel, here, *self._keepers.values()):
+                    line.close()
                 for descriptor in held:  # or its command's output would never end
                     os.close(descriptor)
                 keeper.keep(there, self._bases, owner, self._wake_up)
@@ -115,8 +146,9 @@ class Warden:
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         there.close()
-        self._keepers.add(pid)
-        return here
+        self._keepers[pid] = here
+        self._idle.append(pid)
+        self._selector.register(here, selectors.EVENT_READ, pid)
 
     def _wake_up(self) -> None:
         """Tell the warden, from a keeper, that a command runs."""
@@ -132,7 +164,8 @@ class Warden:
                 if pid == 0:
                     break
                 if pid in self._keepers:
-                    self._keepers.discard(pid)
+                    self._dismiss(pid)
+                    del self._keepers[pid]
                     cgroups.remove(self._bases, str(pid))
                     if status != 0:
                         self._take_over()
@@ -146,8 +179,8 @@ class Warden:
                     os.kill(pid, signal.SIGKILL)
 
     def _leave(self) -> None:
-        if self._spare is not None:
-            self._spare.close()  # it waits for nothing else
+        for line in self._keepers.values():
+            line.close()  # who has nothing to do waits for nothing else
         for pid in self._keepers:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
