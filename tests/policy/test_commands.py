@@ -119,21 +119,26 @@ def test_a_tool_that_is_asked_about_or_denied_as_a_whole() -> None:
     assert said(policy(ask=("Bash",), deny=("Bash(rm:*)",)), "ls; rm x") == ("deny", "Bash(rm:*)", "user")
 
 
-def test_the_rule_a_person_is_told_means_what_asked_or_exactly_this_command() -> None:
+def test_the_rules_a_person_is_told_mean_each_part_that_asked_or_there_are_none() -> None:
     def grant(layered: LayeredPolicy, command: str) -> str:
         verdict = layered.judge(ToolCall(id=CallId("c"), name="Bash", arguments={"command": command}), BASH, ())
-        decision = layered.decide(BASH, {"command": command})
         assert isinstance(verdict, Ask)
-        return decision.grant
+        return verdict.grant
 
-    assert grant(policy(), "make all && ls") == "Bash(make all && ls)"
-    assert grant(policy(), "rm *.o") == "Bash(rm \\*.o)"
+    assert grant(policy(), "make all && ls") == "Bash(make all)"
+    assert grant(policy(), "make 'it is' 'a*b' \"it's\"") == "Bash(make 'it is' a\\*b it\\'s)"
+    assert grant(policy(), "rm *.o") == "", "which files are meant is not known"
     asking = policy(ask=("Bash(git push:*)", "Bash(git:*)", "Bash(npm:*)"))
-    assert grant(asking, "git push x") == "Bash(git push:*) & Bash(git:*)"
-    assert grant(asking, "git push x; npm i") == "Bash(git push:*) & Bash(git:*) & Bash(npm:*)"
-    assert grant(asking, "git push x; make") == "Bash(git push x; make)"
-    assert grant(asking, "git push $(") == "Bash(git push $()"
-    assert grant(policy(deny=("Bash(rm:*)",), allow=("Bash",)), "$X y") == "Bash($X y)"
+    assert grant(asking, "git push x") == "Bash(git push x)"
+    assert grant(asking, "git push x; npm i") == "Bash(git push x)\nBash(npm i)"
+    assert grant(asking, "git push x; make") == "Bash(git push x)\nBash(make)"
+    assert grant(asking, "git push $(") == ""
+    assert grant(policy(deny=("Bash(rm:*)",), allow=("Bash",)), "$X y") == ""
+    assert grant(policy(), "make > out.txt") == "Bash(make)\nEdit(//nowhere/app/out.txt)"
+    assert grant(policy(), "make 2>/dev/null; timeout 5 make x") == "Bash(make)\nBash(timeout 5 make x)"
+    assert grant(policy(), "rm -rf $X") == "", "the guard asks every time"
+    assert grant(policy(), "PATH=x make") == ""
+    assert grant(policy(), "make 'two\nlines'") == ""
 
 
 @pytest.mark.parametrize("arguments", [{}, {"command": 5}, {"command": None}, {"command": ["ls"]}])

@@ -60,28 +60,31 @@ def test_the_loop_is_told_the_same() -> None:
         "the rule Read(.env) denies /nowhere/app/.env", "Read(.env)", "user"
     )
     assert judge(policy(ask=("Read(.env)",)), "Read", path=".env") == Ask(
-        "the rule Read(.env) asks about /nowhere/app/.env", "Read(.env)", "user"
-    )
+        "the rule Read(.env) asks about /nowhere/app/.env", "Read(.env)", "user", grant="Read(//nowhere/app/.env)",
+        scopes=("once", "session"),
+    )  # fmt: skip
     assert judge(policy(), "Read", path=".env") == Allow("default", "mode")
 
 
 def test_the_rule_a_person_is_told_covers_no_more_than_what_was_asked() -> None:
     def grant(layered: LayeredPolicy, tool: str, **arguments: Any) -> str:
         verdict = layered.judge(ToolCall(id=CallId("call_1"), name=tool, arguments=arguments), spec_of(tool), ())
-        decision = decide(layered, tool, **arguments)
         assert isinstance(verdict, Ask)
-        assert verdict.rule == decision.rule
-        assert decision.grant == decision.rule or decision.grant in verdict.message
-        return decision.grant
+        assert verdict.rule.startswith(decide(layered, tool, **arguments).rule)
+        return verdict.grant
 
     assert grant(policy(), "Write", file_path="a*b") == "Edit(//nowhere/app/a\\*b)"
     assert grant(policy(), "WebFetch", url="https://a.example/x") == "WebFetch(domain:a.example)"
     assert grant(policy(), "Skill", command="pdf x") == "Skill(pdf x)"
     assert grant(policy(), "mcp__git__push", branch="main") == "mcp__git__push"
     assert grant(policy(ask=("WebFetch", "WebFetch(domain:*)")), "WebFetch", url="https://a.example/") == (
-        "WebFetch & WebFetch(domain:*)"
+        "WebFetch(domain:a.example)"
     )
-    assert grant(policy(ask=("Edit", "Edit(a)")), "Edit", file_path="a") == "Edit & Edit(a)"
+    assert grant(policy(ask=("Edit", "Edit(a)")), "Edit", file_path="a") == "Edit(//nowhere/app/a)"
+    assert grant(policy(ask=("mcp__git",)), "mcp__git__push", branch="main") == "mcp__git__push"
+    assert grant(policy(ask=("pay(amount:5)",)), "pay", amount=5) == "pay(amount:5)"
+    assert grant(policy(), "Write", file_path=".git/config") == "", "what is protected is allowed once"
+    assert grant(policy(), "Skill", command="a*") == "", "a star would mean more"
 
 
 def test_arguments_a_person_changed_are_asked_about_by_the_same_rule() -> None:

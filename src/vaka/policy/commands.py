@@ -1,13 +1,16 @@
 """Commands, judged by the rules that speak of them and by what the rules for files say of what they touch."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vaka.core.types.tool import Verdict
 from vaka.policy import bash
-from vaka.policy.decision import Decision, Subcommand
+from vaka.policy.bash import places
+from vaka.policy.decision import Decision, Subcommand, name_of
 from vaka.policy.rules import Rule
+
+_PIPE = r"(?<!\|)\|(?!\|)"
 
 
 class Commands:
@@ -15,12 +18,14 @@ class Commands:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = [
-            bash.Rule(rule.pattern if rule.sort == "command" else None, rule.kind, rule.layer)
+            bash.Rule(rule.pattern if rule.sort == "command" else None, rule.kind, rule.layer, rule.answers)
             for rule in rules
             if rule.sort in ("command", "tool")
         ]
         self._held: dict[str, bash.Rules] = {}
-        self._asks = [(rule.text, bash.Rules([rule])) for rule in self._rules if rule.kind == "ask"]
+        answers = [rule for rule in self._rules if rule.answers]
+        self._asks = [(rule.text, bash.Rules([rule, *answers])) for rule in self._rules if rule.kind == "ask"]
+        self._answers = bash.Rules(answers) if answers else None
 
     def decide(
         self, command: str, unmatched: Decision, *, profile: bool, may_read: Callable[[str], Verdict],
@@ -33,8 +38,21 @@ class Commands:
             may_write=may_write, inside=inside,
         )  # fmt: skip
         parts = tuple(Subcommand(command=part.command, **_facts(part, unmatched)) for part in found.subcommands)
-        grant = self._grant(command, script, parts) if found.decision == "ask" else ""
-        return Decision(**_facts(found, unmatched), subcommands=parts, grant=grant)
+        facts = _facts(found, unmatched)
+        if found.decision != "ask":
+            return Decision(**facts, subcommands=parts)
+        met = self._met(script)
+        subject = _subject(command, script, parts, {text for text, _ in self._asks}, met)
+        asking = [(part.rule, part.layer) for part in parts if part.decision == "ask"]
+        names = {name_of(rule, layer, subject) for rule, layer in [*asking, (facts["rule"], facts["layer"])]}
+        return Decision(**facts, subcommands=parts, subject=subject, asks=tuple(sorted(names | met)))
+
+    def answered(self, command: str, asks: Iterable[str]) -> bool:
+        """Return whether a person has answered all these rules with some that allow every part of a command."""
+        script = bash.read(command) if self._answers is not None else None
+        if self._answers is None or script is None or script_doubts(script):
+            return False
+        return all(self._answers.answered(text, simple) for text in asks for simple in script.commands)
 
     def _with(self, unmatched: Decision) -> bash.Rules:
         """What allows everything where nothing else speaks is a rule like another: it covers redirections, too."""
@@ -44,14 +62,48 @@ class Commands:
             self._held[layer] = bash.Rules([*self._rules, *more])
         return self._held[layer]
 
-    def _grant(self, command: str, script: "bash.Script | bash.Unreadable", parts: tuple[Subcommand, ...]) -> str:
-        """Return what a yes for the session covers: what the ask rules mean, or else exactly this command."""
-        known = {text for text, _ in self._asks}
-        asking = [part for part in parts if part.decision == "ask"]
-        if not asking or any(part.rule not in known for part in asking) or script_doubts(script):
-            return f"Bash({exact(command)})"
-        met = {text for text, rules in self._asks if any(rules.forbids(simple) for simple in script.commands)}
-        return " & ".join(sorted({part.rule for part in asking} | met))
+    def _met(self, script: "bash.Script | bash.Unreadable") -> set[str]:
+        """Return the rules that ask about a part of a command."""
+        return {text for text, rules in self._asks if any(rules.forbids(simple) for simple in script.commands)}
+
+
+def _subject(
+    command: str, script: "bash.Script | bash.Unreadable", parts: tuple[Subcommand, ...], known: set[str], met: set[str]
+) -> str:
+    """Return what is asked about: what the ask rules mean, or else exactly this command."""
+    asking = [part for part in parts if part.decision == "ask"]
+    if not asking or any(part.rule not in known for part in asking) or script_doubts(script):
+        return f"Bash({exact(command)})"
+    return " & ".join(sorted({part.rule for part in asking} | met))
+
+
+def parts_of(command: str, asking: Sequence[bool]) -> "list[bash.Simple]":
+    """Return the parts of a command that are asked about, all of them when that is not said.
+
+    None when a rule about their words would mean more than the command: what they are fed is no part of a rule.
+    """
+    script = bash.read(command)
+    if script_doubts(script):
+        return []
+    chosen = [at for at in range(len(script.commands)) if len(asking) != len(script.commands) or asking[at]]
+    parts = [script.commands[at] for at in chosen]
+    words = [word.source for simple in script.commands for word in simple.words]
+    if any(simple.origin or any("<" in one.operator for one in simple.redirections) for simple in parts):
+        return []
+    if ">(" in command or _more(r"<", command, words) or (_more(_PIPE, command, words) and chosen != [0]):
+        return []
+    return parts
+
+
+def _more(pattern: str, text: str, words: list[str]) -> bool:
+    """Return whether something stands in a text that does not belong to its words."""
+    return len(re.findall(pattern, text)) > sum(len(re.findall(pattern, word)) for word in words)
+
+
+def written_by(simple: "bash.Simple") -> list[str]:
+    """Return the files that a part of a command writes to by redirection, as they are written there."""
+    found = [one for one in simple.redirections if places.writes(one) and not places.is_free(one)]
+    return [one.target.path for one in found if one.target.path is not None]
 
 
 def _facts(said: "bash.Judgement | bash.Subcommand", unmatched: Decision) -> dict[str, Any]:

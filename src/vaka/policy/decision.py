@@ -7,11 +7,11 @@ import msgspec
 
 from vaka.core.types.content import clean
 from vaka.core.types.ids import digest_of
-from vaka.core.types.tool import Allow, Ask, Deny, Verdict
+from vaka.core.types.tool import PROTECTED, Allow, Ask, Deny, Verdict
 
 Word: TypeAlias = Literal["allow", "ask", "deny"]
 
-_EACH = frozenset({"guard", "syntax", "protected"})
+EACH = frozenset({"guard", "syntax", PROTECTED})
 """Layers whose questions are about one command or file, never about all that a rule means."""
 _STRICT: tuple[Word, ...] = ("allow", "ask", "deny")
 
@@ -34,26 +34,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     layer: str = ""
     reason: str = ""
     subcommands: tuple[Subcommand, ...] = ()
-    grant: str = ""
-    """The rule that would cover exactly what was asked; never wider than that."""
+    subject: str = ""
+    """What is asked about, in the words of rules: two questions about the same are one."""
+    asks: tuple[str, ...] = ()
+    """The names of everything that asks."""
 
     @property
     def verdict(self) -> Verdict:
-        """The decision as the loop takes it; a question tells the person which rule would cover exactly this."""
+        """The decision as the loop takes it."""
         if self.decision != "ask":
             return self.said
-        told = f"to allow just this: {self.grant}" if self.grant and self.grant != self.rule else ""
-        return Ask(self.reason, self._asking, self.layer, told)
+        rule = name_of(self.rule, self.layer, self.subject)
+        return Ask(self.reason, rule, self.layer, asks=self.asks if self.asks != (rule,) else ())
 
     @property
-    def _asking(self) -> str:
-        """The name of the question: of what is dangerous each is one of its own, so that a yes answers no other.
-
-        It is a digest, since a text of the command would be another one once secrets are taken out of it.
-        """
-        if self.layer not in _EACH:
-            return self.rule
-        return f"{self.rule or self.layer} {digest_of(clean(self.grant))[:16]}"
+    def each(self) -> bool:
+        """Whether this is about one command or file, never about all that a rule means."""
+        return self.layer in EACH
 
     @property
     def said(self) -> Verdict:
@@ -72,8 +69,19 @@ def strictest(decisions: Iterable[Decision]) -> Decision:
     """Return the decision that all of them together come to; several questions become one."""
     found = list(decisions)
     worst = max(found, key=lambda decision: decision.strictness)
-    asks = {ask.grant: ask for ask in found if ask.decision == "ask"}
+    asks = {ask.subject: ask for ask in found if ask.decision == "ask"}
     if worst.decision != "ask" or len(asks) < 2:
         return worst
     reason = "; ".join(dict.fromkeys(ask.reason for ask in asks.values()))
-    return msgspec.structs.replace(worst, reason=reason, grant=" & ".join(sorted(asks)))
+    names = tuple(sorted({name for ask in asks.values() for name in ask.asks}))
+    return msgspec.structs.replace(worst, reason=reason, subject=" & ".join(sorted(asks)), asks=names)
+
+
+def name_of(rule: str, layer: str, subject: str) -> str:
+    """Return the name of a question: of what is dangerous each is one of its own, so that a yes answers no other.
+
+    It is a digest, since a text of the command would be another one once secrets are taken out of it.
+    """
+    if layer not in EACH:
+        return rule
+    return f"{rule or layer} {digest_of(clean(subject))[:16]}"

@@ -1,7 +1,8 @@
 """The policy: rules from every layer of settings, then the mode. Deny wins over ask, ask over allow."""
 
+import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,11 +10,12 @@ import msgspec
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import Path
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import ToolSpec, Verdict
-from vaka.policy.decision import Decision, strictest
+from vaka.core.types.tool import PROTECTED, Ask, Grant, ToolSpec, Verdict
+from vaka.policy.decision import Decision, name_of, strictest
 from vaka.policy.domains import host_of
+from vaka.policy.grants import SESSION, exactly, narrow, session_rules, shown
 from vaka.policy.modes import TABLE, Act, Mode, mode_meant, stricter
-from vaka.policy.paths import INSIDE, Kind, PathPattern, Segments, absolute, exact, inside, names_of, segments
+from vaka.policy.paths import INSIDE, Kind, PathPattern, Segments, absolute, inside, names_of, segments
 from vaka.policy.protect import protected
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules
 from vaka.policy.targets import TOOLS, Known, built_in, folders, given, known
@@ -27,6 +29,8 @@ _ACTS: Mapping[Act, str] = {
 }  # fmt: skip
 _REMEMBERED = 1024
 """Tools whose rules are kept at hand."""
+_KEPT = 16
+"""Policies with what people have allowed that are kept at hand."""
 _TIGHTENING: tuple[Kind, ...] = ("deny", "ask")
 
 
@@ -42,18 +46,82 @@ class LayeredPolicy:
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         layers = list(layers)
-        self.rules, self.notes = read_rules(layers, self.cwd, self.home)
+        rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = self._mode(layers)
         self.directories = self._directories(layers)
-        self._by_kind = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
+        self._inside = {segments(root) for folder in self.directories for root in (folder, os.path.realpath(folder))}
+        self._exclusive = any(layer.exclusive for layer in layers)
+        self._take(rules)
+
+    def _take(self, rules: list[Rule]) -> None:
+        """Judge by these rules from now on."""
+        self.rules = rules
+        self._by_kind = {kind: [rule for rule in rules if rule.kind == kind] for kind in KINDS}
+        self._answers: dict[str, list[Rule]] = {}
+        for rule in rules:
+            for text in rule.answers:
+                self._answers.setdefault(text, []).append(rule)
         self._spoken: dict[str, list[list[Rule]]] = {}
         self._bound: dict[tuple[Kind, str, bool], list[tuple[Rule, PathPattern]]] = {}
-        self._inside = {segments(root) for folder in self.directories for root in (folder, os.path.realpath(folder))}
         self._judges: dict[str, Commands] = {}
+        self._with: dict[tuple[Grant, ...], LayeredPolicy] = {}
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: Path) -> Verdict:
         """Return whether a call may run, must be asked about, or must not run."""
-        return self.decide(spec, call.arguments).verdict
+        decision = self.decide(spec, call.arguments)
+        verdict = decision.verdict
+        if not isinstance(verdict, Ask) or decision.each:
+            return verdict
+        grant, scopes = self._offer(spec, call.arguments, decision)
+        return msgspec.structs.replace(verdict, grant=grant, scopes=scopes)
+
+    def granted(self, given: Sequence[Grant]) -> "LayeredPolicy":
+        """Return these rules with what people have allowed: allow rules, before which those they answer are silent."""
+        if not given or self._exclusive:
+            return self
+        key = tuple(given)
+        found = self._with.get(key)
+        if found is None:
+            if len(self._with) >= _KEPT:
+                self._with.clear()
+            found = self._with[key] = copy.copy(self)
+            found._take([*self.rules, *session_rules(given, self.cwd, self.home)])  # noqa: SLF001  # of its own kind
+        return found
+
+    def narrow(self, call: ToolCall, spec: ToolSpec) -> str:
+        """Return the rules, one per line, that mean just this call, or as little more as can be said; ``""``: none."""
+        rule = "\n".join(narrow(spec, call.arguments, self.names))
+        return rule if rule and self.covers(rule, call, spec) else ""
+
+    def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
+        """Return whether rules, one per line, mean this call. Raises ``InvalidInput`` when they make no sense.
+
+        ``folder`` is where ``/x`` begins in them.
+        """
+        commands = known(built_in(spec.name)).about == "command"
+        mode = "default" if commands else "dontAsk"  # only among commands there are some that need no rule
+        given = Layer(name="flag", allow=Grant(rule=rule).rules, mode=mode, folder=folder)
+        alone = LayeredPolicy([given], cwd=self.cwd, home=self.home)
+        decision = alone.decide(msgspec.structs.replace(spec, layer=SESSION), call.arguments)
+        by_rule = not commands or any("flag" in part.layer for part in decision.subcommands)
+        return decision.decision == "allow" and by_rule
+
+    def _offer(self, spec: ToolSpec, arguments: Mapping[str, Any], decision: Decision) -> tuple[str, tuple[str, ...]]:
+        """Return the rules that a yes may keep, and for how long that is of use: each is tried before it is told."""
+        asking = [part.decision == "ask" for part in decision.subcommands]
+        for parts in (asking, []) if asking else ([],):
+            rules = narrow(spec, arguments, self.names, parts)
+            rule = "\n".join(self._fields(decision.asks) or rules if rules == [spec.name] else rules)
+            for answers, scopes in ((), ()), (decision.asks, ("once", "session")):
+                grant = Grant(rule=rule, answers=answers)
+                if rule and self.granted([grant]).decide(spec, arguments).decision == "allow":
+                    return rule, scopes
+        return "", ()
+
+    def _fields(self, asks: Sequence[str]) -> list[str]:
+        """Return the rules that ask, when each of them looks at an argument: they say more than the tool's name."""
+        about = {rule.text for rule in self._by_kind["ask"] if rule.sort == "field"}
+        return [*asks] if asks and about.issuperset(asks) else []
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether a model is told of the tool: one that is denied whatever it is asked does not exist."""
@@ -96,9 +164,23 @@ class LayeredPolicy:
     ) -> Decision | None:
         """Return what rules say that look at no path and no command, and then handing the tool over in code."""
         for rules in self._speaking(spec):
-            if met := [rule for rule in rules if _means(rule, spec, arguments, words or [], host)]:
+            met = [rule for rule in rules if _means(rule, spec, arguments, words or [], host)]
+            if self._answers:
+                met = [rule for rule in met if not self._is_answered(rule, spec, arguments, words or [], host)]
+            if met:
                 return _ruled(met, spec.name)
         return self._by_code(spec)
+
+    def _is_answered(
+        self, asking: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str
+    ) -> bool:
+        """Return whether a person has answered a rule that asks with one that allows this call."""
+        given = self._answers.get(asking.text, ()) if asking.kind == "ask" else ()
+        return any(
+            rule.sort not in ("path", "command") and rule.speaks_of(spec.name)
+            and _means(rule, spec, arguments, words, host)
+            for rule in given
+        )  # fmt: skip
 
     def _speaking(self, spec: ToolSpec) -> list[list[Rule]]:
         """Return the rules that speak of a tool and need neither path nor command, by kind, the strictest first."""
@@ -122,7 +204,7 @@ class LayeredPolicy:
             command, allowed, profile=self.mode != "dontAsk", may_read=self.may_read, may_write=self.may_write,
             inside=self._is_inside,
         )  # fmt: skip
-        if said is None or said.decision != "ask":
+        if said is None or said.decision != "ask" or judge.answered(command, said.asks):
             return found
         return msgspec.structs.replace(strictest([said, found]), subcommands=found.subcommands)
 
@@ -137,7 +219,7 @@ class LayeredPolicy:
 
     def _is_inside(self, path: str) -> bool:
         try:
-            names = self._names(path, whole=False)
+            names = self.names(path, whole=False)
         except ValueError:
             return False
         return all(any(inside(name, folder) for folder in self._inside) for name in names)
@@ -150,35 +232,37 @@ class LayeredPolicy:
         said = self._plain(spec, arguments)
         if said is not None and said.decision == "deny":
             return said
-        found = [self._file(spec, name, said, edits=edits) for path in paths for name in self._names(path, whole=whole)]
+        found = [self._file(spec, name, said, edits=edits) for path in paths for name in self.names(path, whole=whole)]
         return strictest(found)
 
     def _file(self, spec: ToolSpec | None, path: Segments, said: Decision | None, *, edits: bool) -> Decision:
         """Return the decision on one name of a file; ``said`` is what rules say of the tool whatever it works on."""
         tool = built_in(spec.name) if spec is not None else ""
+        if said is not None and said.decision == "ask" and self._answered_at(path, said.asks, tool, edits=edits):
+            said = None
         for kind in _TIGHTENING:
             if rules := self._path_rules_for(kind, tool, path, edits=edits):
-                ruled = _ruled(rules, _shown(path))
+                ruled = _ruled(rules, shown(path))
                 return strictest([ruled, said]) if said is not None else ruled
         if said is not None and said.decision == "ask":
             return said
         if edits and (what := protected(path)):
-            reason = f"{_shown(path)}: {what} decides what runs or what is allowed, so a person is asked in every mode"
-            return Decision(
-                decision="ask", rule=what, layer="protected", reason=reason, grant=_exactly(path, edits=edits)
-            )
+            reason = f"{shown(path)}: {what} decides what runs or what is allowed, so a person is asked in every mode"
+            subject = exactly(path, edits=edits)
+            asks = (name_of(what, PROTECTED, subject),)
+            return Decision(decision="ask", rule=what, layer=PROTECTED, reason=reason, subject=subject, asks=asks)
         if said is not None:
             return said
         if rules := self._path_rules_for("allow", tool, path, edits=edits):
-            return _ruled(rules, _shown(path))
+            return _ruled(rules, shown(path))
         near = any(inside(path, folder) for folder in self._inside)
         act: Act = ("edit" if near else "change") if edits else ("read" if near else "reach")
-        return self._moded(act, _shown(path), _exactly(path, edits=edits))
+        return self._moded(act, shown(path), exactly(path, edits=edits))
 
     def _free(self, path: str, *, edits: bool) -> Decision:
         """Return the decision on a file that no tool of ours opens."""
         try:
-            names = self._names(path, whole=False)
+            names = self.names(path, whole=False)
         except ValueError as error:
             reason = f"{path!r}: {error}"
             return self._unasked(Decision(decision="ask", layer="mode", rule=self.mode, reason=reason), path)
@@ -189,10 +273,10 @@ class LayeredPolicy:
     def _read_freely(self, path: Segments) -> Decision:
         for kind in _TIGHTENING:
             if rules := self._path_rules_for(kind, "", path, edits=False):
-                return _ruled(rules, _shown(path))
+                return _ruled(rules, shown(path))
         return Decision(decision="allow", rule=self.mode, layer="mode")
 
-    def _names(self, path: str, *, whole: bool) -> list[Segments]:
+    def names(self, path: str, *, whole: bool) -> list[Segments]:
         """Return each name of a file; a search looks at what is in a folder, too."""
         names = [segments(name) for name in names_of(absolute(path, self.cwd, self.home))]
         return [(*name, INSIDE) for name in names] if whole else names
@@ -202,7 +286,20 @@ class LayeredPolicy:
         if known is None:
             about = [rule for rule in self._by_kind[kind] if rule.means_access(tool, edits=edits)]
             known = self._bound[kind, tool, edits] = [(rule, rule.path) for rule in about if rule.path is not None]
-        return [rule for rule, pattern in known if pattern.covers(path)]
+        found = [rule for rule, pattern in known if pattern.covers(path)]
+        if kind != "ask" or not self._answers:
+            return found
+        return [rule for rule in found if not self._answered_at(path, (rule.text,), tool, edits=edits)]
+
+    def _answered_at(self, path: Segments, asks: Iterable[str], tool: str, *, edits: bool) -> bool:
+        """Return whether a person has answered all these rules with some that allow this path."""
+        return bool(self._answers) and all(
+            any(
+                rule.path is not None and rule.means_access(tool, edits=edits) and rule.path.covers(path)
+                for rule in self._answers.get(text, ())
+            )
+            for text in asks
+        )
 
     # ------------------------------------------------------------------------------------------------ where no rule is
 
@@ -211,11 +308,13 @@ class LayeredPolicy:
             return None
         return Decision(decision="allow", rule=spec.name, layer="code", reason=f"{spec.name} was handed over in code")
 
-    def _moded(self, act: Act, what: str, grant: str) -> Decision:
+    def _moded(self, act: Act, what: str, subject: str) -> Decision:
         answer = TABLE[self.mode][act]
         does = {"allow": "allows it", "ask": "asks", "deny": "does not allow it"}[answer]
         reason = f"{what}: no rule speaks of it; it {_ACTS[act]}, and the mode {self.mode} {does}"
-        return Decision(decision=answer, rule=self.mode, layer="mode", reason=reason, grant=grant)
+        return Decision(
+            decision=answer, rule=self.mode, layer="mode", reason=reason, subject=subject, asks=(self.mode,)
+        )
 
     def _unseen(self, spec: ToolSpec, arguments: Mapping[str, Any], why: str) -> Decision:
         """Return the decision on a call of which nobody can tell what it works on: no pattern allows it."""
@@ -225,7 +324,8 @@ class LayeredPolicy:
         if said is not None and (said.decision != "allow" or not self._might_be_meant(spec)):
             return said
         reason = f"{spec.name}: what it works on cannot be told: {why}"
-        return Decision(decision="ask", rule=self.mode, layer="mode", reason=reason, grant=f"{spec.name}({why})")
+        subject = f"{spec.name}({why})"
+        return Decision(decision="ask", rule=self.mode, layer="mode", reason=reason, subject=subject, asks=(self.mode,))
 
     def _might_be_meant(self, spec: ToolSpec) -> bool:
         return any(
@@ -293,8 +393,10 @@ def _ruled(rules: list[Rule], what: str) -> Decision:
     rule = rules[0]
     does = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.kind]
     reason = f"the rule {rule.text} {does} {what}"
-    grant = " & ".join(sorted({rule.text for rule in rules}))
-    return Decision(decision=rule.kind, rule=rule.text, layer=rule.layer, reason=reason, grant=grant)
+    texts = tuple(sorted({rule.text for rule in rules}))
+    return Decision(
+        decision=rule.kind, rule=rule.text, layer=rule.layer, reason=reason, subject=" & ".join(texts), asks=texts
+    )
 
 
 def _means(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str) -> bool:
@@ -312,14 +414,6 @@ def _act(spec: ToolSpec, tool: Known) -> Act:
     if spec.layer == "builtin" and built_in(spec.name) in TOOLS:
         return tool.act
     return "read" if spec.effect == "read" and not (spec.layer == "mcp" or spec.name.startswith("mcp__")) else "change"
-
-
-def _shown(path: Segments) -> str:
-    return os.sep + os.sep.join(path[:-1] if path and path[-1] == INSIDE else path)  # noqa: PTH118  # text, not a file
-
-
-def _exactly(path: Segments, *, edits: bool) -> str:
-    return f"{'Edit' if edits else 'Read'}({exact(_shown(path))})"
 
 
 def _nothing(tool: Known) -> str:

@@ -64,6 +64,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     field: str = ""
     path: PathPattern | None = None
     domain: DomainPattern | None = None
+    answers: frozenset[str] = frozenset()
+    """The rules that asked and were answered with this one: they do not ask about what it allows."""
 
     def speaks_of(self, tool: str) -> bool:
         """Return whether the rule's tool is this one, or one of a server it names."""

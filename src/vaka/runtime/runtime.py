@@ -17,7 +17,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import Hub
 from vaka.core.session.log import stamp
 from vaka.core.session.redact import Secrets
-from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, Offer, QuestionAnswered
+from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, Offer, QuestionAnswered, Scope
 from vaka.core.types.errors import Busy, Closed, ConflictError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 """Seconds to wait for a session elsewhere to stop."""
+RESOLVE = "vaka.runtime.resolve:resolve"
+"""What makes a person's answer count; many programs never need one."""
 
 
 class Runtime:
@@ -132,14 +134,19 @@ class Runtime:
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], *, message: str = "",
-        edit: dict[str, Any] | None = None, scope: Literal["once", "session"] = "once", by: str = "",
+        edit: dict[str, Any] | None = None, scope: Scope = "once", rule: str = "", by: str = "",
     ) -> Event:  # fmt: skip
-        """Decide on an approval. The first decision counts; the event returned is that one."""
+        """Decide on an approval. The first decision counts; the event returned is that one.
+
+        A yes for longer than once keeps a rule: that of the question, or ``rule`` (several, one per line), which must
+        mean the call. Raises ``InvalidInput`` or ``ConfigError`` when it cannot; then nothing was decided.
+        """
         pending = await self._pending(approval)
-        body = ApprovalResolved(
-            approval=DecisionId(approval), decision=decision, message=message, edit=edit, scope=scope, by=by
+        said = ApprovalResolved(
+            approval=DecisionId(approval), decision=decision, message=message, edit=edit, scope=scope, rule=rule, by=by
         )
-        return await self.offer(pending.session, body, approval)
+        resolved: Event = await registry.load(RESOLVE)(self, pending, said)
+        return resolved
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
         """Answer a question. The first answer counts; the event returned is that one."""

@@ -24,12 +24,14 @@ from tests.runtime.scene import (
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import NotFound, Suspended
+from vaka.policy.layered import LayeredPolicy
 from vaka.policy.names import NamePolicy
+from vaka.policy.rules import Layer
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 
-RULES = NamePolicy(ask=["send"])
+RULES = LayeredPolicy([Layer(name="flag", ask=("send",))])
 
 
 class Post:

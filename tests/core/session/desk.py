@@ -217,7 +217,7 @@ def asked(
 def resolved(
     approval: str = "apr_1",
     decision: Literal["approve", "reject"] = "approve",
-    scope: Literal["once", "session"] = "once",
+    scope: control.Scope = "once",
 ) -> control.ApprovalResolved:
     return control.ApprovalResolved(approval=DecisionId(approval), decision=decision, scope=scope)
 

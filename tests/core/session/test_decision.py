@@ -2,16 +2,17 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tests.core.session.desk import T1, Desk, S, asked, begun, called, note, resolved, said, settled
 from vaka.core.session.decision import decided, overdue, seconds_until
-from vaka.core.session.fold import grant_key
 from vaka.core.session.log import Log, stamp
 from vaka.core.session.state import Decision
-from vaka.core.types.control import ApprovalResolved, QuestionAnswered, QuestionAsked
+from vaka.core.types.control import ApprovalResolved, QuestionAnswered, QuestionAsked, Scope
 from vaka.core.types.event import Body
 from vaka.core.types.ids import DecisionId
+from vaka.core.types.tool import Grant
 from vaka.testing.clock import FakeClock
 
 APR, QST = DecisionId("apr_1"), DecisionId("qst_1")
@@ -80,7 +81,7 @@ async def test_a_yes_that_comes_too_late_is_a_no() -> None:
     await desk.offer(resolved(scope="session"), "apr_1")
     await log.sync()
     assert log.state.decisions[APR].expired
-    assert log.state.grants == {}
+    assert log.state.grants == []
 
 
 async def test_what_never_expires_is_never_overdue() -> None:
@@ -89,11 +90,23 @@ async def test_what_never_expires_is_never_overdue() -> None:
     assert Decision(id=QST).expires == ""
 
 
-async def test_a_yes_for_the_session_is_remembered_for_the_tool_and_the_rule() -> None:
+@pytest.mark.parametrize("scope", ["session", "project", "user"])
+async def test_a_yes_for_longer_is_remembered_with_its_rule_and_what_it_answers(scope: Scope) -> None:
+    desk, log = await waiting(FakeClock(), asked(rule="r1"))
+    yes = msgspec.structs.replace(resolved(scope=scope), rule="look(at:sea)\n look(at:sky)")
+    await desk.offer(yes, "apr_1")
+    await log.sync()
+    [grant] = log.state.grants
+    assert grant == Grant(rule=yes.rule, answers=("r1",), tool="look", spec="spec")
+    assert grant.rules == ("look(at:sea)", "look(at:sky)")
+
+
+async def test_a_yes_for_longer_without_a_rule_counts_once() -> None:
     desk, log = await waiting(FakeClock(), asked(rule="r1"))
     await desk.offer(resolved(scope="session"), "apr_1")
     await log.sync()
-    assert log.state.grants == {grant_key("look", "r1"): "spec"}
+    assert log.state.grants == []
+    assert not log.state.decisions[APR].waiting
 
 
 async def test_answers_to_what_nobody_asked_change_nothing() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from vaka.core.loop import recover
+from vaka.core.loop.approval import needless, nobody, same
 from vaka.core.loop.execute import Left, after, execute, started
 from vaka.core.loop.judge import Candidate, Ready, consider, judge
 from vaka.core.loop.middleware import describe
@@ -13,8 +14,7 @@ from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.session.decision import decided, expire, overdue
-from vaka.core.session.state import Decision, OpenCall
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered
+from vaka.core.session.state import OpenCall
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
@@ -204,9 +204,10 @@ class _Crew:
             return judged
         if isinstance(judged, Ready):
             job.ready = judged
+            first.extend(needless(self.turn, job.open.call.id))
             return None
         known = self.turn.state.decisions.get(job.open.approval) if job.open.approval else None
-        if known is not None and known.waiting and _same(known.approval, judged):
+        if known is not None and known.waiting and same(known.approval, judged):
             job.asking = known.id
         elif self.turn.env.ask == "deny":
             why = judged.reason or f"{judged.call.name} needs approval"
@@ -220,7 +221,7 @@ class _Crew:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
         turn = self.turn
         assert job.asking is not None and job.candidate is not None  # noqa: S101, PT018  # only such jobs come here
-        left = await self._decision(job.asking)
+        left = await self._decision(job.asking, len(turn.state.grants))
         if left is not None:
             return left
         asked: list[Body] = []
@@ -229,19 +230,26 @@ class _Crew:
             await turn.log.append(turn.at, *asked)
         return end
 
-    async def _decision(self, id: DecisionId) -> Left | None:
-        """Wait for a decision if this is a place to wait; ``None`` once it is taken, here perhaps by default."""
+    async def _decision(self, id: DecisionId, grants: int | None = None) -> Left | None:
+        """Wait for a decision if this is a place to wait; ``None`` once it is taken, here perhaps by default.
+
+        With the number of ``grants`` there are, it is no longer waited for when there are more.
+        """
         turn = self.turn
-        while (decision := turn.state.decisions[id]).waiting:
+
+        def patient() -> bool:
+            return turn.env.patient() and grants in (None, len(turn.state.grants))
+
+        while (decision := turn.state.decisions[id]).waiting and grants in (None, len(turn.state.grants)):
             if turn.env.ask == "wait":
                 with turn.timer.paused(), turn.stop.region():
-                    await decided(turn.log, turn.at, id, turn.env.patient)
+                    await decided(turn.log, turn.at, id, patient)
             elif overdue(turn.log, decision):
                 await expire(turn.log, turn.at, decision)
             elif turn.env.ask == "suspend":
                 return Left((id,))
             else:
-                await turn.log.append(turn.at, _nobody(decision))
+                await turn.log.append(turn.at, nobody(decision))
         return None
 
     async def _find_out(self, job: _Job) -> ToolResult | Left | None:
@@ -280,18 +288,6 @@ class _Crew:
             self.limit = "repeated_call"
         text = f"this is call {open.streak} in a row of {open.call.name} with the same arguments; do something else"
         return failure(open.call.id, "repeated", text)
-
-
-def _nobody(decision: Decision) -> Body:
-    """Return the decision that is taken when nobody can be asked."""
-    if decision.approval is None:
-        return QuestionAnswered(question=decision.id, answer=None, by="vaka")
-    why = "nobody can be asked here"
-    return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
-
-
-def _same(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
-    return known is not None and (known.digest, known.spec, known.rule) == (new.digest, new.spec, new.rule)
 
 
 def _ended(result: ToolResult) -> Body:

@@ -1,10 +1,11 @@
 """The socket for rules: who may do what."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from vaka.core.types.ids import Path
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import ToolSpec, Verdict
+from vaka.core.types.tool import Grant, ToolSpec, Verdict
 
 
 class Policy(Protocol):
@@ -16,4 +17,23 @@ class Policy(Protocol):
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether a model should be told of this tool at all."""
+        ...
+
+
+class Granting(Policy, Protocol):
+    """Rules in whose dialect people can say what they allow for longer than once."""
+
+    cwd: str
+    """The folder the rules hold in."""
+
+    def granted(self, grants: Sequence[Grant]) -> Policy:
+        """Return these rules with what people have allowed in a session; what denies and what is protected stays so."""
+        ...
+
+    def narrow(self, call: ToolCall, spec: ToolSpec) -> str:
+        """Return the rules, one per line, that mean just this call, or as little more as can be said; ``""``: none."""
+        ...
+
+    def covers(self, rule: str, call: ToolCall, spec: ToolSpec) -> bool:
+        """Return whether rules, one per line, mean this call. Raises ``InvalidInput`` when they make no sense."""
         ...

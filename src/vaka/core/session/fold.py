@@ -6,13 +6,12 @@ The state is small: what is open, granted and counted, and where the live window
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from vaka.core.session.state import Decision, Lane, OpenCall, Queued, Running, State, child_name, lane_key, streaks
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Path
 from vaka.core.types.message import Reason, ToolResult
+from vaka.core.types.tool import Grant
 
 
 def fold(state: State, events: Iterable[Event]) -> State:
@@ -164,8 +163,14 @@ def _approval_resolved(state: State, event: Event, body: control.ApprovalResolve
         decision.expired = True
         return
     decision.resolved = body
-    if body.decision == "approve" and body.scope == "session":
-        state.grants[grant_key(decision.approval.call.name, decision.approval.rule)] = decision.approval.spec
+    if body.decision == "approve" and body.scope != "once" and body.rule:
+        _grant(state, decision.approval, body.rule)
+
+
+def _grant(state: State, asked: control.ApprovalRequested, rule: str) -> None:
+    grant = Grant(rule=rule, answers=tuple(sorted(asked.names)), tool=asked.call.name, spec=asked.spec)
+    if grant not in state.grants:
+        state.grants.append(grant)
 
 
 def _approval_expired(state: State, event: Event, body: control.ApprovalExpired) -> None:
@@ -275,11 +280,6 @@ def _lane(state: State, path: Path, agent: str = "") -> Lane:
     if lane is None:
         lane = state.lanes[key] = Lane(agent=agent)
     return lane
-
-
-def grant_key(tool: str, rule: str) -> str:
-    """Name what a decision for the whole session covers: one tool, asked about by one rule."""
-    return msgspec.json.encode([tool, rule]).decode()
 
 
 def seals(state: State, reason: Reason, text: str, path: Path = ()) -> "list[tuple[Path, int, ToolResult]]":

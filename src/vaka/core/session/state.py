@@ -11,10 +11,10 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, Path, TurnId, digest_of
 from vaka.core.types.message import Reason, ToolCall, ToolResult
 from vaka.core.types.progress import SubagentCompleted
-from vaka.core.types.tool import Effect
+from vaka.core.types.tool import Effect, Grant
 from vaka.core.types.usage import Usage
 
-FOLD = "1"
+FOLD = "2"
 """The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
 
 Phase: TypeAlias = Literal["called", "started", "returned"]
@@ -127,8 +127,8 @@ class State(msgspec.Struct, omit_defaults=True):
     open: dict[CallId, OpenCall] = {}
     decisions: dict[DecisionId, Decision] = {}
     inputs: dict[str, Queued] = {}
-    grants: dict[str, Digest] = {}
-    """What a person allowed for the rest of the session, with the digest of the tool as it was then."""
+    grants: list[Grant] = []
+    """What people allowed for the rest of the session."""
     models: dict[str, int] = {}
     """Model calls begun, for each agent."""
     calls: int = 0

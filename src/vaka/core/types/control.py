@@ -1,6 +1,6 @@
 """What someone must decide, or has decided."""
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -12,6 +12,11 @@ from vaka.core.types.usage import Usage
 
 Conflict: TypeAlias = Literal["queue", "steer", "interrupt"]
 """What an input does to the turn that is running: wait for its end, join it, or stop it."""
+
+Scope: TypeAlias = Literal["once", "session", "project", "user"]
+"""How long a yes counts: for the call, in the session, or for good, by a rule in the settings of project or user."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class InputAdded(Control, tag="input.added"):
@@ -49,17 +54,44 @@ class ApprovalRequested(Control, tag="approval.requested"):
     expires: str = ""
     decisions: tuple[str, ...] = ()
     """What of ``approve``, ``edit`` and ``reject`` may be said; all of it when empty. No is always possible."""
+    grant: str = ""
+    """The rules, one per line, that a yes for longer than once keeps unless the person writes others; ``""``: none."""
+    scopes: tuple[str, ...] = ()
+    """How long a yes may count; when empty for as long as wanted if there is a ``grant``, and else once."""
+    asks: tuple[str, ...] = ()
+    """Everything that asks, when it is more than ``rule``."""
+    agent: str = ""
+    effect: str = ""
+    """What a second run of the tool would do."""
+    cwd: str = ""
+    """The folder the rules hold in."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of everything that asks."""
+        return frozenset(self.asks or (self.rule,))
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """For how long a yes may count, ``once`` first."""
+        if not self.grant:
+            return SCOPES[:1]
+        return tuple(scope for scope in SCOPES if scope in self.scopes) if self.scopes else SCOPES
 
 
 class ApprovalResolved(Control, tag="approval.resolved"):
-    """A person has decided. ``edit`` replaces the arguments; scope ``session`` also covers later calls of the tool."""
+    """A person has decided. ``edit`` replaces the arguments; what ``rule`` says is allowed for as long as ``scope``."""
 
     approval: DecisionId
     decision: Literal["approve", "reject"]
     message: str = ""
     edit: dict[str, Any] | None = None
-    scope: Literal["once", "session"] = "once"
+    scope: Scope = "once"
     by: str = ""
+    rule: str = ""
+    """The rules that were kept, one per line; none when ``scope`` is ``once``."""
+    source: str = ""
+    """Where the person said so: at which terminal, through which program."""
 
 
 class ApprovalExpired(Control, tag="approval.expired"):

@@ -66,6 +66,38 @@ class Ask(msgspec.Struct, frozen=True):
     message: str = ""
     decisions: tuple[str, ...] = ()
     """What of ``approve``, ``edit`` and ``reject`` the person may say; all of it when empty. No is always possible."""
+    grant: str = ""
+    """The rules, one per line, that a yes for longer than once would keep; ``""``: a yes counts once."""
+    scopes: tuple[str, ...] = ()
+    """How long a yes may count, where not everything is of use: of ``once``, ``session``, ``project`` and ``user``."""
+    asks: tuple[str, ...] = ()
+    """Everything that asks, when it is more than ``rule``."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of everything that asks."""
+        return frozenset(self.asks or (self.rule,))
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person has allowed for the rest of a session."""
+
+    rule: str
+    """Rules in the dialect of the policy, one per line."""
+    answers: tuple[str, ...] = ()
+    """The names of what had asked: only those it answers."""
+    tool: str = ""
+    spec: str = ""
+    """The digest of the tool as it was then; when the tool has changed, nothing was said of it."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules, each on its own."""
+        return tuple(line.strip() for line in self.rule.splitlines() if line.strip())
+
+
+PROTECTED = "protected"
+"""The layer of questions about what nobody may get at in passing: not even arguments that a person wrote."""
 
 
 class Deny(msgspec.Struct, frozen=True):

@@ -22,6 +22,10 @@ class Rules:
         everything = next((rule for rule, said in self.allow if said.kind == "any"), None)
         self.any = Opinion("allow", everything.text, everything.layer) if everything is not None else None
         """What allows every command, if anything does."""
+        self._answers = {
+            text: [(rule, said) for rule, said in self.allow if text in rule.answers]
+            for text in {text for rule, _ in self.allow for text in rule.answers}
+        }
 
     def forbids(self, simple: Simple) -> Opinion | None:
         """Return the rule that denies a command or asks about it; one that perhaps denies it asks."""
@@ -36,20 +40,28 @@ class Rules:
             if fits == "maybe" and perhaps is None:
                 perhaps = Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} may deny what it becomes")
         for rule, said in self.ask:
-            if _fits(said, views) != "no":
+            if _fits(said, views) != "no" and not self.answered(rule.text, simple):
                 return Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
         return perhaps
 
     def allows(self, simple: Simple) -> Opinion | None:
         """Return the rule that allows a command."""
-        if not self.allow:
+        return self._allows(simple, self.allow)
+
+    def answered(self, text: str, simple: Simple) -> bool:
+        """Return whether a person has answered a rule that asks with one that allows this command."""
+        given = self._answers.get(text)
+        return given is not None and (not simple.words or self._allows(simple, given) is not None)
+
+    def _allows(self, simple: Simple, rules: list[tuple[Rule, Pattern]]) -> Opinion | None:
+        if not rules:
             return None
         words = self.seen(simple)
         views = [View(words)]
         if words is not simple.words:  # a rule may also mean it as it is written
             views += [View(named(simple.words)), View(simple.plain), View(simple.words)]
         exact = _exact_only(words)
-        for rule, said in self.allow:
+        for rule, said in rules:
             if exact and said.kind not in {"exact", "any"}:
                 continue
             if views[0].fit(said) == "yes" or any(view.fit(said) == "yes" for view in views[1:]):

@@ -18,6 +18,8 @@ class Rule(msgspec.Struct, frozen=True):
     pattern: str | None
     kind: Decision
     layer: str = ""
+    answers: frozenset[str] = frozenset()
+    """The rules that asked and were answered with this one: they do not ask about what it allows."""
 
     @property
     def text(self) -> str:

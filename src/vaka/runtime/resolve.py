@@ -1,0 +1,141 @@
+"""A person's answer to an approval: what it may be, what it keeps, and what else it answers."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vaka.core.ports.store import Pending
+from vaka.core.session.log import stamp
+from vaka.core.types.control import SCOPES, ApprovalRequested, ApprovalResolved
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.event import Event
+from vaka.core.types.ids import DecisionId, Digest, SessionId
+from vaka.core.types.message import ToolCall
+from vaka.core.types.tool import Grant
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.targets import spec_of
+from vaka.runtime.remember import forget, remember, settings_file
+
+if TYPE_CHECKING:
+    from vaka.runtime.runtime import Runtime
+
+
+async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) -> Event:
+    """Bring an answer to a session and return the one that counts, which is the first.
+
+    Raises ``InvalidInput`` for an answer that makes no sense and ``ConfigError`` when what it allows cannot be kept:
+    then nothing was answered.
+    """
+    asked = pending.event.data
+    if not isinstance(asked, ApprovalRequested):
+        raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
+    said = msgspec.structs.replace(settled(asked, said), source=here())
+    late = bool(asked.expires) and stamp(runtime.env.clock.time()) >= asked.expires
+    if late and said.scope != "once":
+        raise InvalidInput(f"{pending.id} has expired at {asked.expires}; it can no longer allow anything")
+    path, added = await _keep(asked, said)
+    try:
+        event = await runtime.offer(pending.session, said, pending.id)
+    except BaseException:
+        await _drop(path, added)
+        raise
+    if event.data != runtime.secrets.clean(said):
+        await _drop(path, added)
+    elif said.rule:
+        await _answer_others(runtime, pending.session, asked, said)
+    return event
+
+
+def settled(asked: ApprovalRequested, said: ApprovalResolved) -> ApprovalResolved:
+    """Return an answer with the rules it keeps. Raises ``InvalidInput`` when it is none that can be given."""
+    if said.scope not in SCOPES:
+        raise InvalidInput(f"scope {said.scope!r} must be one of {', '.join(SCOPES)}")
+    if said.decision == "reject" and (said.edit is not None or said.scope != "once" or said.rule):
+        raise InvalidInput("a no has no scope, no rule and no edit")
+    if said.scope == "once":
+        if said.rule:
+            raise InvalidInput("a rule is kept for the session, the project or the user; a yes for once keeps none")
+        return said
+    if said.scope not in asked.lasting:
+        raise InvalidInput(_too_long(asked, said.scope))
+    rule = "\n".join(Grant(rule=said.rule or asked.grant).rules)
+    call = asked.call if said.edit is None else msgspec.structs.replace(asked.call, arguments=said.edit)
+    check_rule(asked, rule, call, said.scope)
+    return msgspec.structs.replace(said, rule=rule)
+
+
+def check_rule(asked: ApprovalRequested, rule: str, call: ToolCall, scope: str = "session") -> None:
+    """Raise ``InvalidInput`` unless rules, one per line, can be kept for a scope and mean the call."""
+    folder = asked.cwd if scope == "session" else str(settings_file(scope, asked.cwd, Path.home())[1])
+    if folder != asked.cwd and any("(/" in text and "(//" not in text for text in Grant(rule=rule).rules):
+        raise InvalidInput(f"the rule {rule!r} begins at /, which is {folder!r} there; write // before a whole path")
+    if not _policy(asked).covers(rule, call, spec_of(call.name), folder):
+        raise InvalidInput(f"the rule {rule!r} does not mean this call of {call.name}; {asked.grant!r} does")
+
+
+def _too_long(asked: ApprovalRequested, scope: str) -> str:
+    if not asked.grant:
+        return f"{asked.approval} can only be approved once: no rule can say that it is allowed"
+    return (
+        f"{asked.approval} cannot be approved for the {scope}: {asked.rule!r} would ask again all the same; "
+        f"possible is {' or '.join(asked.lasting)}"
+    )
+
+
+def here() -> str:
+    """Return where this is: machine, process, and terminal if there is one."""
+    terminal = ""
+    with contextlib.suppress(OSError, AttributeError):
+        terminal = f", {os.ttyname(0)}"
+    return f"{socket.gethostname()}, process {os.getpid()}{terminal}"
+
+
+def _policy(asked: ApprovalRequested) -> LayeredPolicy:
+    """Return what knows what rules mean in the folder of a session."""
+    return LayeredPolicy(cwd=asked.cwd)
+
+
+async def _keep(asked: ApprovalRequested, said: ApprovalResolved) -> tuple[Path | None, list[str]]:
+    """Put the rules of an answer where they are kept; return the file and what was not in it."""
+    if said.scope not in ("project", "user"):
+        return None, []
+    path, _ = settings_file(said.scope, asked.cwd, Path.home())
+    return path, await asyncio.to_thread(remember, path, Grant(rule=said.rule).rules)
+
+
+async def _drop(path: Path | None, added: list[str]) -> None:
+    """Somebody else was first: what was kept for an answer that does not count is taken out again."""
+    if path is not None and added:
+        await asyncio.to_thread(forget, path, added)
+
+
+async def _answer_others(
+    runtime: "Runtime", session: SessionId, asked: ApprovalRequested, said: ApprovalResolved
+) -> None:
+    """Answer what else waits in the session and is meant by the rules that were kept."""
+    specs = {asked.call.name: asked.spec}
+    for id in _covered(await runtime.decisions(session), asked, said.rule, specs):
+        why = f"covered by what was allowed with {asked.approval}"
+        body = ApprovalResolved(approval=id, decision="approve", message=why, by=said.by, source=said.source)
+        await runtime.offer(session, body, id)
+
+
+def _covered(
+    waiting: Iterable[Pending], asked: ApprovalRequested, rule: str, specs: dict[str, Digest]
+) -> list[DecisionId]:
+    policy = _policy(asked)
+    found: list[DecisionId] = []
+    for pending in waiting:
+        other = pending.event.data
+        if not isinstance(other, ApprovalRequested) or other.approval == asked.approval:
+            continue
+        alike = other.names <= asked.names and other.spec == specs.get(other.call.name, other.spec)
+        if alike and "session" in other.lasting and policy.covers(rule, other.call, spec_of(other.call.name)):
+            found.append(other.approval)
+    return found
