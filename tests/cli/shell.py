@@ -192,9 +192,12 @@ class Shell:
         """Run a turn."""
         return self.vaka("run", *words, "--agent", agent, "--model", model, **more)
 
-    def start(self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl") -> Running:
+    def start(
+        self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl",
+        agent: str = "agent.py",
+    ) -> Running:  # fmt: skip
         """Begin a turn."""
-        command = [sys.executable, "-m", "vaka", "run", *words, "--agent", "agent.py", "--model", model]
+        command = [sys.executable, "-m", "vaka", "run", *words, "--agent", agent, "--model", model]
         command += ["--output", "stream-json"]
         pipe = subprocess.PIPE
         return Running(subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=stdin, stdout=pipe, stderr=pipe))

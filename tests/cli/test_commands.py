@@ -48,7 +48,10 @@ def test_tools_are_listed_with_their_schemas(shell: Shell) -> None:
     assert [line.split()[:2] for line in table[:3]] == [["NAME", "EFFECT"], ["add", "read"], ["pay", "once"]]
     tools = shell.vaka("tools", "list", "--tools", "agent.py", "--json", "--strict").json["tools"]
     assert tools[0]["parameters"]["additionalProperties"] is False
-    assert shell.vaka("tools", "list", "--json").json == {"tools": []}
+    assert shell.vaka("tools", "list", "--json", "--builtin-tools", "none").json == {"tools": []}
+    own = shell.vaka("tools", "list", "--json", "--builtin-tools", "bash,file_read", "--tools", "agent.py").json["tools"]
+    assert [tool["name"] for tool in own][:3] == ["Bash", "Read", "add"]
+    assert len(shell.vaka("tools", "list", "--json").json["tools"]) > 15
 
 
 def test_one_call_is_governed_and_kept(shell: Shell) -> None:
@@ -74,7 +77,8 @@ def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
     assert code("add", '{"a": "x"}') == (2, "failed")
     assert code("add", "{") == (2, "")
     assert code("ad", "{}") == (2, "")
-    assert shell.vaka("tools", "call", "add").err.startswith("error: no tools; give --tools FILE.py, or")
+    none = shell.vaka("tools", "call", "add", "--builtin-tools", "none")
+    assert none.err.startswith("error: no tools; give --tools FILE.py, or")
 
 
 def test_a_call_can_be_approved_at_the_terminal(shell: Shell) -> None:
@@ -132,7 +136,7 @@ def test_files_are_named(shell: Shell) -> None:
 
 def test_files_are_checked(shell: Shell) -> None:
     shell.file("good.toml", 'model = "local"\n')
-    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 21 settings\n"
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 30 settings\n"
     shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (

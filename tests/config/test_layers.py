@@ -147,6 +147,18 @@ def test_a_project_can_tighten_but_not_loosen(place: Place) -> None:
     assert load(place)["permission_mode"] == "plan"
 
 
+def test_a_project_cannot_take_its_commands_out_of_the_sandbox(place: Place) -> None:
+    file = write(place.cwd / "vaka.toml", 'sandbox = "off"\nadd_dir = ["/"]\ncommand_host = ["*"]\n')
+    careful = load(place)
+    assert (careful["sandbox"], careful["add_dir"], careful["command_host"]) == ("auto", (), ())
+    assert len(careful.notes) == 3
+    trusting = load(place, trust=True)
+    assert (trusting["sandbox"], trusting["add_dir"], trusting["command_host"]) == ("auto", ("/",), ("*",))
+    write(file, 'sandbox = "on"\nadd_dir = ["../sibling"]\n')
+    assert load(place)["sandbox"] == "on"
+    assert load(place, trust=True)["add_dir"] == (f"{place.cwd}/../sibling",)
+
+
 def test_a_relative_store_is_beside_the_file_that_names_it(place: Place) -> None:
     file = write(place.cwd / "vaka.toml", 'store = "sqlite:///log.db"\n')
     assert load(place)["store"] == f"sqlite:///{place.cwd}/log.db"

@@ -58,9 +58,12 @@ class Pattern(msgspec.Struct, frozen=True):
             return False
         return (self.itself and host == self.name) or (self.below and host.endswith(f".{self.name}"))
 
-    def holds(self, address: Address) -> bool:
-        """Whether an address is meant."""
-        return bool(self.network) and address in ip_network(self.network)
+    def holds(self, host: str) -> bool:
+        """Whether a host that is written as an address is meant; a name that has such an address is not."""
+        try:
+            return bool(self.network) and _plain(ip_address(host)) in ip_network(self.network)
+        except ValueError:
+            return False
 
     def opens(self, port: int) -> bool:
         """Whether a port is meant."""
@@ -120,11 +123,10 @@ class Proxy:
         name = _readable(host)
         fitting = [pattern for pattern in self._allow if pattern.opens(port)]
         self._judge(_url(name, port), f"{name}:{port}")
+        if not any(pattern.names(name) or pattern.holds(name) for pattern in fitting):
+            # Not even looked up: a name that is asked for can carry what its owner must not hear.
+            raise Refusal(403, f"{name}:{port} is not among the allowed hosts")
         addresses = await self._addresses(name)
-        if not any(pattern.names(name) for pattern in fitting):
-            for address in addresses:
-                if not any(pattern.holds(address) for pattern in fitting):
-                    raise Refusal(403, f"{name}:{port} is not among the allowed hosts")
         for address in addresses:
             self._judge(_url(str(address), port), f"{name}:{port}", besides=_LISTS)
         return addresses

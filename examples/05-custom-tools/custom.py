@@ -1,0 +1,50 @@
+"""A tool of one's own, and of the built-in ones only those that are wanted."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import vaka
+from vaka.models.scripted import Scripted
+
+STORY = "The vaka left Hilo before dawn.\nBy noon the vaka was out of sight.\n"
+MODEL = Scripted(
+    [
+        {"tool_calls": [{"name": "Glob", "arguments": {"pattern": "*.txt"}}]},
+        {"tool_calls": [{"name": "word_count", "arguments": {"path": "story.txt", "word": "vaka"}}]},
+        {"tool_calls": [{"name": "Bash", "arguments": {"command": "rm story.txt"}}]},
+        {"text": "The story speaks of the vaka twice. I could not have removed it."},
+    ]
+)
+
+
+@vaka.tool(effect="read")
+async def word_count(
+    context: vaka.ToolContext,
+    path: Annotated[str, "The file, inside the workspace."],
+    word: Annotated[str, "The word to look for."],
+) -> int:
+    """Count how often a word stands in a file."""
+    found = await context.files.read(path)
+    return found.data.decode("utf-8").lower().split().count(word.lower())
+
+
+async def main() -> None:
+    """Run the agent in a folder with one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "story.txt").write_text(STORY, "utf-8")
+        options = vaka.Options(
+            model=MODEL, cwd=folder, enabled_builtin_tools=("glob", "file_read"), custom_tools=(word_count,)
+        )
+        async with vaka.Runtime(options) as runtime:
+            async for event in runtime.run_stream(vaka.Request(prompt="How often does the story speak of the vaka?")):
+                body: Any = event.data
+                if event.type in ("tool.completed", "tool.failed"):
+                    print(f"{event.type}: {body.result.text.strip()}")
+                elif event.type == "turn.completed":
+                    print(body.text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

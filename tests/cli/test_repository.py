@@ -1,0 +1,141 @@
+"""An agent with the built-in tools works in a repository, from the command line, inside the sandbox."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Done, Shell, call, say
+
+BUG = "def add(a, b):\n    return a - b\n"
+TEST = """import unittest
+from calc import add
+
+class Adding(unittest.TestCase):
+    def test_two_numbers(self):
+        self.assertEqual(add(2, 3), 5)
+"""
+RUN = "python3 -B -m unittest -q"
+ALLOWED = ("--permission-mode", "acceptEdits", "--allow", f"Bash({RUN})")
+
+
+@pytest.fixture
+def repository(shell: Shell) -> Shell:
+    """A repository with a bug that its test finds."""
+    shell.folder /= "repository"
+    shell.file("calc.py", BUG)
+    shell.file("test_calc.py", TEST)
+    shell.bash("git init -q . && git add . && git -c user.name=k -c user.email=k@example.org commit -qm first")
+    return shell
+
+
+def work(shell: Shell, *words: str, **more: Any) -> Done:
+    return shell.vaka("run", *words, "--model", "scripted:../script.jsonl", "--session", "s", **more)
+
+
+def written(shell: Shell, *lines: dict[str, Any]) -> None:
+    shell.file("../script.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def results(shell: Shell) -> list[Any]:
+    return [
+        event["data"]["result"] for event in shell.events("s") if event["type"] in ("tool.completed", "tool.failed")
+    ]
+
+
+def text(result: Any) -> str:
+    return "".join(part.get("text", part.get("preview", "")) for part in result["content"])
+
+
+def test_it_finds_a_bug_mends_it_and_runs_the_tests(repository: Shell) -> None:
+    written(
+        repository,
+        call("Bash", command=RUN),
+        call("Grep", pattern="def add", output_mode="content"),
+        call("Read", file_path="calc.py"),
+        call("Edit", file_path="calc.py", old_string="a - b", new_string="a + b"),
+        call("Bash", command=RUN),
+        call("Bash", command="git diff --stat"),
+        say("add subtracted; it adds now, and the tests pass."),
+    )
+    done = work(repository, "Make the tests pass.", *ALLOWED, "--sandbox", "on")
+    assert (done.code, done.out) == (0, "add subtracted; it adds now, and the tests pass.\n")
+    assert (repository.folder / "calc.py").read_text() == BUG.replace("-", "+")
+    before, found, read, edited, after, difference = (text(result) for result in results(repository))
+    assert "AssertionError: -1 != 5" in before
+    assert "calc.py:1:" in found
+    assert "return a - b" in read
+    assert "+    return a + b" in edited
+    assert "OK" in after
+    assert "calc.py | 2 +-" in difference
+    types = repository.types("s")
+    assert [types.count(kind) for kind in ("tool.called", "tool.started", "tool.returned")] == [6, 6, 0]
+    assert repository.vaka("sessions", "verify", "s").code == 0
+
+
+def test_what_nobody_allowed_is_not_run_and_told(repository: Shell) -> None:
+    written(repository, call("Bash", command="rm calc.py"), call("Write", file_path="n.txt", content="x"), say("No."))
+    done = work(repository, "Remove it.")
+    assert (done.code, (repository.folder / "calc.py").exists(), (repository.folder / "n.txt").exists()) == (
+        5,
+        True,
+        False,
+    )
+    assert [result["reason"] for result in results(repository)] == ["denied", "denied"]
+
+
+def test_commands_cannot_leave_the_sandbox(repository: Shell, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("canary")
+    (tmp_path / "home/.ssh").mkdir(parents=True)
+    (tmp_path / "home/.ssh/id").write_text("canary")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        attack = (
+            "echo x > ../outside; echo x > ~/outside; echo x > .git/hooks/pre-commit; echo x > vaka.toml;"
+            f"cat ~/.ssh/id; env; (exec 3<>/dev/tcp/127.0.0.1/{port}) && echo connected; cat ../data/vaka/vaka.db;"
+            "echo x > inside; true"
+        )
+        repository.file("attack.sh", attack)  # rules cannot see what is in it
+        written(repository, call("Bash", command="bash attack.sh"), say("Tried."))
+        words = ("--permission-mode", "bypassPermissions", "--sandbox", "on")
+        done = work(repository, "Try.", *words, OPENAI_API_KEY="sk-canary-1")
+    assert done.code == 0
+    shown = text(results(repository)[0])
+    assert "canary" not in shown
+    assert "connected" not in shown
+    assert "SQLite format" not in shown
+    made = [
+        tmp_path / "outside",
+        tmp_path / "home/outside",
+        *(repository.folder / p for p in (".git/hooks/pre-commit", "vaka.toml")),
+    ]
+    assert [path for path in made if path.exists()] == []
+    assert (repository.folder / "inside").read_text() == "x\n"
+
+
+def test_a_turn_that_was_killed_in_a_command_goes_on_and_leaves_nothing_running(repository: Shell) -> None:
+    written(
+        repository,
+        call("Bash", command=f"{RUN} 2>&1; echo $$ > pid; mkfifo gate; cat gate"),
+        say("It was cut off."),
+    )
+    run = repository.start(
+        "Go.",
+        "--session",
+        "s",
+        "--permission-mode",
+        "bypassPermissions",
+        model="scripted:../script.jsonl",
+        agent="assistant",
+    )
+    run.until("tool.started")
+    while not (repository.folder / "gate").exists() and run.process.poll() is None:
+        continue
+    run.signal(signal.SIGKILL)
+    run.end()
+    again = work(repository, "--resume", "--permission-mode", "bypassPermissions", "--ask", "deny")
+    assert again.out == "It was cut off.\n"
+    assert results(repository)[0]["reason"] == "outcome_unknown"
