@@ -98,7 +98,8 @@ async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: 
 
 async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs: Blobs) -> None:
     snapshots = Snapshots(files, blobs)
-    tokens = [await change(files, snapshots, "a", b"2"), {"path": "b", "was": "0" * 64, "becomes": GONE}]
+    lost = {"path": "b", "root": files.root, "was": "0" * 64, "becomes": GONE}
+    tokens = [await change(files, snapshots, "a", b"2"), lost]
     with pytest.raises(NotFound):
         await snapshots.restore(tokens)
     assert (await files.read("a")).data == b"2"

@@ -41,6 +41,9 @@ class FakeContext:
     def keep(self, key: str, value: JSON) -> None:
         self.state[key] = value
 
+    async def keep_first(self, key: str, value: JSON) -> None:
+        self.state[key] = value
+
     async def put_away(self, text: str) -> Stored:
         raise NotFound("this context keeps no texts")
 

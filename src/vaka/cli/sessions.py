@@ -13,6 +13,7 @@ from vaka.cli.conversation import split_place
 from vaka.cli.errors import UsageError
 from vaka.cli.render import Transcript, compact, printable, short
 from vaka.cli.report import print_json
+from vaka.cli.rewind import rewind
 from vaka.cli.start import found, with_runtime
 from vaka.cli.table import age, print_table
 from vaka.cli.verify import verify
@@ -34,6 +35,7 @@ def sessions() -> None:
 
 
 sessions.add_command(verify)
+sessions.add_command(rewind)
 
 
 @sessions.command("list", epilog=options.examples("vaka sessions list --status waiting", "vaka sessions list --json"))
@@ -131,21 +133,6 @@ def fork(place: str, made: str, **given: Any) -> None:
 
     new = with_runtime(given, work)
     click.echo(compact({"session_id": new}) if given["as_json"] else new)
-
-
-@sessions.command(
-    epilog=options.examples("vaka sessions rewind demo 12", "vaka sessions rewind demo before-refactoring")
-)
-@click.argument("session", metavar="ID")
-@click.argument("place", metavar="SEQ|LABEL")
-@click.option(
-    "--interrupt", is_flag=True, help="Stop the turn that runs first; otherwise a busy session is left alone (75)."
-)
-@options.store_options
-def rewind(session: str, place: str, interrupt: bool, **given: Any) -> None:
-    """Go on from an earlier event or checkpoint. What came after it stays readable."""
-    event: Event = with_runtime(given, lambda runtime: runtime.rewind(session, place, interrupt=interrupt))
-    click.echo(f"{session} goes on from {getattr(event.data, 'to', place)}; written as event {event.id}", err=True)
 
 
 @sessions.command(epilog=options.examples("vaka sessions gc --older-than 30d --dry-run", "vaka sessions gc"))

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +26,8 @@ class _Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """What a log keeps of one change."""
 
     path: str = ""
+    root: str = ""
+    """The folder the path begins in, as files of this machine have one."""
     raw: str = ""
     """The path as base64, where it is no UTF-8."""
     was: str
@@ -34,12 +36,22 @@ class _Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """The digest of what the session puts there; empty when it did not say."""
 
 
-class _Step(NamedTuple):
-    """What to put in the place of what."""
+class Step(NamedTuple):
+    """What to put in the place of what: digests, or ``GONE`` for no file."""
 
     path: str
     now: str
     was: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What going back would do."""
+
+    steps: tuple[Step, ...] = ()
+    changed: tuple[str, ...] = ()
+    """Those of them that are not what the session left: somebody else has changed them."""
+    lost: tuple[str, ...] = ()
+    """Files that differ and of which no copy was kept: they stay as they are."""
 
 
 class Snapshots:
@@ -58,12 +70,12 @@ class Snapshots:
         it, and without ``after``, a restore cannot tell the session's own change from somebody else's.
         """
         path = await self._canonical(path)
-        return _written(path, await self._keep(path), becomes or "")
+        return _written(path, self._files.root, await self._keep(path), becomes or "")
 
     async def after(self, token: JSON) -> JSON:
         """Return the token with what the file holds now, as the session's own change."""
         path, known = _read(token)
-        return _written(path, known.was, await self._state(path))
+        return _written(path, known.root, known.was, await self._state(path))
 
     async def restore(self, tokens: Iterable[JSON], *, force: bool = False) -> list[str]:
         """Bring files back to what they were before the first of these changes, oldest first; return their paths.
@@ -71,8 +83,46 @@ class Snapshots:
         Nothing is touched unless all can be done: ``FileChanged`` when a file is not what the session left, unless
         ``force``; ``FileError`` when no copy was kept; ``NotFound`` when it is kept no more.
         """
-        steps = await self._steps(tokens, force=force)
-        copies = {step.path: await self._blobs.get(Digest(step.was)) for step in steps if step.was != GONE}
+        plan = await self.plan(tokens)
+        if plan.lost:
+            raise FileError(
+                f"{', '.join(map(shown, plan.lost))} was too large to be kept, so it cannot be brought back"
+            )
+        if plan.changed and not force:
+            raise overwritten(plan.changed)
+        return await self.apply(plan.steps, await self.copies(plan.steps))
+
+    async def plan(self, tokens: Iterable[JSON]) -> Plan:
+        """Return what ``restore`` would do with these changes, and what is in its way; nothing is touched.
+
+        Raises ``InvalidInput`` for the changes of another folder.
+        """
+        first: dict[str, str] = {}
+        known: dict[str, set[str]] = {}
+        for path, token in map(_read, tokens):
+            self._require_here(path, token)
+            first.setdefault(path, token.was)
+            known.setdefault(path, set()).update((token.was, token.becomes))
+        steps, changed, lost = list[Step](), list[str](), list[str]()
+        for path, was in first.items():
+            now = await self._state(path)
+            if now == was:
+                continue
+            if was == _TOO_LARGE:
+                lost.append(path)
+                continue
+            if now not in known[path]:
+                changed.append(path)
+            steps.append(Step(path, now, was))
+        return Plan(steps=tuple(steps), changed=tuple(changed), lost=tuple(lost))
+
+    async def copies(self, steps: Iterable[Step]) -> dict[str, bytes]:
+        """Return what goes into the files, by path. Raises ``NotFound`` when a copy is kept no more."""
+        return {step.path: await self._blobs.get(Digest(step.was)) for step in steps if step.was != GONE}
+
+    async def apply(self, steps: Iterable[Step], copies: Mapping[str, bytes]) -> list[str]:
+        """Do it, file by file; ``FileChanged`` when one is not what it was when it was looked at. Return the paths."""
+        done: list[str] = []
         for step in steps:
             if step.was == GONE:
                 await self._remove(step)
@@ -80,31 +130,15 @@ class Snapshots:
                 await self._files.write(step.path, copies[step.path], new=True)
             else:
                 await self._files.write(step.path, copies[step.path], known=Digest(step.now))
-        return [step.path for step in steps]
+            done.append(step.path)
+        return done
 
-    async def _steps(self, tokens: Iterable[JSON], *, force: bool) -> list[_Step]:
-        first: dict[str, str] = {}
-        last: dict[str, str] = {}
-        for path, token in map(_read, tokens):
-            first.setdefault(path, token.was)
-            last[path] = token.becomes
-        steps: list[_Step] = []
-        changed: list[str] = []
-        for path, was in first.items():
-            now = await self._state(path)
-            if now == was:
-                continue
-            if was == _TOO_LARGE:
-                raise FileError(f"{shown(path)} was too large to be kept, so it cannot be brought back")
-            if now != last[path]:
-                changed.append(path)
-            steps.append(_Step(path, now, was))
-        if changed and not force:
-            names = ", ".join(map(shown, changed))
-            raise FileChanged(f"changed since the session wrote to it, so it is not overwritten: {names}")
-        return steps
+    def _require_here(self, path: str, token: _Token) -> None:
+        if token.root != self._files.root and not path.startswith("/"):
+            here = self._files.root
+            raise InvalidInput(f"{shown(path)} was changed in {token.root!r} and not in {here!r}; work in that folder")
 
-    async def _remove(self, step: _Step) -> None:
+    async def _remove(self, step: Step) -> None:
         if await self._state(step.path) != step.now:
             raise FileChanged(f"{shown(step.path)} has changed since it was looked at")
         await self._files.delete(step.path)
@@ -140,12 +174,23 @@ class Snapshots:
         return seen.hexdigest()
 
 
-def _written(path: str, was: str, becomes: str) -> JSON:
+def path_of(token: JSON) -> str:
+    """Return the file a token is of. Raises ``InvalidInput`` for what is no token."""
+    return _read(token)[0]
+
+
+def overwritten(paths: Iterable[str]) -> FileChanged:
+    """Return what to raise when somebody else's changes would be lost."""
+    names = ", ".join(map(shown, paths))
+    return FileChanged(f"changed since the session wrote to it, so it is not overwritten: {names}")
+
+
+def _written(path: str, root: str, was: str, becomes: str) -> JSON:
     data = raw(path)
     try:
-        token = _Token(path=data.decode(), was=was, becomes=becomes)
+        token = _Token(path=data.decode(), root=root, was=was, becomes=becomes)
     except UnicodeDecodeError:
-        token = _Token(raw=base64.b64encode(data).decode(), was=was, becomes=becomes)
+        token = _Token(raw=base64.b64encode(data).decode(), root=root, was=was, becomes=becomes)
     return msgspec.to_builtins(token)
 
 

@@ -1,6 +1,6 @@
 """Fork, rewind and other single writes to a session that is not at work."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from vaka.core.ports.store import Store
@@ -19,7 +19,7 @@ _SPAN = 256
 
 async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made: SessionId, ts: str) -> None:
     """Copy a session's events up to a place, byte for byte, and write where they came from."""
-    seq = await _locate(store, origin, at)
+    seq = await locate(store, origin, at)
     if await store.sessions.find(made) is not None:
         raise InvalidInput(f"there is a session {made!r} already")
     prefix = await reopen(store, origin, upto=seq)
@@ -35,13 +35,14 @@ async def fork(store: Store, origin: SessionId, at: "Cursor | str | None", made:
         raise
 
 
-async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str) -> Event:
-    """Write that a session goes on from an earlier place; an unfinished turn ends first."""
-    seq = await _locate(store, session, to)
+async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str, noted: Sequence[Body] = ()) -> Event:
+    """Write that a session goes on from an earlier place; an unfinished turn ends first, ``noted`` comes next."""
+    seq = await locate(store, session, to)
 
     async def compose(now: Opened) -> list[tuple[Place, Body]]:
         prefix = await reopen(store, session, upto=seq)
-        return [*ended(now.state, "rewound"), *reverted(prefix.state, now.state.calls, f"back to {seq}")]
+        also = [(Place(), body) for body in noted]
+        return [*ended(now.state, "rewound"), *also, *reverted(prefix.state, now.state.calls, f"back to {seq}")]
 
     events = await _amend(store, session, compose, ts)
     return next(event for event in events if event.type == "session.reverted")
@@ -104,7 +105,8 @@ async def _live(store: Store, session: SessionId, after: int) -> list[Event]:
     return kept
 
 
-async def _locate(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
+async def locate(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
+    """Return the seq of a place of a session. Raises ``NotFound`` or ``InvalidInput`` when there is none such."""
     info = await store.sessions.find(session)
     if info is None:
         raise NotFound(f"there is no session {session!r}")

@@ -66,6 +66,10 @@ LENDER = "vaka.runtime.world:Lender"
 SCRIPTS = "vaka.runtime.scripts:Scripts"
 """What runs scripts; most runtimes have none."""
 
+FILES_BACK = "vaka.runtime.restore:preview"
+REWIND_FILES = "vaka.runtime.restore:rewind_with_files"
+"""What puts files back; most runtimes never do."""
+
 _EXTRAS = {"asyncpg": "postgres", "markdownify": "web"}
 
 

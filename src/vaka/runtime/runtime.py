@@ -11,6 +11,7 @@ import msgspec
 from vaka.agents.react import Agent
 from vaka.core.loop.scope import Env
 from vaka.core.loop.texts import put_away
+from vaka.core.ports.files import Files
 from vaka.core.ports.store import Pending, Store
 from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Follower
@@ -35,6 +36,7 @@ from vaka.runtime.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from vaka.core.ports.world import World
+    from vaka.runtime.restore import FilesBack
     from vaka.runtime.scripts import Scripts
     from vaka.runtime.world import Lender
 
@@ -161,13 +163,29 @@ class Runtime:
         await fork(self.store, session_id(origin), at, made, self._now())
         return made
 
-    async def rewind(self, session: str, to: "Cursor | str", *, interrupt: bool = False) -> Event:
-        """Take a session back to a cursor or checkpoint. ``Busy`` while it works, unless told to interrupt first."""
+    async def rewind(
+        self, session: str, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
+    ) -> Event:
+        """Take a session back to a cursor or checkpoint. ``Busy`` while it works, unless told to interrupt first.
+
+        With ``files``, what file tools changed since is put back as well, if snapshots were on; ``FileChanged`` names
+        what somebody else has changed since, unless ``force``.
+        """
         id = session_id(session)
         if interrupt:
             await self._interrupt(id)
         await self._require_idle(id)
-        return await rewind(self.store, id, to, self._now())
+        if not files:
+            return await rewind(self.store, id, to, self._now())
+        back: tuple[Event, FilesBack] = await registry.load(registry.REWIND_FILES)(
+            self.store, self._files, id, to, self._now(), force=force
+        )
+        return back[0]
+
+    async def files_back(self, session: str, to: "Cursor | str") -> "FilesBack":
+        """Return what ``rewind`` with ``files`` would do with the files, and what is in its way."""
+        back: FilesBack = await registry.load(registry.FILES_BACK)(self.store, self._files, session_id(session), to)
+        return back
 
     async def write(self, session: SessionId, body: Body) -> Event:
         """Append one event as the session's writer. ``Busy`` while it works."""
@@ -331,6 +349,13 @@ class Runtime:
         made: Lender = registry.load(registry.LENDER)(self.options, self.env.policy, self.models, self.store)
         self._lender = made
         return made.lend()
+
+    @property
+    def _files(self) -> Files:
+        files = self.env.world.files
+        if files is None:
+            raise InvalidInput("this runtime has no files to put back; give it some with Options(files=…) or cwd=…")
+        return files
 
     def _script_home(self) -> "Scripts":
         scripts = self._scripts

@@ -70,10 +70,11 @@ class Context:
 
     def keep(self, key: str, value: JSON) -> None:
         """Keep a value with the next write, which is the one that has the result of this call."""
-        size = len(msgspec.json.encode(value))
-        if size > LARGE:
-            raise InvalidInput(f"a value the session keeps has at most {LARGE} bytes, {key!r} has {size}")
-        self.owner.log.later(self.owner.at, StateChanged(key=key, value=value))
+        self.owner.log.later(self.owner.at, _kept(key, value))
+
+    async def keep_first(self, key: str, value: JSON) -> None:
+        """Keep a value with a write of its own, before anything else is done."""
+        await self.owner.log.append(self.owner.at, _kept(key, value))
 
     async def put_away(self, text: str) -> Stored:
         """Keep a text beside the log, without the registered secrets in it."""
@@ -161,3 +162,10 @@ class Context:
         body = ToolOutputDelta(message_id=MessageId(self.call), block=self._block, offset=self._sent, text=text)
         self._sent += len(text)
         self.owner.log.live(self.owner.at, body)
+
+
+def _kept(key: str, value: JSON) -> StateChanged:
+    size = len(msgspec.json.encode(value))
+    if size > LARGE:
+        raise InvalidInput(f"a value the session keeps has at most {LARGE} bytes, {key!r} has {size}")
+    return StateChanged(key=key, value=value)

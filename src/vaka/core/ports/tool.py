@@ -43,6 +43,10 @@ class ToolContext(Protocol):
         """Keep a value in the session's log, together with the result of this call; ``None`` removes it."""
         ...
 
+    async def keep_first(self, key: str, value: JSON) -> None:
+        """Keep a value at once, durable on return: for what must be known if the call does not come to its end."""
+        ...
+
     async def put_away(self, text: str) -> Stored:
         """Keep a text too large for a result, durable on return, and return the part that stands for it.
 

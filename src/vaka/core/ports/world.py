@@ -1,5 +1,6 @@
 """What of the world the runtime lends to tools."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -8,7 +9,10 @@ from vaka.core.ports.files import Files
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.web import Search, Summarise
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import JSON, Digest, SessionId
+
+CHANGED_FILE = "files.changed"
+"""The value of a session that says what the file held that it is about to change; the log has all of them."""
 
 
 class Lasting(Protocol):
@@ -16,6 +20,14 @@ class Lasting(Protocol):
 
     async def close(self, session: SessionId | None = None) -> None:
         """End what belongs to a session, or everything for good. Safe to call twice."""
+        ...
+
+
+class Copies(Protocol):
+    """Keeps what files hold before they are changed."""
+
+    async def before(self, path: str, *, becomes: Digest | None = None) -> JSON:
+        """Keep what a file holds now, which is to hold ``becomes``; return what brings it back."""
         ...
 
 
@@ -31,5 +43,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Answers questions about pages; without it they are told as they are."""
     search: Search | None = None
     """Who finds pages; without it the one that comes with the tool is asked."""
+    snapshots: Copies | None = None
+    """Keeps what file tools are about to change; without it they change it for good."""
+    may_read: Callable[[str], bool] | None = None
+    """Whether the rules let a file be read, by its absolute path: what they do not is not listed either."""
     cwd: str = ""
     """Where relative paths begin, as a folder of this machine."""

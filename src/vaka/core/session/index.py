@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.store import Pending, SessionInfo
+from vaka.core.ports.world import CHANGED_FILE
 from vaka.core.types.content import Content, text_of
 from vaka.core.types.control import (
     ApprovalExpired,
@@ -19,9 +20,10 @@ from vaka.core.types.control import (
     SessionForked,
     SessionOpened,
     SessionReverted,
+    StateChanged,
 )
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import DecisionId, Digest, SessionId
+from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.progress import (
@@ -40,6 +42,7 @@ from vaka.core.types.progress import (
 )
 
 TITLE = 80
+_DIGEST = 64
 _ENDS = frozenset({TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted, SessionReverted})
 _CONTENT = frozenset(
     {InputAdded, TurnStarted, MessageCompleted, SubagentStarted, ToolReturned, ToolCompleted, ToolFailed}
@@ -47,7 +50,7 @@ _CONTENT = frozenset(
 _TOLD = frozenset({StepStarted, MessageCompleted})
 _MARKED = _CONTENT | {
     StepStarted, ScriptAnswered, SubagentCompleted, InterruptRequested, ApprovalResolved, ApprovalExpired,
-    QuestionAnswered,
+    QuestionAnswered, StateChanged,
 }  # fmt: skip
 
 
@@ -175,7 +178,22 @@ def blobs_of(event: Event) -> list[Digest]:
         found += [digest for part in content if (digest := getattr(part, "blob", None))]
     if (kind is ScriptAnswered or kind is SubagentCompleted) and data.blob:
         found.append(data.blob)
+    if kind is StateChanged and data.key == CHANGED_FILE:
+        found += _copy(data.value)
     return found
+
+
+class _Copied(msgspec.Struct):
+    was: str
+
+
+def _copy(value: JSON) -> list[Digest]:
+    """Return the copy of a file that a value of the session names."""
+    try:
+        was = msgspec.convert(value, _Copied).was
+    except msgspec.ValidationError:
+        return []  # somebody else's value
+    return [Digest(was)] if len(was) == _DIGEST else []
 
 
 def rebuild(session: SessionId, events: Sequence[Event]) -> SessionInfo:

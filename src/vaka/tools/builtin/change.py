@@ -9,6 +9,7 @@ import msgspec
 
 from vaka.core.ports.files import FileInfo
 from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.world import CHANGED_FILE
 from vaka.core.types import content
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import Digest
@@ -53,8 +54,10 @@ async def open_known(context: ToolContext, path: str) -> Known:
 
 async def put(context: ToolContext, path: str, data: bytes, *, known: Digest | None, new: bool = False) -> Made:
     """Write a file whole or not at all, if it is still what is ``known``; the session knows it from then on."""
-    info = await context.files.write(path, data, known=known, new=new)
     digest = seen.digest_of(data)
+    if context.world.snapshots is not None:
+        await context.keep_first(CHANGED_FILE, await context.world.snapshots.before(path, becomes=digest))
+    info = await context.files.write(path, data, known=known, new=new)
     seen.note(context, info, digest)
     return Made(info=info, digest=digest, size=len(data))
 

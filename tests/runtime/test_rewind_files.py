@@ -1,0 +1,228 @@
+"""Going back in a session puts back what its file tools changed, and nothing that somebody else did is lost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.scene import load, logged, runtime, sound, types
+from tests.tools.builtin.scene import Bench
+from vaka.core.ports.store import Retention
+from vaka.core.ports.world import CHANGED_FILE, World
+from vaka.core.session.index import blobs_of
+from vaka.core.types.control import StateChanged
+from vaka.core.types.errors import Busy, FileChanged, InvalidInput, NotFound
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import ToolStarted
+from vaka.files.snapshots import Snapshots
+from vaka.files.workspace import Workspace
+from vaka.runtime.restore import FilesBack
+from vaka.runtime.runtime import Runtime
+from vaka.stores.memory import MemoryStore
+from vaka.stores.sqlite import SqliteStore
+
+NOTEBOOK = '{"cells": [{"cell_type": "code", "id": "a", "source": "1", "metadata": {}, "outputs": []}], "metadata": {}}'
+
+
+class Desk(Bench):
+    """A bench whose files are copied before they change."""
+
+    def __init__(self, root: Path, *, copies: bool = True, store: Any = None) -> None:
+        super().__init__(root)
+        self.copies = copies
+        self.store = store or self.store
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Return a runtime that lends the files and keeps copies."""
+        rt = runtime(self.store, permission_mode="bypassPermissions", **options)
+        snapshots = Snapshots(self.files, self.store.blobs) if self.copies else None
+        rt.env.world = World(files=self.files, snapshots=snapshots, cwd=str(self.root))
+        return rt
+
+    async def head(self) -> str:
+        return str(len(await logged(self.store, "s")))
+
+    async def back(self, to: str, **more: Any) -> Event:
+        async with self.runtime() as rt:
+            return await rt.rewind("s", to, files=True, **more)
+
+    async def look(self, to: str) -> FilesBack:
+        async with self.runtime() as rt:
+            return await rt.files_back("s", to)
+
+    def held(self) -> dict[str, str]:
+        """Return every file and what it holds."""
+        found = [path for path in self.root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.root)): path.read_text() for path in sorted(found)}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_every_file_tool_is_undone_and_the_conversation_with_it(desk: Desk) -> None:
+    desk.write("a.py", "one\n")
+    desk.write("b.py", "x y\n")
+    desk.write("c.ipynb", NOTEBOOK)
+    before = desk.held()
+    await desk.do(("Read", {"file_path": "a.py"}), ("Read", {"file_path": "b.py"}), ("Read", {"file_path": "c.ipynb"}))
+    place = await desk.head()
+    await desk.do(
+        ("Write", {"file_path": "new/file.txt", "content": "new"}),
+        ("Edit", {"file_path": "a.py", "old_string": "one", "new_string": "two"}),
+        ("Write", {"file_path": "a.py", "content": "three\n"}),
+        ("MultiEdit", {"file_path": "b.py", "edits": [{"old_string": "x", "new_string": "1"}]}),
+        ("NotebookEdit", {"notebook_path": "c.ipynb", "cell_id": "a", "new_source": "2"}),
+    )
+    after = desk.held()
+    assert set(after) - set(before) == {"new/file.txt"}
+    assert all(after[path] != before[path] for path in before)
+    assert await desk.look(place) == FilesBack(restored=("a.py", "b.py", "c.ipynb"), removed=("new/file.txt",))
+    assert desk.held() == after, "looking touches nothing"
+    event = await desk.back(place)
+    assert desk.held() == before
+    assert event.type == "session.reverted"
+    assert len(await desk.results()) == 8, "what happened stays readable"
+    assert await desk.look(place) == FilesBack()
+
+
+async def test_going_back_again_and_forth_again(desk: Desk) -> None:
+    places: list[str] = []
+    for text in ("1", "2", "3"):
+        await desk.call("Write", file_path="f", content=text)
+        places.append(await desk.head())
+    await desk.back(places[1])
+    assert desk.held() == {"f": "2"}
+    await desk.back(places[0])
+    assert desk.held() == {"f": "1"}
+    await desk.back(places[2])
+    assert desk.held() == {"f": "3"}, "a place that was left can be gone back to, with its files"
+    await desk.back("1")
+    assert desk.held() == {}
+
+
+async def test_what_somebody_else_changed_is_named_and_kept_unless_forced_and_even_then_not_lost(desk: Desk) -> None:
+    await desk.call("Write", file_path="mine", content="1")
+    await desk.call("Write", file_path="theirs", content="1")
+    place = await desk.head()
+    await desk.call("Write", file_path="mine", content="2")
+    await desk.call("Write", file_path="theirs", content="2")
+    desk.write("theirs", "a person was here")
+    events = await desk.head()
+    looked = await desk.look(place)
+    assert (looked.changed, looked.restored) == (("theirs",), ("mine", "theirs"))
+    with pytest.raises(FileChanged, match="not overwritten: 'theirs'"):
+        await desk.back(place)
+    assert desk.held() == {"mine": "2", "theirs": "a person was here"}
+    assert await desk.head() == events, "nothing is done unless all of it can be done"
+    await desk.back(place, force=True)
+    assert desk.held() == {"mine": "1", "theirs": "1"}
+    await desk.back(events)
+    assert desk.held() == {"mine": "2", "theirs": "a person was here"}
+
+
+async def test_a_file_that_somebody_removed_or_put_back_already(desk: Desk) -> None:
+    await desk.call("Write", file_path="gone", content="1")
+    await desk.call("Write", file_path="back", content="1")
+    place = await desk.head()
+    await desk.call("Write", file_path="gone", content="2")
+    await desk.call("Write", file_path="back", content="2")
+    (desk.root / "gone").unlink()
+    desk.write("back", "1")
+    looked = await desk.look(place)
+    assert looked == FilesBack(restored=("gone",), changed=("gone",))
+    await desk.back(place, force=True)
+    assert desk.held() == {"back": "1", "gone": "1"}
+
+
+async def test_the_copy_is_in_the_log_before_the_file_changes(desk: Desk) -> None:
+    desk.write("a", "old")
+    await desk.call("Read", file_path="a")
+    place = await desk.head()
+    await desk.call("Write", file_path="a", content="new")
+    log = await logged(desk.store, "s")
+    [change] = [event for event in log if isinstance(event.data, StateChanged) and event.data.key == CHANGED_FILE]
+    started = max(event.seq for event in log if isinstance(event.data, ToolStarted))
+    assert change.seq == started + 1
+    # The process died after the file was written and before the result of the call was.
+    died = MemoryStore()
+    for digest in blobs_of(change):
+        assert await died.blobs.put(await desk.store.blobs.get(digest)) == digest
+    await load(died, "s", log[: change.seq])()
+    desk.store = died
+    await desk.back(place)
+    assert desk.held() == {"a": "old"}
+    sound(await logged(died, "s"))
+
+
+async def test_a_change_of_which_the_log_has_no_copy_is_named(desk: Desk) -> None:
+    desk.write("a", "old")
+    await desk.call("Read", file_path="a")
+    place = await desk.head()
+    await desk.call("Edit", file_path="a", old_string="old", new_string="new")
+    again = await desk.crash(2)
+    assert not again.failed, "the change is there already"
+    assert (await desk.look(place)).lost == ("a",)
+
+
+async def test_without_snapshots_the_files_stay_and_are_named(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, copies=False)
+    await desk.call("Write", file_path="a", content="1")
+    assert CHANGED_FILE not in str(await logged(desk.store, "s"))
+    assert await desk.look("1") == FilesBack(lost=("a",))
+    await desk.back("1")
+    assert desk.held() == {"a": "1"}
+
+
+async def test_a_failed_change_is_no_change(desk: Desk) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    place = await desk.head()
+    assert (await desk.call("Edit", file_path="a", old_string="none", new_string="2")).failed
+    assert await desk.look(place) == FilesBack()
+
+
+async def test_another_folder_is_not_touched(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    other = tmp_path_factory.mktemp("other")
+    (other / "a").write_text("1")
+    desk.files = Workspace(other)
+    with pytest.raises(InvalidInput, match="work in that folder"):
+        await desk.back("1")
+    assert (other / "a").read_text() == "1"
+
+
+async def test_copies_are_kept_as_long_as_the_session(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "vaka.db")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    desk = Desk(folder, store=store)
+    desk.write("a", "old")
+    await desk.do(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    removed = await store.gc(Retention(blobs_before="9999"))
+    assert removed.blobs == 0
+    await desk.back("1")
+    assert desk.held() == {"a": "old"}
+    await store.close()
+
+
+async def test_a_copy_that_was_erased_stops_everything(desk: Desk) -> None:
+    desk.write("a", "old")
+    await desk.do(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    log, empty = await logged(desk.store, "s"), MemoryStore()
+    await load(empty, "s", log)()
+    desk.store = empty
+    with pytest.raises(NotFound):
+        await desk.back("1")
+    assert desk.held() == {"a": "new"}
+    assert types(await logged(empty, "s")) == types(log)
+
+
+async def test_a_session_at_work_is_left_alone(desk: Desk) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    async with desk.runtime() as rt:
+        await desk.store.events.claim(SessionId("s"))
+        with pytest.raises(Busy):
+            await rt.rewind("s", "1", files=True)
+    assert desk.held() == {"a": "1"}
