@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vaka.core.ports.sandbox import Sandbox
+from vaka.core.ports.sandbox import Process, Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.testing.sandboxes import PYTHON, Ended, SandboxContract, appears, finish, shell
 
@@ -172,6 +172,50 @@ class ConfinementContract(SandboxContract):
         (workspace / "go").touch()
         await finish(first)
         assert sorted(path.name for path in workspace.iterdir()) == ["go", "up"]
+
+    async def test_whoever_made_a_missing_path_leaves_it_to_the_others(self, sandbox: Sandbox, workspace: Path) -> None:
+        """As long as one command is held by it, it stays; then it goes."""
+        self._needs_inside()
+        held = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
+        script = (
+            "touch up{0}; until [ -e go{0} ]; do sleep 0.01; done; echo x > missing.json; echo x > .file; mkdir m; "
+        )
+        script += "mv m missing; mkdir -p missing/inner; rm -rf m up{0} go{0}"
+        running: list[Process] = []
+        for number in range(3):
+            running.append(await sandbox.start(shell(script.format(number), workspace, protected=held)))
+            await appears(workspace / f"up{number}")
+        for number, process in enumerate(running):
+            assert (workspace / "missing.json").read_text() == "{}\n"
+            (workspace / f"go{number}").touch()
+            await finish(process)
+        assert sorted(path.name for path in workspace.iterdir()) == []
+
+    async def test_commands_in_a_row_can_hold_the_same_missing_paths(self, sandbox: Sandbox, workspace: Path) -> None:
+        """The next one begins while the last one is being cleared away."""
+        self._needs_inside()
+        names = (".git/config", ".git/hooks", ".file", "settings.json", "one/two/three")
+        command = shell("echo on", workspace, protected=tuple(f"{workspace}/{name}" for name in names))
+        ended: list[Process] = []
+        for _ in range(12):
+            process = await sandbox.start(command)
+            assert [data async for _, data in process.output()] == [b"on\n"]
+            assert await process.wait() == 0
+            ended.append(process)
+        for process in ended:
+            await process.stop()
+        assert sorted(path.name for path in workspace.iterdir()) == []
+
+    async def test_what_was_written_to_a_missing_path_meanwhile_stays(self, sandbox: Sandbox, workspace: Path) -> None:
+        """It was made to be held, and is somebody's file now."""
+        self._needs_inside()
+        script = "touch up; until [ -e go ]; do sleep 0.01; done"
+        process = await sandbox.start(shell(script, workspace, protected=(f"{workspace}/.file",)))
+        await appears(workspace / "up")
+        (workspace / ".file").write_text("mine")
+        (workspace / "go").touch()
+        await finish(process)
+        assert (workspace / ".file").read_text() == "mine"
 
     # ----------------------------------------------------------------------------------------------------------- read
 

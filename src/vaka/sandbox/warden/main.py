@@ -16,8 +16,8 @@ from types import FrameType
 from vaka.sandbox.warden import cgroups, family, keeper, kernel, kinds
 
 _TRIES = 3
-_IDLE = 2
-"""Keepers that wait for the next command: one who did the last, and one for a command beside it."""
+_IDLE = 3
+"""Keepers that wait for a command: one who comes from the last, one for the next, and one for a command beside it."""
 
 
 def main(descriptor: int, owner: int) -> None:

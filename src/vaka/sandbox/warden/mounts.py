@@ -7,13 +7,13 @@ every folder on the way to it: what is mounted on can be neither renamed nor rem
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from vaka.sandbox.warden.holding import Held, hold, look, made
 from vaka.sandbox.warden.kernel import higher, open_exactly
 from vaka.sandbox.warden.order import Order, Refused
 
@@ -38,39 +38,22 @@ class Step(NamedTuple):
     descriptor: int = -1
 
 
-class Placeholder(NamedTuple):
-    """Something made only to be mounted on, since it was not there."""
-
-    folder: int
-    name: str
-    descriptor: int
-
-    def remove(self) -> None:
-        """Take it away again, unless it is not what was made, or somebody else needs it still."""
-        with contextlib.suppress(OSError):
-            made, there = os.fstat(self.descriptor), os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (made.st_dev, made.st_ino) == (there.st_dev, there.st_ino):
-                if stat.S_ISDIR(there.st_mode):
-                    os.rmdir(self.name, dir_fd=self.folder)
-                else:
-                    os.unlink(self.name, dir_fd=self.folder)
-
-
 class Layout:
     """The mounts of one command, in order, and what was made for them."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.placeholders: list[Placeholder] = []
+        self.held: dict[str, Held | None] = {}
         self.writable: list[str] = []
         self.hidden: list[str] = []
         self.cwd = ""
 
     def remove(self) -> None:
         """Take away what was made."""
-        for placeholder in reversed(self.placeholders):
-            placeholder.remove()
+        for held in self.held.values():
+            if held is not None:
+                held.release()
+        self.held.clear()
 
     @property
     def outdated(self) -> bool:
@@ -147,33 +130,16 @@ def _walk(root: str, place: str, layout: Layout, *, folder: bool) -> tuple[list[
     for number, name in enumerate(names):
         last = number == len(names) - 1
         inner = f"{at}/{name}"
-        try:
-            mode = os.lstat(inner).st_mode
-        except FileNotFoundError:
-            layout.placeholders.append(_placeholder(at, name, folder=folder or not last))
-            return way, inner
-        if stat.S_ISLNK(mode):
+        found = look(inner)
+        if found is not None and stat.S_ISLNK(found.st_mode):
             raise Refused(f"{inner!r} is a link in a writable folder, so it cannot be protected: put a file there")
-        if last or not stat.S_ISDIR(mode):
+        if last or found is None or not stat.S_ISDIR(found.st_mode) or made(found):
+            if inner not in layout.held:
+                layout.held[inner] = hold(at, name, folder=folder or not last)
             return way, inner
         way.append(inner)
         at = inner
     return way, at
-
-
-def _placeholder(parent: str, name: str, *, folder: bool) -> Placeholder:
-    at = open_exactly(parent, _FOLDER | os.O_DIRECTORY)
-    if folder:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=at)
-        made = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=at)
-    else:
-        # What others may read meanwhile should be readable: an empty file is no JSON.
-        made = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644, dir_fd=at)
-        if name.endswith(".json") and not os.fstat(made).st_size:
-            os.write(made, b"{}\n")
-    fcntl.flock(made, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return Placeholder(at, name, made)
 
 
 # --------------------------------------------------------------------------------------------------------------- hide
