@@ -43,7 +43,7 @@ async def open_known(context: ToolContext, path: str) -> Known:
     try:
         loaded = await lines.load(context.files, path)
     except FileMissing as error:
-        raise FileMissing(f"{error}{await near_files(context.files, path)}") from error
+        raise FileMissing(f"{error}{await near_files(context, path)}") from error
     if loaded.digest is None:
         raise FileError(f"{path!r} has {loaded.info.size} bytes; files up to {lines.WHOLE} bytes can be edited")
     text = decode(loaded.data)

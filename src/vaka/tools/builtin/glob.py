@@ -1,6 +1,7 @@
 """Glob: find files by their names."""
 
 import heapq
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from vaka.core.types.content import Text, clean
 from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.declare import declare
-from vaka.tools.builtin.trees import beneath, joined, walk
+from vaka.tools.builtin.trees import beneath, joined, shows, walk
 from vaka.tools.builtin.wildcard import Wildcard
 
 MOST = 100
@@ -24,14 +25,16 @@ async def glob(
     path: Annotated[str, "The folder to search in; the working folder if left out."] = "",
 ) -> ToolResult:
     """Find files by their names."""
-    text, value = await find(context.files, pattern, path)
+    text, value = await find(context.files, pattern, path, may_read=context.world.may_read)
     return ToolResult(call=context.call, content=(Text(text=clean(text)),), value=value)
 
 
-async def find(files: Files, pattern: str, path: str = "") -> tuple[str, dict[str, Any]]:
+async def find(
+    files: Files, pattern: str, path: str = "", *, may_read: Callable[[str], bool] | None = None
+) -> tuple[str, dict[str, Any]]:
     """Return what is told of the files that match, in words and as data."""
     wanted, top = _read(pattern)
-    search = _Search(files, wanted)
+    search = _Search(files, wanted, shows(files, may_read))
     start = joined(path, joined(top, wanted.folder) if wanted.folder else top)
     note = await search.run(start, wanted.folder)
     found = search.newest()
@@ -50,8 +53,8 @@ async def find(files: Files, pattern: str, path: str = "") -> tuple[str, dict[st
 class _Search:
     """The newest files that match."""
 
-    def __init__(self, files: Files, wanted: Wildcard) -> None:
-        self._files, self._wanted = files, wanted
+    def __init__(self, files: Files, wanted: Wildcard, shows: Callable[[str], bool]) -> None:
+        self._files, self._wanted, self._shows = files, wanted, shows
         self._found: list[tuple[int, str, FileInfo]] = []
         self.total = 0
 
@@ -73,7 +76,7 @@ class _Search:
                     whole = f"{folder}/{tail}" if folder else tail
                     if deepest is not None and whole.count("/") >= deepest:
                         break
-                    if entry.kind == "file" and self._wanted.match(whole):
+                    if entry.kind == "file" and self._wanted.match(whole) and self._shows(entry.path):
                         self._take(entry)
             except FileError as error:
                 if not self.total and not self._found:

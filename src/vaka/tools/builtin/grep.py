@@ -1,7 +1,7 @@
 """Grep: search what is in files."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from vaka.tools.builtin import dialect, lines, ripgrep
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.plain import Worker, paths_in
 from vaka.tools.builtin.query import PARAMETERS, Filter, Hit, Query, query_of
-from vaka.tools.builtin.trees import beneath
+from vaka.tools.builtin.trees import beneath, shows
 
 SECONDS = 45.0
 """How long a search may take; the tool itself may take a little longer."""
@@ -28,7 +28,7 @@ Engine = Literal["auto", "ripgrep", "python"]
 @declare("Grep", effect="read", timeout=SECONDS + 15, parameters=PARAMETERS)
 async def grep(context: ToolContext, **given: Any) -> ToolResult:
     """Search what is in files."""
-    told = await search(context.files, given)
+    told = await search(context.files, given, may_read=context.world.may_read)
     return ToolResult(call=context.call, content=(Text(text=clean(told.text)),), value=told.value)
 
 
@@ -39,11 +39,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     value: dict[str, Any]
 
 
-async def search(files: Files, given: dict[str, Any], *, engine: Engine = "auto", seconds: float = SECONDS) -> Told:
+async def search(
+    files: Files, given: dict[str, Any], *, engine: Engine = "auto", seconds: float = SECONDS,
+    may_read: Callable[[str], bool] | None = None,
+) -> Told:  # fmt: skip
     """Search files for what the arguments say, with the engine that can do it, and no longer than so many seconds."""
     pattern: str = given["pattern"]
     read = await asyncio.to_thread(dialect.read, pattern) if "\\p" in pattern.lower() else dialect.read(pattern)
     hunt = Hunt(files, query_of(read, given), await files.stat(given.get("path", "")), engine)
+    hunt.shows = shows(files, may_read)
     try:
         async with asyncio.timeout(seconds):
             await hunt.run()
@@ -61,6 +65,8 @@ class Hunt:
     def __init__(self, files: Files, query: Query, start: FileInfo, engine: Engine = "auto") -> None:
         self._files, self._query, self._start = files, query, start
         self._filter = Filter(query)
+        self.shows: Callable[[str], bool] = lambda path: True
+        """Whether a file may be told of."""
         self._found: dict[str, tuple[int, list[Hit] | None]] = {}
         self._problem = ""
         self._worker: Worker | None = None
@@ -77,14 +83,14 @@ class Hunt:
     async def run(self) -> None:
         """Find the files."""
         folder, path = self._start.kind == "folder", self._start.path
-        if not folder and not await self._is_text(path):
+        if not folder and not (self.shows(path) and await self._is_text(path)):
             return
         if self._ripgrep is not None:
             counts = await self._ripgrep.count(path)
             wanted = self._accepted(counts) if folder and not self._query.by_name else counts
-            self._found = {path: (counts[path], None) for path in wanted}
+            self._found = {path: (counts[path], None) for path in wanted if self.shows(path)}
         elif folder:
-            await self._work(paths_in(self._files, path, self._filter.accepts, self._note))
+            await self._work(paths_in(self._files, path, self._accepts, self._note))
         else:
             await self._work(_these([path]))
 
@@ -115,6 +121,9 @@ class Hunt:
 
     def _take(self, path: str, count: int, hits: list[Hit]) -> None:
         self._found[path] = (count, hits)
+
+    def _accepts(self, path: str, tail: str) -> bool:
+        return self._filter.accepts(path, tail) and self.shows(path)
 
     def _accepted(self, paths: Iterable[str]) -> list[str]:
         return [path for path in paths if self._filter.accepts(path, beneath(self._start.path, path))]

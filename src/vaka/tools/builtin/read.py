@@ -48,7 +48,7 @@ async def read(
     try:
         loaded = await lines.load(context.files, file_path)
     except FileMissing as error:
-        raise FileMissing(f"{error}{await near_files(context.files, file_path)}") from error
+        raise FileMissing(f"{error}{await near_files(context, file_path)}") from error
     kind = kind_of(loaded.data)
     if kind:
         return await _media(context, file_path, kind)

@@ -1,7 +1,7 @@
 """What lies beneath a folder, for whoever searches."""
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from vaka.core.ports.files import FileInfo, Files, Walks
@@ -27,6 +27,14 @@ async def walk(files: Files, start: str, *, details: bool = False) -> AsyncGener
             if info.kind == "folder":
                 waiting.append(info.path)
             yield info
+
+
+def shows(files: Files, may_read: "Callable[[str], bool] | None") -> "Callable[[str], bool]":
+    """Return what tells whether a file may be told of, by its path in the tree: those that rules deny are not there."""
+    if may_read is None:
+        return lambda path: True
+    top = files.root.rstrip("/") + "/"
+    return lambda path: may_read(path if path.startswith("/") else top + path)
 
 
 def joined(folder: str, path: str) -> str:
