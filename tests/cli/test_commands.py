@@ -49,7 +49,9 @@ def test_tools_are_listed_with_their_schemas(shell: Shell) -> None:
     tools = shell.vaka("tools", "list", "--tools", "agent.py", "--json", "--strict").json["tools"]
     assert tools[0]["parameters"]["additionalProperties"] is False
     assert shell.vaka("tools", "list", "--json", "--builtin-tools", "none").json == {"tools": []}
-    own = shell.vaka("tools", "list", "--json", "--builtin-tools", "bash,file_read", "--tools", "agent.py").json["tools"]
+    own = shell.vaka("tools", "list", "--json", "--builtin-tools", "bash,file_read", "--tools", "agent.py").json[
+        "tools"
+    ]
     assert [tool["name"] for tool in own][:3] == ["Bash", "Read", "add"]
     assert len(shell.vaka("tools", "list", "--json").json["tools"]) > 15
 
@@ -83,7 +85,7 @@ def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
 
 def test_a_call_can_be_approved_at_the_terminal(shell: Shell) -> None:
     screen = shell.terminal("tools", "call", "pay", '{"amount": 5}', "--agent", "agent.py")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     screen.type("y")
     screen.expect('"result": "paid 5"')
     assert screen.end() == 0
@@ -136,7 +138,7 @@ def test_files_are_named(shell: Shell) -> None:
 
 def test_files_are_checked(shell: Shell) -> None:
     shell.file("good.toml", 'model = "local"\n')
-    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 30 settings\n"
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 31 settings\n"
     shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (

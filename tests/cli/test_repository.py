@@ -76,6 +76,18 @@ def test_it_finds_a_bug_mends_it_and_runs_the_tests(repository: Shell) -> None:
     assert repository.vaka("sessions", "verify", "s").code == 0
 
 
+def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
+    edit = call("Edit", file_path="calc.py", old_string="a - b", new_string="a + b")
+    written(
+        repository, call("Read", file_path="calc.py"), edit, call("Write", file_path="n/new.txt", content="x"), say(".")
+    )
+    assert work(repository, "Mend it.", "--permission-mode", "acceptEdits").code == 0
+    back = repository.vaka("sessions", "rewind", "s@1", "--files")
+    assert (back.code, back.out) == (0, "put back calc.py\nremoved n/new.txt\n")
+    assert (repository.folder / "calc.py").read_text() == BUG
+    assert not (repository.folder / "n/new.txt").exists()
+
+
 def test_what_nobody_allowed_is_not_run_and_told(repository: Shell) -> None:
     written(repository, call("Bash", command="rm calc.py"), call("Write", file_path="n.txt", content="x"), say("No."))
     done = work(repository, "Remove it.")

@@ -100,6 +100,7 @@ def world_options(settings: Settings) -> dict[str, Any]:
     cpu = settings["command_cpu"]
     return {
         "cwd": str(here().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
+        "snapshots": settings["snapshots"] == "on",
         "command_hosts": settings["command_host"], "command_env": settings["command_env"],
         "command_limits": Bounds(
             cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,

@@ -53,6 +53,10 @@ _ALL = (
         help="vaka's own tools that agents get: all, none, or names; all by default for agents that bring no tools",
     ),
     Key(name="add_dir", help="folders that tools may touch besides the working folder", kind="list", default=()),
+    Key(
+        name="snapshots", help="whether files are copied before tools change them, to go back with a session",
+        default="on", choices=("on", "off"),
+    ),
     Key(name="sandbox", help="whether commands are confined", default="auto", choices=("auto", "on", "off")),
     Key(name="command_host", help="hosts that commands may reach; * for all", kind="list", default=()),
     Key(

@@ -97,6 +97,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """More folders that tools may touch."""
     files: Files | None = None
     """The files of tools, in place of those of the folders."""
+    snapshots: bool = True
+    """Whether what file tools change is copied first, so that it can go back with the session."""
     sandbox: "Sandbox | Literal['auto', 'on', 'off']" = "auto"
     """What commands run in: the best of this machine; ``on`` refuses to run any without one."""
     command_hosts: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from vaka.core.ports.store import Store
 from vaka.core.ports.web import Summarise
 from vaka.core.ports.world import World
 from vaka.core.types.errors import ConfigError
+from vaka.files.snapshots import Snapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import Rules
@@ -48,6 +49,7 @@ class Lender:
         return World(
             files=files, network=network, sandbox=self._sandbox(network), shells=Shells(self._fence(folders)),
             summarise=self._summariser(), search=options.search, cwd=cwd if folders else "",
+            snapshots=Snapshots(files, self._store.blobs) if options.snapshots else None,
         )  # fmt: skip
 
     async def close(self) -> None:
