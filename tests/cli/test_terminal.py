@@ -32,10 +32,10 @@ def test_yes_lets_the_call_run(paying: Shell) -> None:
 
 def test_no_is_told_with_its_reason(paying: Shell) -> None:
     screen = at(paying, "Pay.", "--session", "s")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     screen.type("what?")
-    screen.expect("Answer y, s, n or e.")
-    screen.expect("edit the arguments > ")
+    screen.expect("Answer y, s, e or n, or a to edit the arguments.")
+    screen.expect("with feedback > ")
     screen.type("n")
     screen.expect("Why not")
     screen.expect("> ")
@@ -48,11 +48,11 @@ def test_no_is_told_with_its_reason(paying: Shell) -> None:
 
 def test_arguments_can_be_edited(paying: Shell) -> None:
     screen = at(paying, "Pay.")
-    screen.expect("edit the arguments > ")
-    screen.type("e no json")
+    screen.expect("with feedback > ")
+    screen.type("a no json")
     screen.expect("That is no JSON object")
-    screen.expect("edit the arguments > ")
-    screen.type("e")
+    screen.expect("with feedback > ")
+    screen.type("a")
     screen.expect("Arguments as JSON > ")
     screen.type('{"amount": 7}')
     screen.expect("All done.")
@@ -63,7 +63,7 @@ def test_arguments_can_be_edited(paying: Shell) -> None:
 def test_a_yes_for_the_session_is_asked_for_once(shell: Shell) -> None:
     shell.script(call("pay", amount=5), call("pay", amount=6), say("Both."))
     screen = at(shell, "Pay twice.")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     screen.type("s")
     screen.expect("Both.")
     assert screen.end() == 0
@@ -75,7 +75,7 @@ def test_two_calls_at_once_are_asked_about_one_after_the_other(shell: Shell) -> 
     shell.script(both, say("Both."))
     screen = at(shell, "Pay twice.")
     for word in ("y", "n not that one"):
-        screen.expect("edit the arguments > ")
+        screen.expect("with feedback > ")
         screen.type(word)
     screen.expect("Both.")
     screen.end()
@@ -84,7 +84,7 @@ def test_two_calls_at_once_are_asked_about_one_after_the_other(shell: Shell) -> 
 
 def test_another_process_may_answer_first(paying: Shell) -> None:
     screen = at(paying, "Pay.")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     id = paying.pending()[0]["id"]
     assert paying.vaka("approvals", "resolve", id, "--approve", "--by", "ann").code == 0
     screen.expect(f"{id}: approved by ann")
@@ -95,7 +95,7 @@ def test_another_process_may_answer_first(paying: Shell) -> None:
 def test_what_a_suspended_turn_waits_for_is_asked_on_resume(paying: Shell) -> None:
     paying.run("Pay.", "--session", "s", "--ask", "suspend")
     screen = at(paying, "--resume", "--session", "s")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     screen.type("y")
     screen.expect("All done.")
     assert screen.end() == 0
@@ -118,7 +118,7 @@ def test_questions_are_answered_by_number_or_in_words(shell: Shell) -> None:
 
 def test_the_end_of_input_is_a_no(paying: Shell) -> None:
     screen = at(paying, "Pay.")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     os.write(screen.master, b"\x04")
     screen.expect("Why not")
     os.write(screen.master, b"\x04")
@@ -135,7 +135,7 @@ def test_nobody_is_asked_when_told_not_to(paying: Shell) -> None:
 
 def test_ctrl_c_interrupts_a_waiting_turn(paying: Shell) -> None:
     screen = at(paying, "Pay.", "--session", "s")
-    screen.expect("edit the arguments > ")
+    screen.expect("with feedback > ")
     screen.process.send_signal(2)
     assert screen.end() == 130
     assert paying.types("s")[-1] == "turn.interrupted"

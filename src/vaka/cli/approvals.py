@@ -1,28 +1,45 @@
 """``vaka approvals``: what waits for a person, approvals and questions alike."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import msgspec
 
 from vaka.cli import options
 from vaka.cli.desk import describe, person
-from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.errors import FAILED, Quit, UsageError, told
 from vaka.cli.render import printable, short
 from vaka.cli.report import print_json
+from vaka.cli.start import found as find_session
 from vaka.cli.start import with_runtime
 from vaka.cli.table import age, print_table
-from vaka.core.ports.store import Query
-from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered, key_of
-from vaka.core.types.errors import NotFound
+from vaka.core.ports.store import Pending, Query
+from vaka.core.session.index import asked, settled
+from vaka.core.types.control import (
+    SCOPES,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAnswered,
+    key_of,
+)
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
+from vaka.core.types.tool import Grant
+from vaka.runtime.resolve import here
 from vaka.runtime.runtime import Runtime
+
+Outcome: TypeAlias = "tuple[Event, bool] | VakaError"
+"""The event that counts and whether it is ours, or why there is none."""
 
 _LOOK = 200
 """Sessions, the last changed first, in which a decision that is no longer open is looked for."""
 
 _SETTLES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
+_PAST = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT")
+_NOBODY: dict[str, Any] = {"by": None, "decided": None, "source": None, "scope": None, "rules": [], "answer": None}
 
 
 @click.group()
@@ -30,59 +47,131 @@ def approvals() -> None:
     """What waits for a person: list it, decide it, answer it."""
 
 
-@approvals.command("list", epilog=options.examples("vaka approvals list", "vaka approvals list --session demo --json"))
+@approvals.command(
+    "list",
+    epilog=options.examples(
+        "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
+    ),
+)
 @click.option("--session", metavar="ID", help="Only of this session.")
+@click.option("--all", "everything", is_flag=True, help="Also what was decided: by whom, when, where, with which rule.")
 @options.json_option
 @options.store_options
-def list_(session: str | None, **given: Any) -> None:
+def list_(session: str | None, everything: bool, **given: Any) -> None:
     """List open approvals and questions, the oldest first."""
-    waiting = [describe(row) for row in with_runtime(given, lambda runtime: runtime.decisions(session))]
+    if everything:
+        found = with_runtime(given, lambda runtime: history(runtime, session))
+    else:
+        found = [describe(row) for row in with_runtime(given, lambda runtime: runtime.decisions(session))]
     if given["as_json"]:
-        print_json({"decisions": waiting})
-        return
-    rows = [(d["id"], d["kind"], d["session_id"], age(d["asked"]), short(d["summary"])) for d in waiting]
-    print_table(("ID", "KIND", "SESSION", "AGE", "WHAT"), rows)
+        print_json({"decisions": found})
+    elif everything:
+        print_table(
+            ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT"), [_past(row) for row in found]
+        )
+    else:
+        rows = [(d["id"], d["kind"], d["session_id"], age(d["asked"]), short(d["summary"])) for d in found]
+        print_table(("ID", "KIND", "SESSION", "AGE", "WHAT"), rows)
+
+
+def _past(row: dict[str, Any]) -> tuple[str, ...]:
+    status = row["status"] if row.get("scope") in (None, "once") else f"{row['status']} ({row['scope']})"
+    return (
+        row["id"], row["session_id"], age(row["asked"]), status, row["by"] or "", row["decided"] or "",
+        row["source"] or "", short(", ".join(row["rules"])), short(row["summary"]),
+    )  # fmt: skip
 
 
 @approvals.command(
     epilog=options.examples(
         "vaka approvals resolve apr_1 --approve",
-        "vaka approvals resolve apr_1 --reject --message 'Not on Fridays.'",
+        "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
         "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
+        "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
+        "vaka approvals resolve --all --session demo --approve",
     )
 )
-@click.argument("approval", metavar="ID")
+@click.argument("approvals", metavar="ID…", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that wait in the session named with --session.")
+@click.option("--session", metavar="ID", help="With --all: of which session.")
 @click.option("--approve", "decision", flag_value="approve", help="Let the call run.")
 @click.option("--reject", "decision", flag_value="reject", help="Refuse it.")
 @click.option("--message", default="", help="With --reject: why, told to the model.")
 @click.option("--edit", metavar="JSON", help="With --approve: run it with these arguments instead.")
 @click.option(
-    "--scope",
-    type=click.Choice(["once", "session"]),
-    default="once",
-    show_default=True,
-    help="For this call, or for later calls of the tool in this session too.",
-)
+    "--scope", type=click.Choice(SCOPES), default="once", show_default=True,
+    help="For this call; or for all that the rule means: in this session, in this project, or always.",
+)  # fmt: skip
+@click.option(
+    "--rule", multiple=True, metavar="RULE",
+    help="With a longer scope: keep this rule, not the one that was shown; may be repeated.",
+)  # fmt: skip
 @click.option("--by", default=person, help="Who decides; you, by default.")
 @options.store_options
-def resolve(approval: str, decision: str | None, edit: str | None, **given: Any) -> None:
-    """Decide on a call. The first decision counts: when there was one already, it is named and the exit code is 1."""
+def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, **given: Any) -> None:
+    """Decide on calls. The first decision counts: when there was one already, it is named and the exit code is 1."""
+    _compatible(approvals, decision, edit, given)
+    said: dict[str, Any] = {name: given[name] for name in ("message", "scope", "by")}
+    said |= {"edit": None if edit is None else _object(edit), "rule": "\n".join(given["rule"])}
+
+    async def work(runtime: Runtime) -> list[Outcome]:
+        ids = list(dict.fromkeys(approvals or [row.id for row in await _waiting(runtime, given["session"])]))
+        return [await _resolve(runtime, id, str(decision), said, alone=len(ids) == 1) for id in ids]
+
+    outcomes = with_runtime(given, work)
+    if not outcomes:
+        click.echo(f"nothing waits in session {printable(given['session'])}", err=True)
+    _tell(*outcomes)
+
+
+def _compatible(approvals: tuple[str, ...], decision: str | None, edit: str | None, given: dict[str, Any]) -> None:
     if decision is None:
         raise UsageError("say --approve or --reject")
-    if decision == "reject" and (edit is not None or given["scope"] != "once"):
-        raise UsageError("--edit and --scope go with --approve")
-    said: dict[str, Any] = {name: given[name] for name in ("message", "scope", "by")}
-    said["edit"] = None if edit is None else _object(edit)
+    if given["everything"] != bool(given["session"]) or given["everything"] == bool(approvals):
+        raise UsageError("name approvals by their ids, or all of a session with --all --session ID")
+    if decision == "reject" and (edit is not None or given["scope"] != "once" or given["rule"]):
+        raise UsageError("--edit, --scope and --rule go with --approve")
+    if given["rule"] and given["scope"] == "once":
+        raise UsageError("--rule needs a --scope to be kept for: session, project or user")
+    if edit is not None and len(approvals) != 1:
+        raise UsageError("--edit is for one approval")
 
-    async def work(runtime: Runtime) -> tuple[Event, bool]:
-        try:
-            event = await runtime.resolve(approval, decision, **said)  # type: ignore[arg-type]  # one of the two flags
-        except NotFound as error:
-            return await _settled(runtime, approval, error), False
-        body = event.data
-        return event, isinstance(body, ApprovalResolved) and all(getattr(body, k) == v for k, v in said.items())
 
-    _tell(with_runtime(given, work))
+async def _waiting(runtime: Runtime, session: str) -> list[Pending]:
+    """Return the approvals that wait in a session; questions have answers of their own."""
+    await find_session(runtime, session)
+    return [row for row in await runtime.decisions(session) if isinstance(row.event.data, ApprovalRequested)]
+
+
+async def _resolve(runtime: Runtime, id: str, decision: str, said: dict[str, Any], *, alone: bool) -> Outcome:
+    """Decide on one approval; of several, one that cannot be decided so does not keep the others from it."""
+    try:
+        return await _decide(runtime, id, decision, said)
+    except (NotFound, InvalidInput, ConfigError) as error:
+        if alone:
+            raise
+        return error
+
+
+async def _decide(runtime: Runtime, id: str, decision: str, said: dict[str, Any]) -> tuple[Event, bool]:
+    """Decide on one approval; return the event that counts, and whether it is ours."""
+    try:
+        event = await runtime.resolve(id, decision, **said)  # type: ignore[arg-type]  # one of the two flags
+    except NotFound as error:
+        event = await _settled(runtime, id, error)
+        return event, _covered(event, decision, said)
+    body = event.data
+    meant = {name: said[name] for name in ("message", "scope", "by", "edit")} | {"decision": decision}
+    return event, isinstance(body, ApprovalResolved) and all(getattr(body, k) == v for k, v in meant.items())
+
+
+def _covered(event: Event, decision: str, said: dict[str, Any]) -> bool:
+    """Return whether an approval was settled by the rule that was just kept with another one of several."""
+    body = event.data
+    return (
+        isinstance(body, ApprovalResolved) and said["scope"] != "once" and body.source == here()
+        and (body.decision, body.by) == (decision, said["by"])
+    )  # fmt: skip
 
 
 @approvals.command(
@@ -111,25 +200,71 @@ def answer(question: str, answer: str, by: str, **given: Any) -> None:
 
 async def _settled(runtime: Runtime, decision: str, error: NotFound) -> Event:
     """Return the event that settled a decision which is no longer open, or raise ``error``."""
-    page = await runtime.store.sessions.list(Query(limit=_LOOK))
-    for info in page.sessions:
-        async with aclosing(runtime.store.events.read(info.id)) as events:
-            async for event in events:
-                if isinstance(event.data, _SETTLES) and key_of(event.data) == decision:
-                    return event
+    async for event in _events(runtime, None):
+        if isinstance(event.data, _SETTLES) and key_of(event.data) == decision:
+            return event
     raise error
 
 
-def _tell(outcome: tuple[Event, bool]) -> None:
-    event, ours = outcome
-    what, by = _what(event), getattr(event.data, "by", "") or "somebody"
-    if ours:
-        click.echo(
-            f"{what}; if no run is waiting for it: vaka run --session {printable(event.session)} --resume", err=True
-        )
-        return
-    click.echo(f"error: already {what} by {printable(by)} at {event.ts}; nothing was changed", err=True)
-    raise Quit(FAILED)
+async def history(runtime: Runtime, session: str | None) -> list[dict[str, Any]]:
+    """Return what people were asked and what they said, as the logs have it, the oldest first."""
+    rows: dict[str, dict[str, Any]] = {}
+    async for event in _events(runtime, session):
+        for pending in asked(event.session, [event]):
+            rows[pending.id] = describe(pending) | {"status": "waiting"} | _NOBODY
+        row = rows.get(key_of(event.data)) if isinstance(event.data, _SETTLES) else None
+        if row is not None and row["status"] == "waiting":
+            row |= _said(event)
+        if settled([event])[1]:
+            for row in rows.values():
+                if row["session_id"] == event.session and row["status"] == "waiting":
+                    row |= {"status": "dropped", "decided": event.ts}
+    return sorted(rows.values(), key=lambda row: row["asked"])
+
+
+def _said(event: Event) -> dict[str, Any]:
+    body = event.data
+    facts = {"status": _what(event), "by": getattr(body, "by", "") or None, "decided": event.ts}
+    if isinstance(body, ApprovalResolved):
+        facts |= {"source": body.source or None, "scope": body.scope, "rules": list(Grant(rule=body.rule).rules)}
+        facts |= {"answer": body.message or None, "edit": body.edit}
+    elif isinstance(body, QuestionAnswered):
+        facts |= {"answer": body.answer}
+    return facts
+
+
+async def _events(runtime: Runtime, session: str | None) -> AsyncGenerator[Event]:
+    """Yield the events of a session, or of the sessions that changed last."""
+    if session is not None:
+        ids = [(await find_session(runtime, session)).id]
+    else:
+        ids = [info.id for info in (await runtime.store.sessions.list(Query(limit=_LOOK))).sessions]
+    for id in ids:
+        async with aclosing(runtime.store.events.read(id)) as events:
+            async for event in events:
+                yield event
+
+
+def _tell(*outcomes: Outcome) -> None:
+    late = False
+    for outcome in outcomes:
+        if isinstance(outcome, VakaError):
+            late = True
+            click.echo(f"error: {told(outcome).message}", err=True)
+            continue
+        event, ours = outcome
+        what, by = _what(event), getattr(event.data, "by", "") or "somebody"
+        if ours:
+            kept = getattr(event.data, "rule", "").replace("\n", ", ")
+            what += f" for the {getattr(event.data, 'scope', '')}: {printable(kept, lines=False)}" if kept else ""
+            click.echo(
+                f"{what}; if no run is waiting for it: vaka run --session {printable(event.session)} --resume", err=True
+            )
+        else:
+            late = True
+            click.echo(f"error: already {what} by {printable(by)} at {event.ts}; nothing was changed", err=True)
+    if late:
+        raise Quit(FAILED)
 
 
 def _what(event: Event) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,18 +15,25 @@ import msgspec
 from vaka.cli.errors import told
 from vaka.cli.render import call_text, printable
 from vaka.cli.report import how_to_decide
+from vaka.cli.shown import risk, rule_lines, runs_commands, shown
 from vaka.core.ports.store import Pending
 from vaka.core.session.index import asked, settled
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAsked
-from vaka.core.types.errors import NotFound
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAsked, Scope
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, SessionId
+from vaka.core.types.tool import Grant
+from vaka.runtime.remember import settings_file
+from vaka.runtime.resolve import check_rule
 from vaka.runtime.runtime import Runtime
 
 if sys.platform != "win32":
     import termios
 
-CHOICES = "[y] once · [s] this session · [n] no · [e] edit the arguments > "
+_YES: tuple[tuple[str, str, Scope], ...] = (
+    ("y", "once", "once"), ("s", "session", "session"), ("p", "project", "project"), ("u", "always", "user"),
+)  # fmt: skip
+"""What is typed, the word beside it, and how long a yes then counts."""
 
 
 def person() -> str:
@@ -44,7 +52,8 @@ def describe(pending: Pending) -> dict[str, Any]:
         return {
             **facts, "kind": "approval", "summary": call_text(body.call), "tool": body.call.name, "call": body.call.id,
             "arguments": body.call.arguments, "reason": body.reason, "rule": body.rule, "message": body.message,
-            "expires": body.expires or None,
+            "expires": body.expires or None, "agent": body.agent, "risk": risk(body), "scopes": list(body.lasting),
+            "grant": list(Grant(rule=body.grant).rules),
         }  # fmt: skip
     assert isinstance(body, QuestionAsked)  # noqa: S101  # nothing else waits for a person
     return {
@@ -60,6 +69,8 @@ class Desk:
         self.runtime, self.session, self.note, self.terminal = runtime, session, note, terminal
         self._open: dict[DecisionId, Pending] = {}
         self._asking: tuple[DecisionId, asyncio.Task[None]] | None = None
+        self._past = 0
+        """How many were put before the person since nothing was left."""
 
     async def attend(self, after: str) -> None:
         """Work until cancelled."""
@@ -91,6 +102,7 @@ class Desk:
         if error is not None:
             click.echo(f"error: {told(error).message}", err=True)
         self._asking = None
+        self._past = self._past if self._open else 0
         self._came(())
 
     def _went(self, event: Event) -> None:
@@ -115,40 +127,113 @@ class Desk:
             self._open.pop(pending.id, None)
 
     async def _approval(self, id: DecisionId, body: ApprovalRequested) -> None:
-        click.echo(_shown(body), err=True)
-        said = await _decision(body)
-        event = await self.runtime.resolve(id, said.pop("decision"), **said, by=person())
+        click.echo(shown(body, count=await self._count(), sandbox=self._sandbox(body)), err=True)
+        asking = Asking(body)
+        event = None
+        while event is None:
+            said = await asking.decision()
+            try:
+                event = await self.runtime.resolve(id, said.pop("decision"), **said, by=person())
+            except (InvalidInput, ConfigError) as error:
+                click.echo(f"error: {told(error).message}", err=True)
         first = event.data
         if isinstance(first, ApprovalResolved) and first.by != person():
             click.echo(f"{id}: {_decided(event)}", err=True)
+        elif isinstance(first, ApprovalResolved) and (kept := _kept(body, first)):
+            click.echo(kept, err=True)
+
+    async def _count(self) -> str:
+        """Say which of several this is; those that came at once count together."""
+        waiting = len(await self.runtime.decisions(self.session))
+        self._past += 1
+        of = self._past - 1 + waiting
+        return f" ({self._past} of {of})" if of > 1 else ""
+
+    def _sandbox(self, body: ApprovalRequested) -> str:
+        """Say what a command would run in."""
+        if not runs_commands(body.call.name):
+            return ""
+        try:
+            sandbox = self.runtime.env.world.sandbox
+        except VakaError as error:
+            return f"none: {told(error).message}"
+        if sandbox is None or not sandbox.enforces:
+            return "none: it would run with all your rights"
+        return sandbox.name
 
 
-def _shown(body: ApprovalRequested) -> str:
-    """Return the real call, whole, and why a person is asked."""
-    arguments = printable(msgspec.json.format(msgspec.json.encode(body.call.arguments), indent=2).decode())
-    lines = [click.style(f"Approve {body.call.name}?", bold=True), arguments]
-    lines += [printable(text) for text in (body.message, body.reason and f"Why: {body.reason}") if text]
-    return "\n".join(lines)
+class Asking:
+    """One approval before a person, until they have said something that can be meant."""
+
+    def __init__(self, body: ApprovalRequested) -> None:
+        self.body = body
+        self.rules = Grant(rule=body.grant).rules
+        self._lasting = {key: scope for key, _, scope in _YES if scope in body.lasting}
+        self._may = body.decisions or ("approve", "edit", "reject")
+
+    @property
+    def choices(self) -> str:
+        """What can be said."""
+        found = [f"[{key}] {word}" for key, word, _ in _YES if key in self._lasting]
+        if "approve" not in self._may:
+            found = ["[a] edit the arguments"]
+        elif self.rules:
+            found.append("[e] edit rule")
+        return " · ".join([*found, "[n] no, with feedback"])
+
+    async def decision(self) -> dict[str, Any]:
+        """Ask until there is an answer, and return it as ``Runtime.resolve`` takes it."""
+        if self.rules:
+            click.echo(rule_lines(self.rules), err=True)
+        while True:
+            line = await ask_line(f"{self.choices} > ")
+            said, _, rest = (line if line is not None else "n").strip().partition(" ")
+            found = await self._meant(said.lower(), rest.strip())
+            if found is not None:
+                return found
+
+    async def _meant(self, said: str, rest: str) -> dict[str, Any] | None:
+        if said in self._lasting and "approve" in self._may:
+            scope = self._lasting[said]
+            return {"decision": "approve", "scope": scope, "rule": "" if scope == "once" else "\n".join(self.rules)}
+        if said == "n":
+            message = rest or (await ask_line("Why not (told to the model; Enter for nothing) > ") or "").strip()
+            return {"decision": "reject", "message": message}
+        if said == "e" and self.rules:
+            await self._edit_rules(rest)
+            return None
+        if said == "a" and "edit" in self._may:
+            edit = _arguments(rest or await ask_line("Arguments as JSON > ") or "")
+            return None if edit is None else {"decision": "approve", "edit": edit}
+        known = [*self._lasting, *("e" for _ in self.rules[:1]), "n"] if "approve" in self._may else ["n"]
+        more = ", or a to edit the arguments" if "edit" in self._may else ""
+        click.echo(f"Answer {', '.join(known[:-1]) or 'n'}{' or n' if known[:-1] else ''}{more}.", err=True)
+        return None
+
+    async def _edit_rules(self, rest: str) -> None:
+        """Let the rules be written otherwise; they must still mean the call."""
+        rules = [rest] if rest else [await self._edited(rule) for rule in self.rules]
+        rule = "\n".join(rule for rule in rules if rule != "-")
+        try:
+            check_rule(self.body, rule, self.body.call)
+        except (InvalidInput, ConfigError) as error:
+            click.echo(f"error: {told(error).message}", err=True)
+            return
+        self.rules = Grant(rule=rule).rules
+        click.echo(rule_lines(self.rules), err=True)
+
+    async def _edited(self, rule: str) -> str:
+        line = await ask_line(f"Rule, now {printable(rule, lines=False)} (Enter keeps it, - drops it) > ")
+        return (line or "").strip() or rule
 
 
-async def _decision(body: ApprovalRequested) -> dict[str, Any]:
-    while True:
-        line = await ask_line(CHOICES)
-        said, _, rest = (line if line is not None else "n").strip().partition(" ")
-        match said.lower():
-            case "y":
-                return {"decision": "approve"}
-            case "s":
-                return {"decision": "approve", "scope": "session"}
-            case "n":
-                message = rest or (await ask_line("Why not (told to the model; Enter for nothing) > ") or "").strip()
-                return {"decision": "reject", "message": message}
-            case "e":
-                edit = _arguments(rest or await ask_line("Arguments as JSON > ") or "")
-                if edit is not None:
-                    return {"decision": "approve", "edit": edit}
-            case _:
-                click.echo("Answer y, s, n or e.", err=True)
+def _kept(body: ApprovalRequested, said: ApprovalResolved) -> str:
+    """Say where a rule was kept."""
+    if said.scope not in ("project", "user"):
+        return ""
+    path, _ = settings_file(said.scope, body.cwd, Path.home())
+    trust = "; later runs count it with --trust" if said.scope == "project" else ""
+    return f"kept in {path}{trust}"
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

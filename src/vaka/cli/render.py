@@ -102,8 +102,8 @@ def _decision(event: Event) -> str:
     match event.data:
         case control.ApprovalRequested(approval=approval, call=call, reason=reason):
             return f"? {approval} asks: {call_text(call)}" + (f" ({short(reason)})" if reason else "")
-        case control.ApprovalResolved(approval=approval, decision=decision, by=by):
-            return f"{'approved' if decision == 'approve' else 'refused'} by {by or 'somebody'}: {approval}"
+        case control.ApprovalResolved():
+            return _resolved(event.data)
         case control.ApprovalExpired(approval=approval):
             return f"nobody decided in time: {approval}"
         case control.QuestionAsked(question=question, text=text):
@@ -112,6 +112,16 @@ def _decision(event: Event) -> str:
             return f"answered by {by or 'somebody'}: {question}"
         case _:
             return ""
+
+
+def _resolved(body: control.ApprovalResolved) -> str:
+    """Return who decided what: where, for how long, by which rule, and why."""
+    done = "approved" if body.decision == "approve" else "refused"
+    where = f" ({body.source})" if body.source else ""
+    kept = f" for the {body.scope}: {', '.join(body.rule.splitlines())}" if body.rule else ""
+    edit = f" as {short(compact(body.edit))}" if body.edit is not None else ""
+    why = f" ({short(body.message)})" if body.message else ""
+    return f"{done} by {body.by or 'somebody'}{where}: {body.approval}{edit}{kept}{why}"
 
 
 class Transcript:
