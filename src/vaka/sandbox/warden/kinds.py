@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -15,6 +15,7 @@ from vaka.sandbox.warden.order import Order, Refused
 
 SHELL = "/bin/sh"
 _TRIES = 5
+_CHILD = re.compile(rb'"child-pid"\s*:\s*(\d+)\s*[,}]')
 # It says that it is there, runs the command, says how that ended, and stays until it may go: bubblewrap ends everything
 # when its first process ends, and what a command left behind may still be printing. Bubblewrap itself keeps the first
 # three descriptors open, so the real ones have other numbers.
@@ -175,8 +176,9 @@ def _inner(info: int) -> int:
     text = b""
     while piece := os.read(info, 4096):
         text += piece
-        with contextlib.suppress(ValueError):
-            return int(json.loads(text)["child-pid"])
+        found = _CHILD.search(text)  # it comes in many pieces, and the rest does not matter
+        if found:
+            return int(found[1])
     raise Refused("bubblewrap could not make its namespaces")
 
 

@@ -84,7 +84,7 @@ def _lay(order: Order, layout: Layout, protect: bool) -> None:
         raise Refused("the whole system cannot be a writable folder; name the folders that are meant")
     layout.hidden = _hidden(order, layout)
     layout.steps += [Step("empty", path) for path in MASKED if _plain_folder(path)]
-    layout.steps += [Step("robind", path, _open(path)) for path in KEPT if Path(path).exists() and _direct(path)]
+    layout.steps += [Step("robind", path, _open(path)) for path in KEPT if _there(path) and _direct(path)]
     if _masked(layout.cwd) and not _within(layout.cwd, layout.writable):
         layout.steps.append(Step("robind", layout.cwd, _open(layout.cwd)))
     layout.steps += [Step("bind", path, _open(path)) for path in layout.writable]
@@ -114,7 +114,7 @@ def _protect(order: Order, layout: Layout) -> None:
         if place == root:
             held.add(root)
             continue
-        way, last = _walk(root, place, layout, folder=path.endswith("/") or Path(path).name in order.folders)
+        way, last = _walk(root, place, layout, folder=path.endswith("/") or _name(path) in order.folders)
         ways.update(way)
         held.add(last)
     for path in sorted(ways - held):
@@ -126,7 +126,7 @@ def _walk(root: str, place: str, layout: Layout, *, folder: bool) -> tuple[list[
     """Return the folders on the way from ``root`` to a protected place, and what to hold: it, or what stands for it."""
     way: list[str] = []
     at = root
-    names = os.path.relpath(place, root).split("/")
+    names = place.removeprefix(root).strip("/").split("/")
     for number, name in enumerate(names):
         last = number == len(names) - 1
         inner = f"{at}/{name}"
@@ -218,6 +218,10 @@ def _place(path: str, roots: Iterable[str]) -> str:
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118  # strings in, strings out
 
 
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _within(path: str, roots: Iterable[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
@@ -227,7 +231,7 @@ def _masked(path: str) -> bool:
 
 
 def _plain_folder(path: str) -> bool:
-    return Path(path).is_dir() and _direct(path)
+    return os.path.isdir(path) and _direct(path)  # noqa: PTH112  # one look, no object
 
 
 def _direct(path: str) -> bool:
