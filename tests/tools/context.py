@@ -23,6 +23,7 @@ class FakeContext:
     call: CallId = CALL
     key: str = "s/c1"
     attempt: int = 1
+    folder: str = ""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     emitted: list[str] = field(default_factory=list[str])
     stopping: bool = False

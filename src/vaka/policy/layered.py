@@ -45,6 +45,7 @@ class LayeredPolicy:
         """Read the rules. Raises ``ConfigError`` or ``InvalidInput`` for one that makes no sense."""
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
+        self._folder = ""
         layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = self._mode(layers)
@@ -86,6 +87,12 @@ class LayeredPolicy:
                 self._with.clear()
             found = self._with[key] = copy.copy(self)
             found._take([*self.rules, *session_rules(given, self.cwd, self.home)])  # noqa: SLF001  # of its own kind
+        return found
+
+    def at(self, folder: str) -> "LayeredPolicy":
+        """Return these rules, where commands begin in a folder; where a rule's own path begins stays as it is."""
+        found = copy.copy(self)
+        found._folder, found._with = folder, {}  # noqa: SLF001  # of its own kind
         return found
 
     def narrow(self, call: ToolCall, spec: ToolSpec) -> str:
@@ -200,13 +207,25 @@ class LayeredPolicy:
             return said
         allowed = self._by_code(spec) or self._moded("change", spec.name, spec.name)
         judge = self._commands(built_in(spec.name), exactly=spec.name)
+        seen = self._seen_from(arguments)
         found = judge.decide(
-            command, allowed, profile=self.mode != "dontAsk", may_read=self.may_read, may_write=self.may_write,
-            inside=self._is_inside,
+            command, allowed, profile=self.mode != "dontAsk", may_read=seen.may_read, may_write=seen.may_write,
+            inside=seen._is_inside,  # noqa: SLF001  # of its own kind
         )  # fmt: skip
         if said is None or said.decision != "ask" or judge.answered(command, said.asks):
             return found
         return msgspec.structs.replace(strictest([said, found]), subcommands=found.subcommands)
+
+    def _seen_from(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
+        """Return these rules as they look at paths from where a command begins. Raises ``ValueError`` for no place."""
+        wanted: Any = arguments.get("workdir") or ""
+        if not isinstance(wanted, str) or "\0" in wanted:
+            raise ValueError("workdir is no folder")
+        if not (self._folder or wanted):
+            return self
+        found = copy.copy(self)
+        found.cwd = os.path.realpath(os.path.join(self._folder or self.cwd, wanted))  # noqa: PTH118
+        return found
 
     def _commands(self, tool: str, *, exactly: str) -> "Commands":
         if exactly not in self._judges:

@@ -1,8 +1,9 @@
 """Rules that go by the name of a tool."""
 
 from collections.abc import Iterable
+from typing import cast
 
-from vaka.core.ports.policy import Policy
+from vaka.core.ports.policy import Placed, Policy
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Path
 from vaka.core.types.message import ToolCall
@@ -66,6 +67,14 @@ class _Narrowed:
 
     def visible(self, spec: ToolSpec) -> bool:
         return self.parent.visible(spec) and self.child.visible(spec)
+
+    def at(self, folder: str) -> Policy:
+        """Return both, where commands begin in a folder."""
+        return _Narrowed(_at(self.parent, folder), _at(self.child, folder))
+
+
+def _at(policy: Policy, folder: str) -> Policy:
+    return cast("Placed", policy).at(folder) if hasattr(policy, "at") else policy
 
 
 def narrow(parent: Policy, child: Policy) -> Policy:

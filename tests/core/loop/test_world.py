@@ -9,6 +9,7 @@ import vaka
 from tests.runtime.scene import agent, logged, results, runtime
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.world import World
 from vaka.core.types.content import Stored, Text
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ids import Digest
@@ -74,6 +75,7 @@ async def test_a_value_that_is_too_large_is_an_error_and_files_that_were_not_len
 
     store = MemoryStore()
     async with runtime(store) as rt:
+        rt.env.world = World()
         model = ScriptedModel(calls(call("hoard"), call("look")), say("done"))
         await (await rt.open(agent(model, hoard, look), id="s")).run("Go.")
     ended = results(await logged(store, "s"))

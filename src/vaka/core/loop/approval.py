@@ -6,7 +6,7 @@ import msgspec
 
 from vaka.core.loop.result import failure
 from vaka.core.loop.scope import Turn
-from vaka.core.ports.policy import Granting, Policy
+from vaka.core.ports.policy import Granting, Placed, Policy
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import stamp
 from vaka.core.session.state import Decision
@@ -32,10 +32,15 @@ class Asked(Protocol):
 
 
 def rules_of(turn: Turn, spec: ToolSpec) -> Policy:
-    """Return the rules a call is judged by: those of the runtime, with what people have allowed in this session."""
+    """Return the rules a call is judged by: those of the runtime, with what people have allowed in this session.
+
+    They look at paths from where the session's next command begins.
+    """
     policy = _granting(turn)
     grants = _grants(turn, spec)
-    return turn.env.policy if policy is None or not grants else policy.granted(grants)
+    rules = turn.env.policy if policy is None or not grants else policy.granted(grants)
+    folder = turn.folder
+    return cast("Placed", rules).at(folder) if folder and hasattr(rules, "at") else rules
 
 
 def satisfied(turn: Turn, asked: Asked, ask: Ask, decisions: list[Decision]) -> bool:

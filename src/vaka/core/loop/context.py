@@ -36,6 +36,7 @@ class Context:
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open.call.id, open.attempt + 1, turn.values
         self.key = key_of(turn, open)
+        self.folder = ""
         self.stop = Stop(turn.stop)
         self.suspended: list[DecisionId] = []
         self._loop = asyncio.get_running_loop()
@@ -63,10 +64,7 @@ class Context:
 
     def kept(self, key: str) -> JSON:
         """Return a value the session keeps, written already or about to be."""
-        for _, body in reversed(self.owner.log.deferred):
-            if isinstance(body, StateChanged) and body.key == key:
-                return body.value
-        return self.owner.state.values.get(key)
+        return self.owner.kept(key)
 
     def keep(self, key: str, value: JSON) -> None:
         """Keep a value with the next write, which is the one that has the result of this call."""

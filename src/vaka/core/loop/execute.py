@@ -42,6 +42,7 @@ async def execute(turn: Turn, ready: Ready, open: OpenCall) -> ToolResult | Left
     """Run a tool whose start is in the log. What it returned is in the log before anyone looks at it."""
     turn.log.require()
     context = Context(turn, open, ready.tool.spec.timeout)
+    context.folder = ready.folder
     try:
         result = await _run(turn, ready, context)
     finally:

@@ -31,10 +31,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A call that may run."""
+    """A call that may run, and where: the rules looked at it from there."""
 
     tool: Tool
     call: ToolCall
+    folder: str = ""
 
 
 Judged: TypeAlias = Ready | ToolResult | ApprovalRequested
@@ -90,7 +91,7 @@ def judge(turn: Turn, candidate: Candidate) -> Judged:
         if edit is not None and ask.layer == PROTECTED:
             return failure(call.id, "denied", f"a person changed this call, but not into that: {ask.reason}")
         return request(turn, edited, ask if ask is verdict else of_middleware(turn, edited, ask))
-    return Ready(tool, call)
+    return Ready(tool, call, turn.folder)
 
 
 def _validated(tool: Tool, call: ToolCall, asked: Ask | None) -> Candidate | ToolResult:

@@ -17,13 +17,14 @@ from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
-from vaka.core.ports.world import World
+from vaka.core.ports.world import SHELL_FOLDER, World
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
 from vaka.core.session.state import Lane, State, lane_key
 from vaka.core.types.content import text_of
+from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import Digest
+from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted, ToolCalled
 from vaka.core.types.tool import ToolChoice, ToolSpec
@@ -161,6 +162,19 @@ class Turn:
             if place.path == self.at.path and isinstance(body, MessageCompleted) and text_of(body.content):
                 return text_of(body.content)
         return self.log.window.text(self.at.turn, self.at.path)
+
+    def kept(self, key: str) -> JSON:
+        """Return a value the session keeps, written already or about to be."""
+        for _, body in reversed(self.log.deferred):
+            if isinstance(body, StateChanged) and body.key == key:
+                return body.value
+        return self.state.values.get(key)
+
+    @property
+    def folder(self) -> str:
+        """Where the next command of the session begins, ``""`` for the working folder."""
+        folder = self.kept(SHELL_FOLDER)
+        return folder if isinstance(folder, str) else ""
 
     @property
     def next_call(self) -> int:

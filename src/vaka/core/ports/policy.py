@@ -20,6 +20,14 @@ class Policy(Protocol):
         ...
 
 
+class Placed(Policy, Protocol):
+    """Rules that know of folders: what a command means depends on where it begins."""
+
+    def at(self, folder: str) -> Policy:
+        """Return these rules, where commands begin in a folder of this machine."""
+        ...
+
+
 class Granting(Policy, Protocol):
     """Rules in whose dialect people can say what they allow for longer than once."""
 

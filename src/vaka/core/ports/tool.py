@@ -22,6 +22,8 @@ class ToolContext(Protocol):
     """Stable over every attempt of this call: what an ``idempotent`` tool hands on."""
     attempt: int
     """1, and one more each time the call runs again after a crash."""
+    folder: str
+    """Where a command begins, as the rules were told; ``""`` for the working folder."""
     values: dict[str, Any]
     """What middleware and tools of this run share; gone after it."""
 

@@ -11,6 +11,8 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.web import Search, Summarise
 from vaka.core.types.ids import JSON, Digest, SessionId
 
+SHELL_FOLDER = "shell.cwd"
+"""The value of a session that says in which folder its next command begins, if not in the working folder."""
 CHANGED_FILE = "files.changed"
 """The value of a session that says what the file held that it is about to change; the log has all of them."""
 

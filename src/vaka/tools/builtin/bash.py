@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.world import SHELL_FOLDER
 from vaka.core.types.content import Part, Text, clean
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
@@ -16,7 +17,6 @@ from vaka.tools.builtin.shell import Shell
 from vaka.tools.builtin.shells import Habits, Shells, roots, shells_of
 from vaka.tools.builtin.started import note, notes
 
-FOLDER = "shell.cwd"
 LIVE = 1024**2
 """Characters shown as they are printed; of what comes after them only some."""
 _SOME = 2_000
@@ -54,10 +54,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
     wish, shells = _wish(given), shells_of(context)
-    folder, lost = _folder(context, wish.workdir)
+    folder = _folder(context, wish.workdir)
     if wish.run_in_background or wish.is_async:
         return await _leave(context, shells, wish, folder)
-    return await _wait(context, shells, wish, folder, lost)
+    return await _wait(context, shells, wish, folder)
 
 
 def _wish(given: dict[str, Any]) -> Wish:
@@ -86,9 +86,10 @@ def _started(context: ToolContext, shell: Shell, said: str, *more: Part) -> Tool
 # --------------------------------------------------------------------------------------------------------- waited for
 
 
-async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str, lost: list[str]) -> ToolResult:
+async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str) -> ToolResult:
     if wish.task_id:
         raise InvalidInput("task_id is for commands in the background; set run_in_background, or leave it out")
+    lost: list[str] = []
     allowed, begun = _milliseconds(wish.timeout, shells.habits), time.monotonic()
     shell = await shells.run(context, wish.command, folder)
     shell.listener = _Live(context).show
@@ -171,20 +172,21 @@ class _Live:
 # --------------------------------------------------------------------------------------------------------- the folder
 
 
-def _folder(context: ToolContext, wanted: str) -> tuple[str, list[str]]:
-    """Return where a command begins, and what to say when that is not where the last one ended."""
+def _folder(context: ToolContext, wanted: str) -> str:
+    """Return where a command begins: where the rules looked at it from, and nowhere else."""
     home = roots(context)[0]
-    kept = context.kept(FOLDER)
-    now = kept if isinstance(kept, str) and kept else home
-    if wanted:
-        place = str(Path(now, wanted).resolve())
-        if not (_inside(context, place) and Path(place).is_dir()):
-            raise InvalidInput(f"workdir {wanted!r} is no folder of the workspace")
-        return place, []
-    if now == home or (Path(now).is_dir() and _inside(context, now)):
-        return now, []
-    context.keep(FOLDER, None)
-    return home, [f"the working folder {now} is not there any more; this ran in {home}"]
+    now = context.folder or home
+    if now != home and not (Path(now).is_dir() and _inside(context, now)):
+        context.keep(SHELL_FOLDER, None)
+        raise InvalidInput(
+            f"the working folder {now} is not there any more, so nothing was run; the next command begins in {home}"
+        )
+    if not wanted:
+        return now
+    place = str(Path(now, wanted).resolve())
+    if not (_inside(context, place) and Path(place).is_dir()):
+        raise InvalidInput(f"workdir {wanted!r} is no folder of the workspace")
+    return place
 
 
 def _move(context: ToolContext, shell: Shell) -> list[str]:
@@ -195,9 +197,9 @@ def _move(context: ToolContext, shell: Shell) -> list[str]:
     home = roots(context)[0]
     if ended != clean(ended) or not _inside(context, ended):
         if shell.cwd != home:
-            context.keep(FOLDER, None)
+            context.keep(SHELL_FOLDER, None)
         return [f"{clean(ended)} is outside of the workspace: the working folder is {home} again"]
-    context.keep(FOLDER, None if Path(ended) == Path(home).resolve() else ended)
+    context.keep(SHELL_FOLDER, None if Path(ended) == Path(home).resolve() else ended)
     return [f"the working folder is now {ended}"]
 
 
