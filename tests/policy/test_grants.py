@@ -1,0 +1,231 @@
+"""What people allowed in a session: a rule like any other, that only answers what had asked, and never says more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolCall
+from vaka.core.types.tool import Allow, Ask, Deny, Grant, Verdict
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.policy.targets import spec_of
+
+CWD, HOME = "/nowhere/app", "/nowhere/kim"
+
+
+def policy(mode: str = "default", cwd: str = CWD, **lists: Any) -> LayeredPolicy:
+    return LayeredPolicy([Layer(name="user", mode=mode, **lists)], cwd=cwd, home=HOME)
+
+
+def call(tool: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id=CallId("call_1"), name=tool, arguments=arguments)
+
+
+def judge(layered: Any, tool: str, **arguments: Any) -> Verdict:
+    found: Verdict = layered.judge(call(tool, **arguments), spec_of(tool), ())
+    return found
+
+
+def bash(layered: Any, command: str) -> str:
+    return type(judge(layered, "Bash", command=command)).__name__
+
+
+def asked(layered: Any, tool: str, **arguments: Any) -> Ask:
+    verdict = judge(layered, tool, **arguments)
+    assert isinstance(verdict, Ask)
+    return verdict
+
+
+def yes(layered: LayeredPolicy, tool: str, **arguments: Any) -> Any:
+    """Answer a question with a yes for the session, with the rule that it shows."""
+    ask = asked(layered, tool, **arguments)
+    assert ask.grant
+    return layered.granted([Grant(rule=ask.grant, answers=tuple(ask.names))])
+
+
+# -------------------------------------------------------------------------------- what a yes covers
+
+
+def test_a_yes_to_a_command_covers_that_command_and_no_other() -> None:
+    after = yes(policy(), "Bash", command="npm test && git add .")
+    assert (
+        bash(after, "npm test") == bash(after, "git add . ; npm test") == bash(after, "npm test | tail -5") == "Allow"
+    )
+    for other in (
+        "npm",
+        "npm test x",
+        "npm run evil",
+        "git add x",
+        "npm test; rm x",
+        "npm test > out",
+        "$(npm test) x",
+    ):
+        assert bash(after, other) == "Ask", other
+
+
+def test_a_yes_to_a_file_covers_that_file_whichever_tool_changes_it() -> None:
+    after = yes(policy(), "Write", file_path="src/a.py", content="x")
+    assert isinstance(judge(after, "Edit", file_path="src/a.py"), Allow)
+    assert isinstance(judge(after, "Write", file_path="src/b.py"), Ask)
+    assert bash(after, "echo x > src/b.py") == "Ask"
+
+
+def test_a_yes_to_a_host_covers_that_host() -> None:
+    after = yes(policy(), "WebFetch", url="https://x.example/1")
+    assert isinstance(judge(after, "WebFetch", url="https://x.example/2"), Allow)
+    assert isinstance(judge(after, "WebFetch", url="https://evil.x.example/"), Ask)
+
+
+def test_who_allowed_it_is_told() -> None:
+    after = yes(policy(), "WebFetch", url="https://x.example/1")
+    assert judge(after, "WebFetch", url="https://x.example/2") == Allow("WebFetch(domain:x.example)", "session")
+
+
+@pytest.mark.parametrize(
+    "command", [
+        "curl x | sh", "cat list | xargs rm", "python <<EOF\nx\nEOF", "python <<< x", "python < f", "gen > >(sh)",
+        "{ python; } < f", "while read l; do make; done < f", "bash -c 'make y'", "eval 'make z'", "make $X", "$X",
+        "rm -rf $X", "make 'two\nlines'", "make \x1b[2K", "make ''", "PATH=. make", "make (", "rm *.o", "make \u202e",
+    ],
+)  # fmt: skip
+def test_what_no_rule_can_tell_whole_is_allowed_once(command: str) -> None:
+    assert asked(policy(), "Bash", command=command).grant == ""
+
+
+def test_a_link_is_meant_with_every_name_it_has(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    layered = policy(cwd=str(tmp_path))
+    ask = asked(layered, "Write", file_path="link/a")
+    assert ask.grant == f"Edit(/{tmp_path}/link/a)\nEdit(/{tmp_path}/real/a)"
+    after = yes(layered, "Write", file_path="link/a")
+    (tmp_path / "link").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("other")
+    assert isinstance(judge(after, "Write", file_path="link/a"), Ask), "it leads elsewhere now"
+
+
+# -------------------------------------------------------------------------------- what wins over it
+
+
+def test_a_deny_wins_over_what_was_allowed() -> None:
+    grant = Grant(rule="Bash\nEdit(//**)\nWebFetch", answers=("default",))
+    strict = policy(deny=("Bash(rm:*)", "Edit(/secret)", "WebFetch(domain:x.example)")).granted([grant])
+    assert bash(strict, "rm x") == "Deny"
+    assert isinstance(judge(strict, "Write", file_path="secret"), Deny)
+    assert isinstance(judge(strict, "WebFetch", url="https://x.example/"), Deny)
+    assert bash(strict, "make") == "Allow"
+
+
+def test_what_is_protected_is_asked_about_all_the_same() -> None:
+    after = policy().granted([Grant(rule="Edit(//**)\nBash", answers=("default", ".git"))])
+    assert isinstance(judge(after, "Write", file_path=".git/config"), Ask)
+    assert isinstance(judge(after, "Write", file_path=".claude/settings.local.json"), Ask)
+    assert bash(after, "rm -rf $X") == "Ask"
+    assert isinstance(judge(after, "Write", file_path="a"), Allow)
+
+
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
+def test_a_rule_that_asks_is_answered_only_by_the_answer_to_it(mode: str) -> None:
+    asking = policy(mode, ask=("Bash(git push:*)",), allow=("Bash(git:*)",))
+    meant = Grant(rule="Bash(git push x)", answers=("Bash(git push:*)",))
+    other = Grant(rule="Bash(git push x)", answers=("default",))
+    assert bash(asking.granted([other]), "git push x") == "Ask"
+    assert bash(asking.granted([meant]), "git push x") == "Allow"
+    assert bash(asking.granted([meant]), "git push y") == "Ask"
+    assert bash(asking.granted([meant]), "git push x && git push y") == "Ask"
+    assert bash(asking.granted([meant]), "git push x && git status") == "Allow"
+
+
+def test_each_of_several_rules_that_ask_must_be_answered() -> None:
+    asking = policy(ask=("Bash(git push:*)", "Bash(git:*)"))
+    ask = asked(asking, "Bash", command="git push x")
+    assert ask.names == {"Bash(git push:*)", "Bash(git:*)"}
+    assert ask.scopes == ("once", "session")
+    one = asking.granted([Grant(rule=ask.grant, answers=("Bash(git push:*)",))])
+    assert asked(one, "Bash", command="git push x").names == {"Bash(git:*)"}
+    assert bash(yes(asking, "Bash", command="git push x"), "git push x") == "Allow"
+
+
+def test_a_rule_that_asks_about_a_whole_tool_is_answered_part_by_part() -> None:
+    asking = policy(ask=("Bash",), allow=("Bash(ls:*)",))
+    after = yes(asking, "Bash", command="ls && make")
+    assert bash(after, "make; ls") == "Allow"
+    assert bash(after, "make && ls -l") == bash(after, "make x") == "Ask"
+    files = policy("acceptEdits", ask=("Edit", "Edit(src/**)"))
+    after = yes(files, "Edit", file_path="src/a")
+    assert isinstance(judge(after, "Edit", file_path="src/a"), Allow)
+    assert asked(after, "Edit", file_path="src/b").names == {"Edit", "Edit(src/**)"}
+
+
+def test_a_rule_about_an_argument_is_answered_for_that_argument() -> None:
+    asking = policy(ask=("pay(to:Ann)", "pay(to:Bob)"), allow=("pay",))
+    after = yes(asking, "pay", to="Ann", amount=5)
+    assert isinstance(judge(after, "pay", to="Ann", amount=6), Allow)
+    assert isinstance(judge(after, "pay", to="Bob"), Ask)
+
+
+def test_where_only_a_manager_may_allow_a_yes_counts_once() -> None:
+    managed = LayeredPolicy([Layer(name="managed", exclusive=True)], cwd=CWD, home=HOME)
+    assert asked(managed, "Bash", command="make").grant == ""
+    assert managed.granted([Grant(rule="Bash", answers=("default",))]) is managed
+
+
+def test_a_text_that_is_no_rule_allows_nothing() -> None:
+    after = policy().granted([Grant(rule="Bash(\n)(\n*\n/etc/passwd", answers=("default",))])
+    assert bash(after, "make") == "Ask"
+
+
+# -------------------------------------------------------------------------------- which rules a person may write
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "arguments", "covers"), [
+        ("Bash(npm run test:*)", "Bash", {"command": "npm run test -- --watch"}, True),
+        ("Bash(npm run test:*)", "Bash", {"command": "npm run build"}, False),
+        ("Bash(npm run test:*)", "Bash", {"command": "npm run test && ls"}, True),
+        ("Bash(npm run test:*)", "Bash", {"command": "npm run test && make"}, False),
+        ("Bash(npm run test:*)\nBash(make)", "Bash", {"command": "npm run test && make"}, True),
+        ("Bash(make)", "Bash", {"command": "ls"}, False),
+        ("Bash", "Bash", {"command": "make"}, True),
+        ("Edit(src/**)", "Write", {"file_path": "src/a.py"}, True),
+        ("Edit(src/**)", "Write", {"file_path": "doc/a.py"}, False),
+        ("Edit(.git/**)", "Write", {"file_path": ".git/config"}, False),
+        ("Read(//etc/**)", "Read", {"file_path": "/etc/hosts"}, True),
+        ("Read(//var/**)", "Read", {"file_path": "a"}, False),
+        ("WebFetch(domain:*.x.org)", "WebFetch", {"url": "https://a.x.org/"}, True),
+        ("WebFetch(domain:y.org)", "WebFetch", {"url": "https://a.x.org/"}, False),
+        ("pay", "pay", {"amount": 5}, True),
+        ("pay(amount:5)", "pay", {"amount": 6}, False),
+        ("Write(a)", "Write", {"file_path": "a"}, False),
+    ],
+)  # fmt: skip
+def test_rules_are_said_to_mean_a_call_or_not(rule: str, tool: str, arguments: Any, covers: bool) -> None:
+    assert policy().covers(rule, call(tool, **arguments), spec_of(tool)) is covers
+
+
+@pytest.mark.parametrize("rule", ["Bash(", "Bash()", "*", "/etc/passwd", "a b"])
+def test_a_rule_that_makes_no_sense_is_told(rule: str) -> None:
+    with pytest.raises(InvalidInput, match="rule"):
+        policy().covers(rule, call("Bash", command="make"), spec_of("Bash"))
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
+
+
+@given(st.lists(words, min_size=1, max_size=4), words)
+def test_the_rule_that_is_shown_means_the_command_and_no_other_word_more(arguments: list[str], more: str) -> None:
+    quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in arguments)
+    verdict = judge(policy(), "Bash", command=f"make {quoted}")
+    if not isinstance(verdict, Ask) or not verdict.grant:
+        return
+    after = policy().granted([Grant(rule=verdict.grant, answers=tuple(verdict.names))])
+    assert bash(after, f"make {quoted}") == "Allow"
+    extra = more.replace("'", "'\\''")
+    assert bash(after, f"make {quoted} '{extra}'") == bash(after, f"make '{extra}' {quoted}") == "Ask"
+    assert bash(after, f"make {quoted}'{extra}'") == "Ask"

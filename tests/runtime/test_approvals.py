@@ -1,0 +1,594 @@
+"""A person's answer: for how long it counts, which rule it keeps and where, and what still wins over it."""
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, sound, until
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, Suspended
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+
+class BuiltIn:
+    """A tool as if it came with vaka, which no program has allowed by handing it over."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        plain: Any = vaka.tool(function, name=name, description=f"{name} something.")
+        self.spec = msgspec.structs.replace(plain.spec, layer="builtin")
+        self.parse, self.call = plain.parse, plain.call
+
+
+class Office:
+    """Tools that only note what they were asked for, in a project of its own and with a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ran: list[str] = []
+        self.store = MemoryStore()
+        self.home, self.project = folder / "home", folder / "app"
+        for made in (self.home, self.project / ".git"):
+            made.mkdir(parents=True)
+
+        async def bash(command: str) -> str:
+            self.ran.append(command)
+            return "ran"
+
+        async def write(file_path: str, content: str) -> str:
+            self.ran.append(file_path)
+            return "written"
+
+        self.tools = (BuiltIn(bash, "Bash"), BuiltIn(write, "Write"))
+
+    @property
+    def local(self) -> Path:
+        return self.project / ".claude/settings.local.json"
+
+    def policy(self, **lists: Any) -> LayeredPolicy:
+        return LayeredPolicy([Layer(name="user", **lists)], cwd=str(self.project), home=str(self.home))
+
+    def runtime(self, **options: Any) -> vaka.Runtime:
+        rules = options.pop("rules", {})
+        store = self.store.handle()
+        return runtime(store, **{"ask": "suspend", "policy": self.policy(**rules), **options})
+
+    def worker(self, *lines: Any, **more: Any) -> vaka.Agent:
+        return agent(ScriptedModel(*lines), *self.tools, **more)
+
+    async def asks(self, who: vaka.Agent, **options: Any) -> list[ApprovalRequested]:
+        """Let an agent work until only people can go on; return what they are asked."""
+        async with self.runtime(**options) as rt:
+            session = await rt.open(who, id="s")
+            with pytest.raises(Suspended):
+                await (session.run("Go.") if not now(self.store, "s", "turn.started") else collect(session.resume()))
+            return [row.event.data for row in await rt.decisions()]  # type: ignore[misc]  # approvals only
+
+    async def answer(self, asked: ApprovalRequested, decision: str = "approve", **said: Any) -> Any:
+        """Answer in a process that knows nothing of the session."""
+        async with runtime(self.store.handle()) as rt:
+            return (await rt.resolve(asked.approval, decision, **said)).data  # type: ignore[arg-type]  # one of two
+
+    async def waiting(self) -> list[str]:
+        async with runtime(self.store.handle()) as rt:
+            return [row.id for row in await rt.decisions()]
+
+    async def go_on(self, who: vaka.Agent, **options: Any) -> list[Any]:
+        async with self.runtime(**options) as rt:
+            events = await collect((await rt.open(who, id="s")).resume())
+        sound(await logged(self.store, "s"))
+        return events
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    made = Office(tmp_path)
+    monkeypatch.setenv("HOME", str(made.home))
+    return made
+
+
+def bash(command: str) -> Any:
+    return call("Bash", command=command)
+
+
+def allowed(path: Path) -> Any:
+    return json.loads(path.read_text())["permissions"]["allow"]
+
+
+# -------------------------------------------------------------------------------- what a person is told
+
+
+async def test_a_question_carries_the_rule_a_yes_would_keep(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test && ls"), say("done")))
+    assert asked.grant == "Bash(npm test)"
+    assert asked.lasting == ("once", "session", "project", "user")
+    assert (asked.agent, asked.effect, asked.cwd) == ("assistant", "once", str(office.project))
+
+
+async def test_an_answer_says_who_gave_it_where_and_with_which_rule(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    resolved = await office.answer(asked, scope="session", by="ana")
+    assert (resolved.by, resolved.scope, resolved.rule) == ("ana", "session", "Bash(npm test)")
+    assert f"process {os.getpid()}" in resolved.source
+
+
+async def test_a_middleware_asks_in_every_session_and_its_question_can_be_answered_for_one(office: Office) -> None:
+    async def careful(turn: Any, given: Any) -> Any:
+        return vaka.Ask("sure?")
+
+    mw = [vaka.from_functions("careful", before_tool=careful)]
+    who = office.worker(bash("make"), bash("make"), bash("make x"), say("done"), middleware=mw)
+    rules = {"allow": ("Bash",)}
+    [asked] = await office.asks(who, rules=rules)
+    assert (asked.rule, asked.grant, asked.lasting) == ("middleware:careful", "Bash(make)", ("once", "session"))
+    with pytest.raises(InvalidInput, match="'middleware:careful' would ask again all the same; possible is once or"):
+        await office.answer(asked, scope="user")
+    await office.answer(asked, scope="session")
+    [second] = await office.asks(who, rules=rules)
+    assert (second.grant, office.ran) == ("Bash(make x)", ["make", "make"])
+
+
+# -------------------------------------------------------------------------------- session
+
+
+async def test_a_yes_for_the_session_covers_what_the_rule_means_and_nothing_else(office: Office) -> None:
+    who = office.worker(bash("npm test"), bash("npm test"), bash("npm run evil"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    [second] = await office.asks(who)
+    assert office.ran == ["npm test", "npm test"]
+    assert second.call.arguments == {"command": "npm run evil"}
+
+
+async def test_a_yes_for_the_session_ends_with_it(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="session")
+    await office.go_on(office.worker(bash("npm test"), say("done")))
+    async with office.runtime() as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(office.worker(bash("npm test")), id="other")).run("Go.")
+
+
+async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office: Office) -> None:
+    who = office.worker(bash("npm run test"), bash("npm run test -- --watch"), bash("npm run build"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session", rule="Bash(npm run test:*)")
+    [second] = await office.asks(who)
+    assert office.ran == ["npm run test", "npm run test -- --watch"]
+    assert second.call.arguments == {"command": "npm run build"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [
+        ({"scope": "session", "rule": "Bash(npm build)"}, "does not mean this call of Bash; 'Bash\\(npm test\\)' does"),
+        ({"scope": "session", "rule": "Bash("}, "expected Tool or Tool\\(pattern\\)"),
+        ({"scope": "session", "rule": "Edit(//**)"}, "does not mean this call"),
+        ({"scope": "user", "rule": "Bash(npm test)\nEdit(/x)"}, "write // before a whole path"),
+        ({"scope": "once", "rule": "Bash(npm test)"}, "a yes for once keeps none"),
+        ({"scope": "for ever"}, "must be one of once, session, project, user"),
+        ({"scope": "session", "edit": {"command": "npm build"}}, "does not mean this call"),
+    ],
+)  # fmt: skip
+async def test_an_answer_that_makes_no_sense_decides_nothing(office: Office, said: Any, why: str) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match=why):
+        await office.answer(asked, **said)
+    assert await office.waiting() == [asked.approval]
+    assert not office.local.exists()
+
+
+@pytest.mark.parametrize("said", [{"scope": "session"}, {"rule": "Bash"}, {"edit": {"command": "x"}}])
+async def test_a_no_is_only_a_no(office: Office, said: Any) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match="a no has no scope, no rule and no edit"):
+        await office.answer(asked, "reject", **said)
+
+
+async def test_what_no_rule_can_tell_is_approved_once_only(office: Office) -> None:
+    who = office.worker(call("Write", file_path=".git/config", content="x"), say("done"))
+    [asked] = await office.asks(who)
+    assert (asked.layer, asked.grant, asked.lasting) == ("protected", "", ("once",))
+    for scope in ("session", "project", "user"):
+        with pytest.raises(InvalidInput, match="can only be approved once"):
+            await office.answer(asked, scope=scope, rule="Edit(//**)")
+    await office.answer(asked)
+    await office.go_on(who)
+    assert office.ran == [".git/config"]
+
+
+async def test_a_yes_answers_what_else_waits_and_is_meant(office: Office) -> None:
+    both = calls(bash("npm test"), bash("npm test && ls"), bash("npm build"))
+    who = office.worker(both, say("done"))
+    first, _, third = await office.asks(who)
+    await office.answer(first, scope="session", by="ana")
+    assert await office.waiting() == [third.approval]
+    await office.answer(third, "reject")
+    events = await office.go_on(who)
+    assert sorted(office.ran) == ["npm test", "npm test && ls"]
+    assert reasons(events) == {"call_1": "ok", "call_2": "ok", "call_3": "denied"}
+    said = [e.data for e in await logged(office.store, "s") if isinstance(e.data, ApprovalResolved)]
+    assert [body.by for body in said] == ["ana", "ana", ""]
+    assert said[1].message == f"covered by what was allowed with {first.approval}"
+
+
+async def test_a_yes_does_not_answer_what_another_rule_asks(office: Office) -> None:
+    rules = {"ask": ("Bash(git push:*)",)}
+    who = office.worker(calls(bash("git push x"), bash("git push x && make")), say("done"))
+    first, second = await office.asks(who, rules=rules)
+    assert first.lasting == ("once", "session")
+    await office.answer(first, scope="session", rule="Bash(git push x)\nBash(make)")
+    assert await office.waiting() == [second.approval], "the mode asks about make, and nobody has answered that"
+
+
+async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_covers_it(office: Office) -> None:
+    who = office.worker(calls(bash("npm test"), bash("npm test && ls")), say("done"))
+    async with office.runtime(ask="wait") as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(said(session))
+        await until(lambda: now(office.store, "s", "approval.requested") == 2)
+        first, second = [row.id for row in await rt.decisions()]
+        body = ApprovalResolved(approval=first, decision="approve", scope="session", rule="Bash(npm test)")
+        await rt.offer(session.id, body, body.approval)  # whoever kept it died before it answered the other
+        events = await task
+    assert last(events).text == "done"
+    assert sorted(office.ran) == ["npm test", "npm test && ls"]
+    resolved = [e.data for e in events if isinstance(e.data, ApprovalResolved)]
+    assert [(one.approval, one.by) for one in resolved] == [(second, "vaka")]
+    assert await office.waiting() == []
+
+
+async def test_children_are_covered_too_and_do_not_get_more(office: Office) -> None:
+    lines = ScriptedModel(agents={"helper": [bash("npm test"), bash("npm build"), say("helped")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
+    who = agent(ScriptedModel(bash("npm test"), call("helper", prompt="Go."), say("done")), *office.tools, helper)
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    [second] = await office.asks(who)
+    assert (second.agent, second.call.arguments) == ("helper", {"command": "npm build"})
+    assert office.ran == ["npm test", "npm test"]
+
+
+async def test_a_yes_for_the_session_survives_compaction_of_the_log_and_goes_back_with_it(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("one"), bash("npm test"), say("two"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    await office.go_on(who)
+    before = next(e.seq for e in await logged(office.store, "s") if e.type == "input.added")
+    async with office.runtime() as rt:
+        session = await rt.open(who, id="s")
+        await session.rewind(f"1.{before - 1}")
+        with pytest.raises(Suspended):
+            await session.run("Again.")
+
+
+# -------------------------------------------------------------------------------- project and user
+
+
+async def test_a_yes_for_the_project_is_kept_in_its_local_settings(office: Office) -> None:
+    who = office.worker(bash("npm test"), bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    resolved = await office.answer(asked, scope="project")
+    assert (resolved.scope, resolved.rule) == ("project", "Bash(npm test)")
+    assert json.loads(office.local.read_text()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+    assert stat.S_IMODE(office.local.stat().st_mode) == 0o600
+    await office.go_on(who)
+    assert office.ran == ["npm test", "npm test"], "it counts at once, though the rules were read before"
+
+
+async def test_a_yes_for_the_user_is_kept_in_their_settings(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test && make"), say("done")))
+    await office.answer(asked, scope="user")
+    assert allowed(office.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
+
+
+async def test_the_rest_of_the_settings_stays_as_it_is(office: Office) -> None:
+    office.local.parent.mkdir()
+    permissions = '{"deny": ["Read(.env)"], "allow": ["Bash(ls)"]}'
+    before = f'{{\n\t"zeta": {{"é": [1, 2.5]}},\n\t"permissions": {permissions},\n\t"alpha": null\n}}'
+    office.local.write_text(before)
+    office.local.chmod(0o640)
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="project")
+    text = office.local.read_text()
+    assert list(json.loads(text)) == ["zeta", "permissions", "alpha"]
+    assert json.loads(text) == json.loads(before.replace('"Bash(ls)"', '"Bash(ls)", "Bash(npm test)"'))
+    assert '\n\t"zeta"' in text
+    assert "é" in text
+    assert stat.S_IMODE(office.local.stat().st_mode) == 0o640
+    assert [file.name for file in office.local.parent.iterdir()] == ["settings.local.json"]
+
+
+async def test_a_rule_that_is_there_is_not_written_again(office: Office) -> None:
+    office.local.parent.mkdir()
+    office.local.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')
+    before = office.local.stat()
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="project")
+    after = office.local.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [
+        ('{"permissions": ', "not JSON"),
+        ('{"permissions": []}', "permissions: expected an object"),
+        ('{"permissions": {"allow": "Bash"}}', "permissions.allow: expected a list of texts"),
+        ('{"permissions": {"allow": [1]}}', "permissions.allow: expected a list of texts"),
+        ('{"a": 1, "a": 2}', "'a' stands there twice"),
+        ('{"a": 1e999}', "cannot be written again"),
+        ("[]", "expected an object"),
+    ],
+)  # fmt: skip
+async def test_settings_that_are_broken_are_left_alone_and_the_question_stays_open(
+    office: Office, text: str, why: str
+) -> None:
+    office.local.parent.mkdir()
+    office.local.write_text(text)
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(ConfigError, match=why):
+        await office.answer(asked, scope="project")
+    assert office.local.read_text() == text
+    assert await office.waiting() == [asked.approval]
+
+
+async def test_settings_that_are_no_plain_file_are_left_alone(office: Office) -> None:
+    office.local.mkdir(parents=True)
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        await office.answer(asked, scope="project")
+    office.local.rmdir()
+    os.mkfifo(office.local)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        await office.answer(asked, scope="project")
+    assert await office.waiting() == [asked.approval]
+
+
+async def test_a_place_that_cannot_be_written_leaves_the_question_open(office: Office) -> None:
+    (office.project / ".claude").write_text("")
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(ConfigError, match="cannot be written"):
+        await office.answer(asked, scope="project")
+    assert await office.waiting() == [asked.approval]
+
+
+async def test_a_project_cannot_lead_the_rule_elsewhere(office: Office, tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else/settings.local.json").write_text("{}")
+    (office.project / ".claude").symlink_to(tmp_path / "else")
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match="leads out of the project"):
+        await office.answer(asked, scope="project")
+    assert (tmp_path / "else/settings.local.json").read_text() == "{}"
+
+
+async def test_a_users_settings_may_be_a_link(office: Office, tmp_path: Path) -> None:
+    (office.home / ".claude").mkdir()
+    (tmp_path / "dotfiles.json").write_text("{}")
+    (office.home / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="user")
+    assert (office.home / ".claude/settings.json").is_symlink()
+    assert allowed(tmp_path / "dotfiles.json") == ["Bash(npm test)"]
+
+
+async def test_the_project_is_where_its_settings_are_or_its_repository_begins(office: Office) -> None:
+    deep = office.project / "a/b"
+    deep.mkdir(parents=True)
+    inner = LayeredPolicy(cwd=str(deep), home=str(office.home))
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")), policy=inner)
+    with pytest.raises(InvalidInput, match="write // before a whole path"):
+        await office.answer(asked, scope="project", rule="Bash(npm test)\nEdit(/src/**)")
+    await office.answer(asked, scope="project")
+    assert allowed(office.local) == ["Bash(npm test)"]
+
+
+async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: Office) -> None:
+    at_home = LayeredPolicy(cwd=str(office.home), home=str(office.home))
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")), policy=at_home)
+    with pytest.raises(InvalidInput, match="is a home and no project"):
+        await office.answer(asked, scope="project")
+    gone = LayeredPolicy(cwd=str(office.home / "gone"), home=str(office.home))
+    async with office.runtime(policy=gone) as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(office.worker(bash("npm test")), id="other")).run("Go.")
+        with pytest.raises(InvalidInput, match="is not here"):
+            await rt.resolve((await rt.decisions("other"))[0].id, "approve", scope="project")
+
+
+async def test_a_rule_that_asks_in_the_settings_cannot_be_answered_for_good(office: Office) -> None:
+    rules = {"ask": ("Bash(git push:*)",)}
+    [asked] = await office.asks(office.worker(bash("git push x"), say("done")), rules=rules)
+    with pytest.raises(InvalidInput, match="would ask again all the same; possible is once or session"):
+        await office.answer(asked, scope="project")
+    assert not office.local.exists()
+
+
+async def test_of_two_who_keep_rules_at_once_neither_loses_one(office: Office) -> None:
+    who = office.worker(calls(*(bash(f"make {n}") for n in range(8))), say("done"))
+    asked = await office.asks(who)
+    await asyncio.gather(*(office.answer(one, scope="project") for one in asked))
+    assert sorted(allowed(office.local)) == [f"Bash(make {n})" for n in range(8)]
+
+
+# -------------------------------------------------------------------------------- one answer wins
+
+
+async def test_what_was_kept_for_an_answer_that_came_second_is_taken_back(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    store: Any = office.store.handle()
+    offer = store.events.offer
+
+    async def late(*arguments: Any, **more: Any) -> int:
+        store.events.offer = offer  # only the first one is late
+        await office.answer(asked, "reject", message="no", by="bob")
+        done: int = await offer(*arguments, **more)
+        return done
+
+    store.events.offer = late  # somebody else is faster
+    async with runtime(store) as rt:
+        event = await rt.resolve(asked.approval, "approve", scope="project", by="ana")
+    assert (event.data.decision, event.data.by) == ("reject", "bob")  # type: ignore[attr-defined]  # an answer
+    assert allowed(office.local) == []
+
+
+async def test_the_second_answer_hears_that_there_was_one(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, "reject", by="ana")
+    with pytest.raises(NotFound):
+        await office.answer(asked, scope="project")
+    assert not office.local.exists()
+
+
+async def test_a_question_is_not_approved(office: Office) -> None:
+    @vaka.tool(effect="resume")
+    async def wonder(context: vaka.ToolContext) -> str:
+        """Ask something."""
+        return str(await context.ask("Colour?"))
+
+    async with office.runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("wonder")), wonder), id="s")
+        with pytest.raises(Suspended) as caught:
+            await session.run("Go.")
+        with pytest.raises(InvalidInput, match="is a question"):
+            await rt.resolve(caught.value.decisions[0], "approve")
+
+
+# -------------------------------------------------------------------------------- asked once more when it runs
+
+
+async def test_a_yes_that_has_expired_when_the_call_runs_is_asked_again_and_stays_expired(office: Office) -> None:
+    clock = FakeClock()
+    who = office.worker(bash("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
+    [asked] = await office.asks(who, clock=clock)
+    async with office.runtime(clock=clock) as rt:
+        await rt.resolve(asked.approval, "approve")
+    clock.advance(61)
+    [again] = await office.asks(who, clock=clock)
+    assert again.approval != asked.approval
+    clock.jump(-60)
+    assert await office.asks(who, clock=clock) == [again], "an expired yes stays expired when the clock goes back"
+    async with office.runtime(clock=clock) as rt:
+        await rt.resolve(again.approval, "approve")
+    await office.go_on(who, clock=clock)
+    assert office.ran == ["npm test"]
+
+
+async def test_what_has_expired_allows_nothing_for_longer(office: Office) -> None:
+    clock = FakeClock()
+    who = office.worker(bash("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
+    [asked] = await office.asks(who, clock=clock)
+    clock.advance(61)
+    async with office.runtime(clock=clock) as rt:
+        with pytest.raises(InvalidInput, match="has expired"):
+            await rt.resolve(asked.approval, "approve", scope="project")
+    assert not office.local.exists()
+
+
+@pytest.mark.parametrize(
+    "tightened", [{"ask": ("Bash(npm:*)",)}, {"ask": ("Bash",)}, {"ask": ("Bash(npm:*)", "Bash(npm test)")}]
+)
+async def test_rules_that_were_tightened_meanwhile_ask_again(office: Office, tightened: Any) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    [again] = await office.asks(who, rules=tightened)
+    assert office.ran == []
+    assert again.names == set(tightened["ask"])
+    await office.answer(again)
+    await office.go_on(who, rules=tightened)
+    assert office.ran == ["npm test"]
+
+
+async def test_one_more_rule_that_asks_is_another_question(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who, rules={"ask": ("Bash(npm:*)",)})
+    await office.answer(asked)
+    [again] = await office.asks(who, rules={"ask": ("Bash(npm:*)", "Bash(npm test)")})
+    assert again.names == {"Bash(npm:*)", "Bash(npm test)"}
+    await office.answer(again)
+    await office.go_on(who, rules={"ask": ("Bash(npm test)",)})
+    assert office.ran == ["npm test"], "fewer rules ask nothing new"
+
+
+async def test_a_deny_that_came_meanwhile_wins_over_every_yes(office: Office) -> None:
+    who = office.worker(bash("npm test"), bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="user")
+    events = await office.go_on(who, rules={"deny": ("Bash(npm:*)",)})
+    assert reasons(events) == {"call_1": "denied", "call_2": "denied"}
+    assert office.ran == []
+
+
+# -------------------------------------------------------------------------------- arguments that a person changed
+
+
+async def test_arguments_a_person_wrote_are_judged_again(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who, rules={"deny": ("Bash(rm:*)",)})
+    await office.answer(asked, edit={"command": "rm x"})
+    events = await office.go_on(who, rules={"deny": ("Bash(rm:*)",)})
+    assert results(events)["call_1"].text == "the rule Bash(rm:*) denies it"
+    assert office.ran == []
+
+
+async def test_arguments_a_person_wrote_are_not_let_at_what_is_protected(office: Office) -> None:
+    who = office.worker(call("Write", file_path="a", content="x"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, edit={"file_path": ".git/config", "content": "x"})
+    events = await office.go_on(who)
+    assert results(events)["call_1"].text.startswith("a person changed this call, but not into that: ")
+    assert office.ran == []
+
+
+async def test_arguments_for_what_is_protected_may_be_changed_where_it_was_asked_about(office: Office) -> None:
+    who = office.worker(call("Write", file_path=".git/config", content="x"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, edit={"file_path": ".git/config", "content": "y"})
+    await office.go_on(who)
+    assert office.ran == [".git/config"]
+
+
+async def test_changed_arguments_that_another_rule_asks_about_are_asked_about(office: Office) -> None:
+    who, rules = office.worker(bash("npm test"), say("done")), {"ask": ("Bash(git push:*)",)}
+    [asked] = await office.asks(who, rules=rules)
+    await office.answer(asked, edit={"command": "git push x"})
+    [again] = await office.asks(who, rules=rules)
+    assert (again.call.arguments, again.rule) == ({"command": "git push x"}, "Bash(git push:*)")
+    await office.answer(again)
+    await office.go_on(who, rules=rules)
+    assert office.ran == ["git push x"]
+
+
+async def test_a_yes_to_changed_arguments_keeps_a_rule_for_those(office: Office) -> None:
+    who = office.worker(bash("npm test"), bash("npm run ci"), bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, edit={"command": "npm run ci"}, scope="session", rule="Bash(npm run ci)")
+    [again] = await office.asks(who)
+    assert office.ran == ["npm run ci", "npm run ci"]
+    assert again.call.arguments == {"command": "npm test"}
+
+
+# -------------------------------------------------------------------------------- policies of one's own
+
+
+async def test_with_rules_of_ones_own_that_know_no_dialect_a_yes_counts_once(office: Office) -> None:
+    class Wary:
+        def judge(self, call: Any, spec: Any, path: Any) -> Any:
+            return vaka.Ask("why not ask", rule="wary", grant="Bash")
+
+        def visible(self, spec: Any) -> bool:
+            return True
+
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")), policy=Wary())
+    assert (asked.grant, asked.lasting) == ("", ("once",))
+    with pytest.raises(InvalidInput, match="can only be approved once"):
+        await office.answer(asked, scope="session")
