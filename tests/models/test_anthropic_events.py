@@ -299,6 +299,7 @@ GARBLED: list[tuple[str, list[Event]]] = [
     ("a block twice", [start(), *words(0), *words(0)]),
     ("a block without a place", [start(), {"type": "content_block_start", "content_block": {"type": "text"}}]),
     ("a block that is none", [start(), {"type": "content_block_start", "index": 0, "content_block": "x"}]),
+    ("a block of no kind", [start(), *block(0, {"type": None, "id": "t"}), *use(1, "{}"), *stop("tool_use")]),
     ("an end of no block", [start(), {"type": "content_block_stop", "index": 3}]),
     ("a call without a name", [start(), *block(0, {"type": "tool_use", "id": "t", "input": {}})]),
     ("arguments of another kind", [start(), *block(0, CALL, {"type": "text_delta", "text": "x"})]),

@@ -144,6 +144,10 @@ def test_what_the_prompt_costs_is_said_with_the_first_event() -> None:
         ({"promptTokenCount": 9, "totalTokenCount": 3}, Usage(input=9)),
         ({"promptTokenCount": -4, "candidatesTokenCount": 1}, Usage(output=1)),
         ({"promptTokenCount": 2**53 + 1, "totalTokenCount": 10**15}, Usage(input=2**53)),
+        (
+            {"candidatesTokenCount": 2**60, "thoughtsTokenCount": 2**60, "totalTokenCount": 1},
+            Usage(output=2**53, reasoning=2**53),
+        ),
     ],
 )
 def test_usage_makes_sense_of_what_is_there(counts: dict[str, Any], usage: Usage) -> None:

@@ -176,11 +176,29 @@ async def test_a_redirect_is_not_followed() -> None:
     assert isinstance(error, ModelRefused)
 
 
-async def test_an_error_object_with_status_200_is_an_error() -> None:
-    body = b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
-    error = await fault(page("200 OK", body, b"content-type: application/json"))
+@pytest.mark.parametrize("kind", [b"application/json", b"text/event-stream", b"text/plain", b""])
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b" \n"])
+async def test_an_error_object_with_status_200_is_an_error_whatever_it_is_called(kind: bytes, before: bytes) -> None:
+    body = before + b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
+    error = await fault(page("200 OK", body, b"content-type: " + kind))
     assert type(error) is BadRequest
     assert "no such model" in str(error)
+
+
+@pytest.mark.parametrize("kind", [b"application/json", b"text/html", b"application/octet-stream", b""])
+async def test_a_stream_is_a_stream_whatever_it_is_called(kind: bytes) -> None:
+    async with serving(page("200 OK", b"data: one\n\ndata: two\n\n", b"content-type: " + kind)) as server:
+        assert [item.data for item in await ask(server.url)] == [b"one", b"two"]
+
+
+async def test_half_an_error_object_that_goes_no_further_is_told_by_its_beginning() -> None:
+    async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b'{"error": {"message": "no such mo')
+        await reader.read()
+
+    error = await fault(stops, limits=Limits(idle_seconds=0.05))
+    assert type(error) is StreamCut
+    assert "no such mo" in str(error)
 
 
 async def test_a_whole_answer_where_a_stream_was_asked_for_is_cut() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from vaka.agents.react import Agent
 from vaka.core.ports.model import CallChunk, Closes, Model, Prompt, StopChunk, TextChunk
-from vaka.core.types.content import Document, Image, Text
+from vaka.core.types.content import Document, Image, Reasoning, Text
 from vaka.core.types.errors import BadRequest, ConfigError, ContextTooLong, InvalidInput
-from vaka.core.types.ids import CallId
-from vaka.core.types.message import ToolMessage, ToolResult, UserMessage
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.tool import ToolSpec
 from vaka.models.llama.order import Settings
 from vaka.models.local import Local, Wire, missing, to_prompt
@@ -59,6 +59,17 @@ async def test_it_is_a_model_that_can_be_closed(local: Local) -> None:
     assert isinstance(local, Closes)
     assert local.name == "local"
     assert Local(name="small").name == "small"
+
+
+async def test_items_of_other_servers_are_not_sent_by_responses() -> None:
+    """Nor thoughts that were encrypted: its server refuses what it does not know."""
+    search: Any = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    thought: Any = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAA"}
+    kept = tuple(Reasoning(opaque={"responses": item}) for item in (search, thought))
+    answer = AssistantMessage(id=MessageId("m"), content=(*kept, Text(text="Hello.")))
+    again = ask("Say hello.", options={"max_tokens": 4})
+    prompt = msgspec.structs.replace(again, messages=(*again.messages, answer, *again.messages))
+    assert heard(await drain(Local(wire="responses"), prompt)).stops
 
 
 @wires

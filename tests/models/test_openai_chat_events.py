@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
+from tests.models.marks import unmarked
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -63,7 +64,7 @@ async def stream(*events: bytes, profile: Profile = Profile(), prompt: Prompt = 
     async with Provider(say(""), fault=Fault(body=b"".join(events))) as provider:
         model = OpenAIChat("m", Account(base_url=provider.url), profile=profile)
         try:
-            return await drain(model, prompt)
+            return unmarked(await drain(model, prompt))
         finally:
             await model.close()
 
@@ -395,6 +396,7 @@ async def test_nothing_is_read_after_the_end() -> None:
         (delta("stop", tool_calls=[{"index": 0, "id": "a", "function": {"name": 5, "arguments": "{}"}}]), DONE),
         (delta("error", content="Hi."), DONE),
         (delta("network_error"), DONE),
+        (b'data: {"choices":[{"index":-1,"delta":{"content":"Hi."}}]}\n\n', delta("stop"), DONE),
     ],
 )  # fmt: skip
 async def test_what_is_cut_or_garbled_is_never_an_answer(events: tuple[bytes, ...]) -> None:

@@ -156,6 +156,8 @@ class Events:
         self._seen.add(event.index)
         found = cast("dict[str, Any]", given)
         kind = found.get("type")
+        if not isinstance(kind, str) or not kind:
+            raise StreamCut(f"the stream is garbled: block {event.index} says that it is a {kind!r}")
         block = self._open[event.index] = _Block(event.index, found, _OTHER)
         if kind in ("text", "thinking"):
             block.kind = kind

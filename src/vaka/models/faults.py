@@ -21,7 +21,7 @@ from vaka.core.types.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from vaka.models.sse import hide, looks_like
+from vaka.models.sse import BOM, hide, looks_like
 
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
@@ -93,7 +93,7 @@ def error(said: Said) -> ModelError:
 def read(body: bytes) -> Said:
     """Return what an error body says; nothing when it is not JSON."""
     try:
-        return said_of(msgspec.json.decode(body))
+        return said_of(msgspec.json.decode(body.removeprefix(BOM)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Said()
 

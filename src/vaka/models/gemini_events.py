@@ -316,7 +316,10 @@ class Events:
         if said.candidates_token_count is None and said.total_token_count is not None:
             spoken = max(_count(said.total_token_count) - heard, thoughts)
         usage = Usage(
-            input=heard, output=spoken, reasoning=thoughts, cache_read=_count(said.cached_content_token_count)
+            input=_count(heard),
+            output=_count(spoken),
+            reasoning=thoughts,
+            cache_read=_count(said.cached_content_token_count),
         )
         return UsageChunk(usage, self._model)
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
@@ -106,11 +106,14 @@ class Wire:
         try:
             if response.status_code != 200:
                 raise await self._fault(response)
-            if response.headers.get("content-type", "").startswith("application/json"):
-                raise await self._not_a_stream(response)
-            async with aclosing(sse.read(_chunks(response), limits=self._account.limits, strict=True)) as items:
-                async for item in items:
-                    yield item
+            async with _source(response) as source:
+                head = await self._head(source)
+                if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # whatever the headers say it is
+                    raise await self._not_a_stream(response, head, source)
+                chunks = _after(head, source)
+                async with aclosing(sse.read(chunks, limits=self._account.limits, strict=True)) as items:
+                    async for item in items:
+                        yield item
         except httpx2.DecodingError as error:
             raise StreamCut(f"the answer of {self._host} could not be unpacked: {self._hide(str(error))}") from error
         except httpx2.TransportError as error:
@@ -163,8 +166,20 @@ class Wire:
         error = faults.of_response(response.status_code, response.headers, body)
         return self._without_secrets(error, response.request.headers)
 
-    async def _not_a_stream(self, response: httpx2.Response) -> ModelError:
-        body = await self._body(response, BODY)
+    async def _head(self, source: AsyncIterator[bytes]) -> bytes:
+        """Return the first bytes that come; none at all when nothing does."""
+        seconds = self._account.limits.idle_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                async for chunk in source:
+                    if chunk:
+                        return chunk
+        except TimeoutError:
+            raise StreamCut(f"the model sent nothing for {seconds:g} seconds") from None
+        return b""
+
+    async def _not_a_stream(self, response: httpx2.Response, head: bytes, rest: AsyncIterator[bytes]) -> ModelError:
+        body = await self._all(_after(head, rest), BODY)
         said = faults.read(body)
         if said.message and (said.kinds or b'"error"' in body[:200]):
             return self._without_secrets(faults.error(said), response.request.headers)
@@ -172,14 +187,16 @@ class Wire:
 
     async def _body(self, response: httpx2.Response, most: int, *, strict: bool = False) -> bytes:
         """Return the body up to ``most`` bytes; of one that stalls or breaks, what came."""
+        return await self._all(response.aiter_bytes(), most, strict=strict)
+
+    async def _all(self, source: AsyncGenerator[bytes], most: int, *, strict: bool = False) -> bytes:
         body = bytearray()
         try:
-            async with asyncio.timeout(self._account.limits.idle_seconds):
-                async with aclosing(response.aiter_bytes()) as chunks:
-                    async for chunk in chunks:
-                        body += chunk
-                        if len(body) > most:
-                            break
+            async with asyncio.timeout(self._account.limits.idle_seconds), aclosing(source) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > most:
+                        break
         except TimeoutError:
             if strict:
                 raise ModelUnavailable(f"{self._host} did not finish its answer in time") from None
@@ -212,14 +229,21 @@ class Wire:
         return error
 
 
-async def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes]:
-    """Yield the body as it arrives; nothing is unpacked that was not packed."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        async with aclosing(response.aiter_bytes()) as unpacked:
-            async for chunk in unpacked:
-                yield chunk
-        return
-    async for chunk in cast("AsyncIterator[bytes]", response.stream):
+@asynccontextmanager
+async def _source(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """The body as it arrives; nothing is unpacked that was not packed."""
+    packed = response.headers.get("content-encoding", "identity") != "identity"
+    source = (response.aiter_bytes() if packed else cast("AsyncIterator[bytes]", response.stream)).__aiter__()
+    try:
+        yield source
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+
+
+async def _after(head: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    yield head
+    async for chunk in source:
         yield chunk
 
 

@@ -149,8 +149,7 @@ class Answer:
             self._model = event.model
         chunks: list[Chunk] = []
         for choice in event.choices or ():
-            if not choice.index:
-                self._choice(choice, chunks)
+            self._choice(choice, chunks)
         if event.usage is not None:
             self._count(event.usage, chunks)
         elif event.x_groq is not None and event.x_groq.usage is not None:
@@ -168,6 +167,10 @@ class Answer:
         return self._end("the answer was cut: the stream ended without a finish reason")
 
     def _choice(self, choice: _Choice, chunks: list[Chunk]) -> None:
+        if choice.index:
+            if choice.index < 0:
+                raise StreamCut(f"the answer is garbled: it has a choice {choice.index}")
+            return  # another answer, which nobody asked for
         delta = choice.delta
         if delta is not None:
             if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
