@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vaka.core.ports.files import FileInfo
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.files.workspace import Workspace
 
@@ -37,6 +38,28 @@ async def test_what_is_told_can_be_asked_for_again(files: Workspace, home: Path)
     for folder in ("", "src", "~/notes", str(home.parent / "other")):
         for info in await files.entries(folder):
             assert await files.stat(info.path) == info
+
+
+async def test_many_looked_at_together_are_what_each_is_alone(files: Workspace, home: Path) -> None:
+    paths = [
+        "src/x",
+        "~/notes/n",
+        "src",
+        "nothing",
+        "../outside/secret",
+        f"{home.parent}/other/o",
+        "src/x/y",
+        "a\0b",
+        "",
+    ]
+    alone: list[FileInfo | None] = []
+    for path in paths:
+        try:
+            alone.append(await files.stat(path))
+        except FileError:
+            alone.append(None)
+    assert await files.look(paths) == alone
+    assert [info is None for info in alone] == [False, False, False, True, True, False, True, True, False]
 
 
 async def test_outside_of_the_roots_is_refused_and_they_are_named(files: Workspace, home: Path) -> None:

@@ -75,6 +75,10 @@ class Disk:
         """Look at what a path names; links inside the root are followed."""
         return await asyncio.to_thread(self._told, path, self._stat, parts_of(path))
 
+    async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
+        """Look at many paths at once; ``None`` for those where ``stat`` would fail."""
+        return await asyncio.to_thread(lambda: [self._seen(path) for path in paths])
+
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return what a folder holds, sorted by name; links are told as links."""
         return await asyncio.to_thread(self._told, path, self._entries, parts_of(path))
@@ -122,6 +126,12 @@ class Disk:
     def _stat(self, parts: tuple[str, ...]) -> FileInfo:
         with self._opened(parts, LOOK) as opened:
             return info_of(join(parts), opened.stat)
+
+    def _seen(self, path: str) -> FileInfo | None:
+        try:
+            return self._told(path, self._stat, parts_of(path))
+        except FileError:
+            return None
 
     def _read(self, parts: tuple[str, ...], start: int, size: int | None) -> FileBytes:
         path = join(parts)

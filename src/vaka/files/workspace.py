@@ -84,6 +84,21 @@ class Workspace:
         with self._named(place):
             return self._outward(place.files, await place.files.stat(place.path))
 
+    async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
+        """Look at many paths at once; ``None`` for those where ``stat`` would fail."""
+        if type(self).stat is not Workspace.stat:  # who narrows what may be looked at means this, too
+            return [await self._seen(path) for path in paths]
+        rows: dict[Disk, list[tuple[int, str]]] = {}
+        found: list[FileInfo | None] = [None] * len(paths)
+        for at, path in enumerate(paths):
+            with suppress(FileError):
+                place = await self.place(path)
+                rows.setdefault(place.files, []).append((at, place.path))
+        for disk, row in rows.items():
+            for (at, _), info in zip(row, await disk.look([path for _, path in row]), strict=True):
+                found[at] = info and self._outward(disk, info)
+        return found
+
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return what a folder holds, sorted by name; links are told as links."""
         place = await self.place(path)
@@ -129,6 +144,12 @@ class Workspace:
     ) -> AsyncGenerator[FileInfo]:
         """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
+
+    async def _seen(self, path: str) -> FileInfo | None:
+        try:
+            return await self.stat(path)
+        except FileError:
+            return None
 
     def _read(self, path: str) -> Names:
         """Return the names from ``/`` on that a path stands for."""

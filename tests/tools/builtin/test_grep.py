@@ -64,6 +64,21 @@ async def test_each_mode_has_its_form(bench: Bench, engine: Engine) -> None:
     }  # fmt: skip
 
 
+async def test_few_places_and_many_are_told_the_same_way(bench: Bench, engine: Engine) -> None:
+    for number in range(12):
+        bench.write(f"f{number:02}.txt", f"hit {'x' * 400}\nmiss\n" * 100)  # more than ripgrep is asked for at once
+    bench.write("f00.txt", "hit one hit\nmiss\nhit two")
+    (bench.root / "f01.txt").write_bytes(b"hit\n\0binary\nhit\n")
+    few = await grep(bench, engine, "hit", output_mode="content", glob="f0[01].txt")
+    assert few.text == "f00.txt:1: hit one hit\nf00.txt:3: hit two"
+    assert (few.value["total_files"], few.value["total_matches"]) == (1, 2)
+    many = await grep(bench, engine, "hit", output_mode="content", head_limit=3)
+    assert [(match["file"], match["line"]) for match in many.value["matches"]] == [
+        ("f00.txt", 1), ("f00.txt", 3), ("f02.txt", 1),
+    ]  # fmt: skip
+    assert (many.value["total_files"], many.value["total_matches"]) == (11, 1002)
+
+
 async def test_lines_around_a_match_are_shown_up_to_five(bench: Bench, engine: Engine) -> None:
     bench.write("a.txt", "1\n2\nhit\n4\nhit\n6")
     both = await grep(bench, engine, "hit", output_mode="content", C=1, A=9)

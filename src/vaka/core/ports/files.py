@@ -91,3 +91,12 @@ class Walks(Protocol):
         ``details``: sizes and times are told too. Folders that cannot be listed are a ``FileError`` at the very end.
         """
         ...
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """Files that look at many paths in the time that one takes."""
+
+    async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
+        """Return what ``stat`` would for each of these paths, ``None`` for those where it would fail."""
+        ...

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import functools
 import os
+import resource
 import struct
 import subprocess
 import threading
@@ -34,18 +35,30 @@ def available() -> bool:
     return os.uname().sysname == "Linux" and _call(_CREATE, None, 0, _VERSION) > 0
 
 
-async def run(argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes]) -> int:
+async def run(
+    argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes],
+    most: int | None = None,
+) -> int:  # fmt: skip
     """Run a program that can read these folders and files; return its exit code. Unbound where Landlock is not.
 
-    It prints into files, so that nobody has to listen meanwhile. When nobody waits any more it is killed.
+    It prints into files, so that nobody has to listen meanwhile; who prints more than ``most`` bytes is ended where the
+    system can see to that. When nobody waits any more it is killed.
     """
     process = await _start(argv, readable, cwd, output, errors)
+    if most is not None:
+        _bound(process.pid, most)
     try:
         return await asyncio.to_thread(process.wait)
     finally:
         if process.returncode is None:
             process.kill()
             process.wait()
+
+
+def _bound(pid: int, most: int) -> None:
+    with suppress(AttributeError, OSError):  # not everywhere, and it may be done already
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # the end is no accident to be looked into
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
 
 
 async def _start(

@@ -1,13 +1,13 @@
 """Grep: search what is in files."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
 import msgspec
 
-from vaka.core.ports.files import FileInfo, Files
+from vaka.core.ports.files import FileInfo, Files, Looks
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.content import Text, clean
 from vaka.core.types.errors import FileError, InvalidInput
@@ -86,13 +86,19 @@ class Hunt:
         if not folder and not (self.shows(path) and await self._is_text(path)):
             return
         if self._ripgrep is not None:
-            counts = await self._ripgrep.count(path)
-            wanted = self._accepted(counts) if folder and not self._query.by_name else counts
-            self._found = {path: (counts[path], None) for path in wanted if self.shows(path)}
+            found = await self._search(path)
+            wanted = self._accepted(found) if folder and not self._query.by_name else found
+            self._found = {path: found[path] for path in wanted if self.shows(path)}
         elif folder:
             await self._work(paths_in(self._files, path, self._accepts, self._note))
         else:
             await self._work(_these([path]))
+
+    async def _search(self, path: str) -> "ripgrep.Found":
+        """Ask ripgrep; for lines at once if there are few, so that it is started once."""
+        assert self._ripgrep is not None  # noqa: S101  # whoever asks it has looked
+        found = await self._ripgrep.find(path, self._start.kind) if self._query.mode == "content" else None
+        return found if found is not None else await self._ripgrep.count(path)
 
     async def told(self) -> Told:
         """Return what is told of them."""
@@ -143,9 +149,8 @@ class Hunt:
         """Tell of files, each looked at once more: it must be one of ours."""
         query = self._query
         window = sorted(self._found)[query.offset : query.need]
-        looked = await asyncio.gather(*[self._look(path) for path in window])
-        for path, is_file in zip(window, looked, strict=True):
-            if not is_file:
+        for path, info in zip(window, await self._look(window), strict=True):
+            if info is None or info.kind != "file":
                 del self._found[path]
         shown = [path for path in window if path in self._found]
         more = len(self._found) > query.need
@@ -154,11 +159,11 @@ class Hunt:
         counts = {path: self._found[path][0] for path in shown}
         return "\n".join(f"{path}: {count}" for path, count in counts.items()), {"counts": counts}, more
 
-    async def _look(self, path: str) -> bool:
-        try:
-            return (await self._files.stat(path)).kind == "file"
-        except FileError:
-            return False
+    async def _look(self, paths: list[str]) -> Sequence[FileInfo | None]:
+        if isinstance(self._files, Looks):
+            return await self._files.look(paths)
+        found = await asyncio.gather(*[self._files.stat(path) for path in paths], return_exceptions=True)
+        return [_seen(one) for one in found]
 
     async def _content(self) -> tuple[str, dict[str, Any], bool]:
         """Tell of lines: those places that were asked for, read through our files."""
@@ -170,10 +175,10 @@ class Hunt:
             known = await self._locate(batch)
             places += [(path, hit) for path in batch for hit in known.get(path, ())]
         window = places[query.offset : query.need]
-        matches: list[dict[str, Any]] = []
-        for path in dict.fromkeys(path for path, _ in window):
-            hits = [hit for at, hit in window if at == path]
-            matches += await self._read(path, hits)
+        wanted: dict[str, list[Hit]] = {}
+        for path, hit in window:
+            wanted.setdefault(path, []).append(hit)
+        matches = [match for path, hits in wanted.items() for match in await self._read(path, hits)]
         text = "\n".join(_shown(match, numbers=query.numbers) for match in matches)
         return text, {"matches": matches}, len(places) > query.need
 
@@ -187,7 +192,7 @@ class Hunt:
         return paths, []
 
     async def _locate(self, paths: list[str]) -> dict[str, list[Hit]]:
-        if self._ripgrep is not None:
+        if self._ripgrep is not None and any(self._found[path][1] is None for path in paths):
             return await self._ripgrep.locate(paths, self._query.need + 1)
         return {path: self._found[path][1] or [] for path in paths}
 
@@ -209,6 +214,12 @@ class Hunt:
             for start, end in hits
             if start in numbered
         ]  # fmt: skip
+
+
+def _seen(found: FileInfo | BaseException) -> FileInfo | None:
+    if isinstance(found, BaseException) and not isinstance(found, FileError):
+        raise found
+    return None if isinstance(found, BaseException) else found
 
 
 async def _these(paths: Iterable[str]) -> AsyncGenerator[str]:

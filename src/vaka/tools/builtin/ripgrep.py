@@ -7,16 +7,19 @@ import shutil
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import msgspec
 
-from vaka.core.ports.files import Files
+from vaka.core.ports.files import FileKind, Files
 from vaka.core.types.errors import FileError, InvalidInput
 from vaka.tools.builtin import confine
 from vaka.tools.builtin.query import Hit, Query, names_only
 
 _MOST = 256 << 20
 """Bytes of its answer at most."""
+_FEW = 256 << 10
+"""Bytes of an answer with all lines, which is asked for first: most searches have no more."""
 _SAID = 2_000
 _COMMON = (
     "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
@@ -33,26 +36,62 @@ class _Text(msgspec.Struct, frozen=True):
             bytearray(base64.b64decode(self.bytes)) if self.bytes is not None else bytearray((self.text or "").encode())
         )
 
+    def path(self) -> str:
+        name = self.text if self.text is not None else os.fsdecode(bytes(self.data()))
+        return name.removeprefix("./")
+
 
 class _Span(msgspec.Struct, frozen=True):
     start: int
     end: int
 
 
-class _Match(msgspec.Struct, frozen=True):
+class _MatchData(msgspec.Struct, frozen=True):
     path: _Text
     lines: _Text
     line_number: int
     submatches: list[_Span]
 
 
-class _Line(msgspec.Struct, frozen=True):
-    type: str
-    data: msgspec.Raw
+class _Stats(msgspec.Struct, frozen=True):
+    matched_lines: int
+    matches: int
 
 
-_line = msgspec.json.Decoder(_Line).decode
-_match = msgspec.json.Decoder(_Match).decode
+class _EndData(msgspec.Struct, frozen=True):
+    path: _Text
+    stats: _Stats
+    binary_offset: int | None = None
+
+
+class _Match(msgspec.Struct, frozen=True, tag="match"):
+    data: _MatchData
+
+
+class _End(msgspec.Struct, frozen=True, tag="end"):
+    data: _EndData
+
+
+class _Begin(msgspec.Struct, frozen=True, tag="begin"):
+    pass
+
+
+class _Context(msgspec.Struct, frozen=True, tag="context"):
+    pass
+
+
+class _Summary(msgspec.Struct, frozen=True, tag="summary"):
+    pass
+
+
+_said = msgspec.json.Decoder(_Match | _End | _Begin | _Context | _Summary).decode
+
+Found: TypeAlias = dict[str, tuple[int, list[Hit] | None]]
+"""Files, how often the pattern is in each, and the places if they are known already."""
+
+
+class TooMuch(FileError):
+    """It has more to say than was asked for."""
 
 
 def program(root: str) -> str | None:
@@ -70,17 +109,29 @@ class Ripgrep:
     def __init__(self, program: str, files: Files, query: Query) -> None:
         self._program, self._files, self._query = program, files, query
 
-    async def count(self, start: str) -> dict[str, int]:
+    async def count(self, start: str) -> "Found":
         """Return every file beneath a folder, or the one file, in which the pattern is, and how often."""
-        base, target = self._base(start)
         how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
+        base, printed = await self._search(start, how, _MOST)
+        counts = await asyncio.to_thread(_counts, printed, "/" if base == "/" else "")
+        return {path: (count, None) for path, count in counts.items()}
+
+    async def find(self, start: str, kind: FileKind) -> "Found | None":
+        """Return the same and every place, if there is not too much of it; otherwise ``None``."""
+        try:
+            base, printed = await self._search(start, ["--json"], _FEW)
+        except TooMuch:
+            return None
+        return self._found(printed, "/" if base == "/" else "", kind)  # it is little
+
+    async def _search(self, start: str, how: list[str], most: int) -> tuple[str, bytes]:
+        base, target = self._base(start)
         names = [f"--type-add=vaka:{name}" for name in names_only(self._query)]
-        how += [*names, "--type=vaka"] if names else []
+        how = [*how, *names, "--type=vaka"] if names else how
         with _written(await rules_above(self._files, start)) as ignored:
             extra = [ignored] if ignored else []
             how += [f"--ignore-file={ignored}" for ignored in extra]
-            printed = await self._run(base, how, [target], extra)
-        return await asyncio.to_thread(_counts, printed, "/" if base == "/" else "")
+            return base, await self._run(base, how, [target], extra, most=most)
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[Hit]]:
         """Return the first places in each of these files."""
@@ -91,13 +142,27 @@ class Ripgrep:
             await asyncio.to_thread(self._places, printed, "/" if base == "/" else "", places)
         return places
 
-    def _places(self, printed: bytes, top: str, places: dict[str, list[Hit]]) -> None:
+    def _found(self, printed: bytes, top: str, kind: FileKind) -> "Found":
+        places: dict[str, list[Hit]] = {}
+        found: Found = {}
+        for end in self._places(printed, top, places):
+            # What is binary after all is no file of text that was come across, as when it is counted.
+            path = top + end.path.path()
+            if path in places and (end.binary_offset is None or kind == "file"):
+                count = end.stats.matches if self._query.multiline else end.stats.matched_lines
+                found[path] = (count, places[path])
+        return found
+
+    def _places(self, printed: bytes, top: str, places: dict[str, list[Hit]]) -> list[_EndData]:
+        """Note every place; return how the search of each file ended."""
+        ends: list[_EndData] = []
         for line in printed.split(b"\n"):
-            read = _line(line) if line else None
-            if read is not None and read.type == "match":
-                match = _match(read.data)
-                path = top + os.fsdecode(bytes(match.path.data())).removeprefix("./")
-                _add(places.setdefault(path, []), match, multiline=self._query.multiline)
+            said = _said(line) if line else None
+            if isinstance(said, _Match):
+                _add(places.setdefault(top + said.data.path.path(), []), said.data, multiline=self._query.multiline)
+            elif isinstance(said, _End):
+                ends.append(said.data)
+        return ends
 
     def _base(self, path: str) -> tuple[str, str]:
         """Return the folder to work in, and the path from there."""
@@ -105,21 +170,23 @@ class Ripgrep:
             return "/", "." + path if path != "/" else "."
         return self._files.root, f"./{path}" if path else "."
 
-    async def _run(self, base: str, how: Sequence[str], targets: Sequence[str], extra: Sequence[str] = ()) -> bytes:
-        """Return what it prints."""
+    async def _run(
+        self, base: str, how: Sequence[str], targets: Sequence[str], extra: Sequence[str] = (), *, most: int = _MOST
+    ) -> bytes:
+        """Return what it prints; ``TooMuch`` when that is more than it may be."""
         query = self._query
         flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE[query.multiline]]
         argv = [self._program, *_COMMON, *flags, *how, f"--regexp={query.pattern.rust}", "--", *targets]
         roots: Sequence[str] = getattr(self._files, "roots", ())
         readable = [self._files.root, *roots, *extra]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            code = await confine.run(argv, readable, cwd=base, output=output, errors=errors)
+            code = await confine.run(argv, readable, cwd=base, output=output, errors=errors, most=most + 1)
+            if output.seek(0, os.SEEK_END) > most:
+                raise TooMuch("there is too much to tell; use a narrower pattern, path, glob or type")
             errors.seek(0)
             said = errors.read(_SAID).decode("utf-8", "replace").strip()
             if code not in {0, 1} and said:  # without words only some files could not be read
                 raise InvalidInput(f"ripgrep cannot search for this: {said}")
-            if output.seek(0, os.SEEK_END) > _MOST:
-                raise FileError("there is too much to tell; use a narrower pattern, path, glob or type")
             output.seek(0)
             return output.read()
 
@@ -138,7 +205,7 @@ def _counts(printed: bytes, top: str) -> dict[str, int]:
     return counts
 
 
-def _add(places: list[Hit], match: _Match, *, multiline: bool) -> None:
+def _add(places: list[Hit], match: _MatchData, *, multiline: bool) -> None:
     if not multiline:
         places.append((match.line_number, match.line_number))
         return
