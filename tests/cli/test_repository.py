@@ -88,6 +88,13 @@ def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
     assert not (repository.folder / "n/new.txt").exists()
 
 
+def test_what_it_must_not_read_it_does_not_find_either(repository: Shell) -> None:
+    repository.file("secrets/key.txt", "canary")
+    written(repository, call("Grep", pattern="canary"), call("Glob", pattern="**/*.txt"), say("Nothing."))
+    assert work(repository, "Look.", "--deny", "Read(secrets/**)").code == 0
+    assert ["key.txt" in text(result) for result in results(repository)] == [False, False]
+
+
 def test_what_nobody_allowed_is_not_run_and_told(repository: Shell) -> None:
     written(repository, call("Bash", command="rm calc.py"), call("Write", file_path="n.txt", content="x"), say("No."))
     done = work(repository, "Remove it.")

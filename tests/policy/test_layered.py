@@ -183,6 +183,8 @@ def test_planning_changes_nothing_not_even_with_tools_handed_over_in_code() -> N
     assert policy("plan").decide(ToolSpec(name="pay", effect="once"), {}).decision == "deny"
     assert policy("plan").decide(ToolSpec(name="look", effect="read"), {}).decision == "allow"
     assert policy("plan", allow=("pay",)).decide(ToolSpec(name="pay", effect="once"), {}).decision == "allow"
+    for path in ("a", ".git/config", ".claude/settings.json", "/etc/hosts"):
+        assert decide(policy("plan"), "Edit", file_path=path).decision == "deny"
 
 
 def test_where_nobody_is_asked_a_question_is_a_no() -> None:
@@ -343,10 +345,10 @@ def test_a_working_directory_reached_by_a_link_is_one(tmp_path: Path) -> None:
     "path", [".git/config", ".claude/settings.json", "vaka.toml", ".VSCODE/tasks.json", "x/.idea/a"]
 )
 def test_no_mode_and_no_rule_gives_protected_paths_away(mode: Mode, tool: str, path: str) -> None:
-    wanted = "deny" if mode == "dontAsk" else "ask"
+    wanted = "deny" if mode in ("dontAsk", "plan") else "ask"
     for allow in ((), ("Edit(**)", "Edit", tool)):
         found = decide(policy(mode, allow=allow), tool, file_path=path)
-        assert (found.decision, found.layer) == (wanted, "protected")
+        assert (found.decision, found.layer) == (wanted, "mode" if mode == "plan" else "protected")
     assert policy(mode).decide(ToolSpec(name=tool), {"path": path}).decision == wanted, "handed over in code"
     assert decide(policy(mode), "Read", file_path=path).decision == TABLE[mode]["read"]
 

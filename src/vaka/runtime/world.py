@@ -20,6 +20,7 @@ from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import Rules
 from vaka.policy.layered import LayeredPolicy
+from vaka.policy.reading import readable
 from vaka.runtime.models import Models
 from vaka.runtime.options import Options
 from vaka.sandbox.choose import choose
@@ -50,6 +51,7 @@ class Lender:
             files=files, network=network, sandbox=self._sandbox(network), shells=Shells(self._fence(folders)),
             summarise=self._summariser(), search=options.search, cwd=cwd if folders else "",
             snapshots=Snapshots(files, self._store.blobs) if options.snapshots else None,
+            may_read=readable(self._policy),
         )  # fmt: skip
 
     async def close(self) -> None:
