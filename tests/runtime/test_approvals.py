@@ -246,6 +246,20 @@ async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_co
     assert await office.waiting() == []
 
 
+async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allowed(office: Office) -> None:
+    who = office.worker(calls(bash("npm test"), bash("npm build")), say("done"))
+    async with office.runtime(ask="wait") as rt:
+        task = asyncio.create_task(said(await rt.open(who, id="s")))
+        await until(lambda: now(office.store, "s", "approval.requested") == 2)
+        first, second = [row.id for row in await rt.decisions()]
+        await rt.resolve(first, "approve", scope="session")
+        await until(lambda: now(office.store, "s", "tool.completed") == 1)
+        assert [row.id for row in await rt.decisions()] == [second]
+        await rt.resolve(second, "reject")
+        events = await task
+    assert reasons(events) == {"call_1": "ok", "call_2": "denied"}
+
+
 async def test_children_are_covered_too_and_do_not_get_more(office: Office) -> None:
     lines = ScriptedModel(agents={"helper": [bash("npm test"), bash("npm build"), say("helped")]})
     helper = vaka.Agent("helper", model=lines, tools=list(office.tools))

@@ -69,6 +69,7 @@ class Desk:
         self.runtime, self.session, self.note, self.terminal = runtime, session, note, terminal
         self._open: dict[DecisionId, Pending] = {}
         self._asking: tuple[DecisionId, asyncio.Task[None]] | None = None
+        self._saying: DecisionId | None = None
         self._past = 0
         """How many were put before the person since nothing was left."""
 
@@ -110,6 +111,8 @@ class Desk:
         gone = list(self._open) if everything else done
         for id in gone:
             self._open.pop(id, None)
+            if id == self._saying:
+                continue  # it is our own answer, which may have more to do
             if self._asking is not None and self._asking[0] == id and not self._asking[1].done():
                 self._asking[1].cancel()
                 click.echo(f"\n{id}: {_decided(event)}", err=True)
@@ -132,10 +135,13 @@ class Desk:
         event = None
         while event is None:
             said = await asking.decision()
+            self._saying = id
             try:
                 event = await self.runtime.resolve(id, said.pop("decision"), **said, by=person())
             except (InvalidInput, ConfigError) as error:
                 click.echo(f"error: {told(error).message}", err=True)
+            finally:
+                self._saying = None
         first = event.data
         if isinstance(first, ApprovalResolved) and first.by != person():
             click.echo(f"{id}: {_decided(event)}", err=True)

@@ -206,7 +206,8 @@ class _Crew:
             job.ready = judged
             first.extend(needless(self.turn, job.open.call.id))
             return None
-        known = self.turn.state.decisions.get(job.open.approval) if job.open.approval else None
+        before = job.asking or job.open.approval
+        known = self.turn.state.decisions.get(before) if before else None
         if known is not None and known.waiting and same(known.approval, judged):
             job.asking = known.id
         elif self.turn.env.ask == "deny":
