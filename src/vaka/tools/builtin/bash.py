@@ -1,5 +1,6 @@
 """Bash: run a command, wait for it or leave it in the background."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.printed import printed
+from vaka.tools.builtin.repository import advice, begun
 from vaka.tools.builtin.shell import Shell
 from vaka.tools.builtin.shells import Habits, Shells, roots, shells_of
 from vaka.tools.builtin.started import note, notes
@@ -55,6 +57,8 @@ async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
     wish, shells = _wish(given), shells_of(context)
     folder = _folder(context, wish.workdir)
+    command = await asyncio.to_thread(begun, context, shells, wish.command, folder)
+    wish = msgspec.structs.replace(wish, command=command)
     if wish.run_in_background or wish.is_async:
         return await _leave(context, shells, wish, folder)
     return await _wait(context, shells, wish, folder)
@@ -90,7 +94,7 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str) -
     if wish.task_id:
         raise InvalidInput("task_id is for commands in the background; set run_in_background, or leave it out")
     lost: list[str] = []
-    allowed, begun = _milliseconds(wish.timeout, shells.habits), time.monotonic()
+    allowed, since = _milliseconds(wish.timeout, shells.habits), time.monotonic()
     shell = await shells.run(context, wish.command, folder)
     shell.listener = _Live(context).show
     try:
@@ -100,7 +104,7 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str) -
         if not ended:
             await shell.stop()
             lost.append(f"it took longer than {allowed} ms and was ended with everything it had started")
-        spent = int((time.monotonic() - begun) * 1000)
+        spent = int((time.monotonic() - since) * 1000)
         result = await _told(context, shells, shell, lost, {"duration_ms": spent, "timeout_ms": allowed})
         return result if ended else msgspec.structs.replace(result, failed=True, reason="timeout")
     finally:
@@ -133,6 +137,8 @@ async def _told(
     """Return what a command printed, how it ended and where."""
     shown = await printed(context, shell.spool)
     said += _move(context, shell)
+    if shell.code:
+        said += advice(context, shells, shell.command, shell.cwd)
     if shell.ended_rest:
         said.append("what it had left running was ended; use run_in_background for what shall go on")
     if shell.trouble:
