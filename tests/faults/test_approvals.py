@@ -1,0 +1,145 @@
+"""Approvals across processes that die: asked in one, answered in another, run in a third, exactly once."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Running, Shell, call, say
+from vaka.runtime.remember import remember
+
+MODEL = ("--model", "scripted:script.jsonl")
+COMMAND = "echo paid >> ledger"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    made.script(call("Bash", command=COMMAND), call("Bash", command=COMMAND), say("Done."))
+    return made
+
+
+def asked(shell: Shell) -> str:
+    """Let a process ask and be killed while it waits; return what it asked."""
+    command = [sys.executable, "-m", "vaka", "run", "Pay.", "--session", "s", "--ask", "wait", *MODEL]
+    command += ["--output", "stream-json"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    running = Running(process)
+    approval: str = running.until("approval.requested")["data"]["approval"]
+    running.signal(signal.SIGKILL)
+    running.end()
+    assert process.returncode == -signal.SIGKILL
+    return approval
+
+
+def answered(shell: Shell, approval: str, *said: str) -> None:
+    done = shell.vaka("approvals", "resolve", approval, *said)
+    assert done.code == 0, done.err
+
+
+def resumed(shell: Shell, *words: str) -> Any:
+    return shell.vaka("run", "--session", "s", "--resume", "--ask", "suspend", *MODEL, *words)
+
+
+def paid(shell: Shell) -> int:
+    ledger = shell.folder / "ledger"
+    return len(ledger.read_text().splitlines()) if ledger.exists() else 0
+
+
+def test_a_yes_given_elsewhere_after_a_kill_runs_the_call_exactly_once(shell: Shell) -> None:
+    answered(shell, asked(shell), "--approve")
+    assert resumed(shell).code == 5, "the second call is another question"
+    assert paid(shell) == 1
+    [second] = shell.pending()
+    answered(shell, second["id"], "--reject", "--message", "Once is enough.")
+    assert resumed(shell).out == "Done.\n"
+    assert paid(shell) == 1
+    assert shell.vaka("sessions", "verify", "s").code == 0
+
+
+def test_a_yes_for_the_session_outlives_who_asked_and_who_answered(shell: Shell) -> None:
+    answered(shell, asked(shell), "--approve", "--scope", "session")
+    assert resumed(shell).out == "Done.\n"
+    assert paid(shell) == 2
+    assert shell.types("s").count("approval.requested") == 1
+
+
+def test_a_yes_for_the_project_counts_in_other_sessions(shell: Shell) -> None:
+    answered(shell, asked(shell), "--approve", "--scope", "project")
+    assert resumed(shell).out == "Done.\n"
+    assert shell.vaka("run", "Pay.", *MODEL, "--trust").out == "Done.\n"
+    assert paid(shell) == 4
+
+
+def test_settings_that_were_tightened_in_between_ask_again(shell: Shell) -> None:
+    first = asked(shell)
+    answered(shell, first, "--approve", "--scope", "session")
+    shell.file("home/.claude/settings.json", '{"permissions": {"ask": ["Bash(echo:*)"]}}')
+    assert resumed(shell).code == 5
+    assert paid(shell) == 0
+    [again] = shell.pending()
+    assert again["id"] != first
+    assert again["rule"] == "Bash(echo:*)"
+    answered(shell, again["id"], "--approve", "--scope", "session")
+    assert resumed(shell).out == "Done.\n"
+    assert paid(shell) == 2
+
+
+def test_settings_that_deny_it_in_between_win(shell: Shell) -> None:
+    answered(shell, asked(shell), "--approve", "--scope", "user")
+    done = resumed(shell, "--deny", "Bash(echo:*)")
+    assert (done.code, done.out) == (5, "Done.\n")
+    assert paid(shell) == 0
+
+
+def test_a_question_that_expired_meanwhile_is_a_no(shell: Shell) -> None:
+    shell.file(
+        "short.py",
+        "import vaka\n\n"
+        "async def sure(turn, call):\n    return vaka.Ask('sure?')\n\n"
+        "@vaka.tool\ndef pay() -> str:\n    'Pay.'\n    open('ledger', 'a').write('paid\\n')\n    return 'paid'\n\n"
+        "agent = vaka.Agent('payer', tools=[pay], middleware=[vaka.from_functions('sure', before_tool=sure)],\n"
+        "                   limits=vaka.Limits(approval_ttl=0.001))\n",
+    )
+    shell.script(call("pay"), say("Done."))
+    shell.run("Pay.", "--session", "s", "--ask", "suspend", agent="short.py")
+    for row in shell.pending():
+        shell.vaka("approvals", "resolve", row["id"], "--approve")
+    assert shell.run("--session", "s", "--resume", agent="short.py").code == 5
+    assert paid(shell) == 0
+
+
+KEEPER = """
+import sys
+from pathlib import Path
+from vaka.runtime.remember import remember
+for number in range(100_000):
+    remember(Path(sys.argv[1]), [f"Bash(make {sys.argv[2]} {number})"])
+    print(number, flush=True)
+"""
+
+
+def test_settings_stay_whole_when_those_who_write_them_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / ".claude/settings.local.json"
+    remember(path, ["Bash(first)"])
+    keepers = [
+        subprocess.Popen([sys.executable, "-c", KEEPER, str(path), name], stdout=subprocess.PIPE) for name in "ab"
+    ]
+    kept = ["Bash(first)"]
+    for name, keeper in zip("ab", keepers, strict=True):
+        assert keeper.stdout is not None
+        kept += [f"Bash(make {name} {int(keeper.stdout.readline())})" for _ in range(20)]
+        keeper.kill()
+        rest, _ = keeper.communicate()
+        kept += [f"Bash(make {name} {int(line)})" for line in rest.splitlines()]
+    allowed = json.loads(path.read_text())["permissions"]["allow"]
+    assert set(kept) <= set(allowed)
+    remember(path, ["Bash(last)"])
+    assert json.loads(path.read_text())["permissions"]["allow"] == [*allowed, "Bash(last)"]
