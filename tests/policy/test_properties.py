@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.core.ports.policy import Policy
@@ -75,7 +75,6 @@ def strictness(judge: Policy, call: tuple[str, dict[str, Any]], *, code: bool = 
 
 
 @given(many, st.sampled_from(TIGHT), calls, st.booleans())
-@settings(max_examples=400)
 def test_one_more_deny_rule_never_permits_more(given: list[Layer], rule: str, call: Any, code: bool) -> None:
     before, after = policy(given), policy([*given, Layer(name="flag", deny=(rule,))])
     assert strictness(after, call, code=code) >= strictness(before, call, code=code)
@@ -83,14 +82,12 @@ def test_one_more_deny_rule_never_permits_more(given: list[Layer], rule: str, ca
 
 
 @given(many, st.sampled_from(TIGHT), calls, st.booleans())
-@settings(max_examples=400)
 def test_one_more_ask_rule_allows_nothing_new(given: list[Layer], rule: str, call: Any, code: bool) -> None:
     after = policy([*given, Layer(name="flag", ask=(rule,))])
     assert strictness(after, call, code=code) > 0 or strictness(policy(given), call, code=code) == 0
 
 
 @given(many, calls)
-@settings(max_examples=400)
 def test_the_order_of_rules_and_of_layers_changes_no_decision(given: list[Layer], call: Any) -> None:
     mode = Layer(name="flag", mode=given[-1].mode)
     turned = [
@@ -104,7 +101,6 @@ def test_the_order_of_rules_and_of_layers_changes_no_decision(given: list[Layer]
 
 
 @given(many, many, calls, st.booleans())
-@settings(max_examples=400)
 def test_a_child_never_exceeds_its_parent(parent: list[Layer], child: list[Layer], call: Any, code: bool) -> None:
     both = narrow(policy(parent), policy(child))
     expected = max(strictness(policy(parent), call, code=code), strictness(policy(child), call, code=code))
@@ -112,7 +108,6 @@ def test_a_child_never_exceeds_its_parent(parent: list[Layer], child: list[Layer
 
 
 @given(many, calls)
-@settings(max_examples=400)
 def test_a_folder_nobody_trusts_never_permits_more(given: list[Layer], call: Any) -> None:
     guest = Layer(
         name="local", project=True, trusted=False, allow=("Bash", "Edit(//**)", "WebFetch"), mode=given[0].mode,
@@ -122,7 +117,6 @@ def test_a_folder_nobody_trusts_never_permits_more(given: list[Layer], call: Any
 
 
 @given(many, calls)
-@settings(max_examples=400)
 def test_a_stricter_mode_never_permits_more(given: list[Layer], call: Any) -> None:
     found = {mode: strictness(policy([*given, Layer(name="flag", mode=mode)]), call) for mode in MODES}
     for mode in MODES:

@@ -183,7 +183,7 @@ SIGNS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(SIGNS, max_size=25).map("".join))
 def test_reading_and_judging_never_raise(text: str) -> None:
     found = judge(read(text), rules([None], ["git:*"], ["curl:*"]))
@@ -192,7 +192,7 @@ def test_reading_and_judging_never_raise(text: str) -> None:
         assert found.decision != "allow"
 
 
-@settings(max_examples=100)
+@settings(max_examples=max(100, settings().max_examples))
 @given(
     st.one_of(st.text(max_size=60), st.binary(max_size=60).map(lambda data: data.decode("utf-8", "surrogateescape")))
 )
@@ -237,6 +237,8 @@ GROWING: dict[str, Callable[[int], str]] = {
     "heredoc": lambda size: "cat <<EOF\n" + "line $x\n" * size + "EOF",
     "tests": lambda size: "[ " + "-n $x -a " * size + "-n y ]",
     "sudo": lambda size: "sudo " * min(size, 60) + "ls " * size,
+    "wrappers": lambda size: "sudo -u me " * size + "ls",
+    "options": lambda size: "sudo --odd " * size + "ls",
     "rules": lambda size: "git log " + "x " * size,
     "unreadable": lambda size: "ls ; " * size + "(",
 }

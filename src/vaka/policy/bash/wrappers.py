@@ -134,14 +134,16 @@ def inner(words: Words) -> tuple[Words, ...]:
     if not words or not _may_run(words[0]):
         return ()
     found: list[Words] = []
+    known: dict[int, list[Words]] = {}  # by length: what is as long is seldom, and to compare long ones takes time
     waiting = [words]
     while waiting:
         for one in _direct(waiting.pop()):
-            if one and one not in found:
+            if one and one not in known.setdefault(len(one), []):
+                known[len(one)].append(one)
                 found.append(one)
                 waiting.append(one)
-        if len(found) > _MOST:
-            raise Mismatch("it runs commands that run commands, too many times")
+                if len(found) > _MOST:
+                    raise Mismatch("it runs commands that run commands, too many times")
     return tuple(found)
 
 
