@@ -24,6 +24,7 @@ from vaka.models.openai_chat import OpenAIChat
 from vaka.models.openai_responses import Facts, OpenAIResponses
 from vaka.models.past import Past, note, source
 from vaka.models.profiles import PROFILES
+from vaka.models.text_calls import TextCalls
 from vaka.testing.models import drain, say
 from vaka.testing.provider import Provider
 
@@ -108,6 +109,17 @@ async def test_what_a_tool_shows_is_a_note_at_once(make: Make) -> None:
 async def test_a_picture_that_was_refused_does_not_spoil_the_next_turn() -> None:
     sent, _ = await asked(chat, prompt(user(PICTURE), user("Then without.")))
     assert note(PICTURE) in sent[0]
+
+
+async def test_so_it_is_for_models_that_are_told_of_tools_in_words() -> None:
+    call = ToolCall(id=CallId("c1"), name="Read")
+    shown = ToolMessage(results=(ToolResult(call=call.id, content=(PICTURE,)),))
+    made = AssistantMessage(id=MessageId("m"), calls=(call,))
+    prompts = [prompt(user(PICTURE), user("Then without.")), prompt(user("Read it."), made, shown)]
+    sent, _ = await asked(lambda url: TextCalls(chat(url)), *prompts)
+    assert [body.count(note(PICTURE)) for body in sent] == [1, 1]
+    with pytest.raises(BadRequest, match="cannot take this image"):
+        await asked(lambda url: TextCalls(chat(url)), prompt(user("And this?", PICTURE)))
 
 
 async def test_what_can_be_taken_stays_and_nothing_is_told() -> None:

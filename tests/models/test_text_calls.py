@@ -249,10 +249,13 @@ def test_calls_stand_where_they_stood_and_broken_ones_are_there_too() -> None:
         ),
     )
     told = Text(
-        text="The tool time failed:\nnot JSON\n\nThe tool weather returned:\nsee below\n\n"
+        text="The tool time failed:\nnot JSON\n\nThe tool weather returned:\nsee above\n\n"
         "The tool that was called returned:\nnothing"
     )
-    assert shown.messages[1:] == (UserMessage(content=(told, picture, told, picture)),)
+    again = Text(text=f"{told.text}\n\n")
+    assert shown.messages[1:] == (
+        UserMessage(content=(picture,)), UserMessage(content=(again, picture)), UserMessage(content=(told,)),
+    )  # fmt: skip
     assert shown.system == ""
 
 

@@ -73,7 +73,11 @@ def category(tool: ToolSpec) -> str:
 
 
 def in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a conversation whose calls and results are words; those of neighbours that one side says become one."""
+    """Return a conversation whose calls and results are words; those of neighbours that one side says become one.
+
+    What was shown stays apart from what was said later: a model that cannot see it reads a note, and refuses to answer
+    only where it is shown in the very message that is to be answered.
+    """
     names = {call.id: call.name for message in messages if isinstance(message, AssistantMessage)
              for call in message.calls}  # fmt: skip
     said: list[Message] = []
@@ -81,13 +85,17 @@ def in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
         if isinstance(message, AssistantMessage):
             said.append(_answered(message))
             continue
-        content = _results(message, names) if isinstance(message, ToolMessage) else message.content
-        before = said[-1] if said else None
-        if isinstance(before, UserMessage):
-            said[-1] = UserMessage(content=(*_apart(before.content), *content))
-        else:
-            said.append(UserMessage(content=content))
+        for content in _results(message, names) if isinstance(message, ToolMessage) else (message.content,):
+            before = said[-1] if said else None
+            if isinstance(before, UserMessage) and not _media(before.content):
+                said[-1] = UserMessage(content=(*_apart(before.content), *content))
+            else:
+                said.append(UserMessage(content=content))
     return tuple(said)
+
+
+def _media(content: Content) -> Content:
+    return tuple(part for part in content if isinstance(part, Image | Audio | Document))
 
 
 def _answered(message: AssistantMessage) -> AssistantMessage:
@@ -108,16 +116,17 @@ def _written(call: ToolCall, *, first: bool) -> Text:
     return Text(text=("" if first else "\n\n") + block(call.name, arguments(call)))
 
 
-def _results(message: ToolMessage, names: dict[Any, str]) -> Content:
+def _results(message: ToolMessage, names: dict[Any, str]) -> list[Content]:
     texts: list[str] = []
     media: list[Part] = []
     for result in message.results:
-        shown = [part for part in result.content if isinstance(part, Image | Audio | Document)]
-        said = words(result.content) or ("see below" if shown else "nothing")
+        shown = _media(result.content)
+        said = words(result.content) or ("see above" if shown else "nothing")
         ended = "failed" if result.failed else "returned"
         texts.append(f"The tool {names.get(result.call, 'that was called')} {ended}:\n{said}")
         media += shown
-    return (Text(text="\n\n".join(texts)), *media)
+    spoken: Content = (Text(text="\n\n".join(texts)),)
+    return [tuple(media), spoken] if media else [spoken]
 
 
 def _apart(content: Content) -> Content:
