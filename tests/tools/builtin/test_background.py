@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.runtime.scene import agent, logged, results, until
-from tests.tools.builtin.scene import value
+from tests.tools.builtin.scene import children, value
 from tests.tools.builtin.shell_scene import ShellBench
 from vaka.core.ports.sandbox import Command, Process
 from vaka.core.types.ids import SessionId
@@ -263,6 +263,7 @@ async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> 
     await spool.add("a" * 5000 + "b\n")
     with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
         await sifted(spool, 0, r"(a|a)*$", most=1000, final=True, seconds=0.5)
+    assert not [line for line in children() if "sifting" in line], "its process has ended, too"
 
 
 async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path) -> None:

@@ -320,7 +320,8 @@ async def test_commands_are_the_same_in_every_sandbox(
     assert (tmp_path / "sub" / "made").read_text() == "hi\n"
     assert (await bench.bash('pwd; echo "<$OPENAI_API_KEY>"')).text == f"{tmp_path}/sub\n<>\n[exit code 0]"
     over = await bench.bash("echo a; sleep 1000", timeout=1000)
-    assert over.text.startswith("a\n[it took longer")
+    # How much it had printed by then is a matter of the machine; that it was ended is not.
+    assert over.text.removeprefix("a\n").startswith("[it took longer")
 
 
 async def test_the_sandbox_is_told_what_commands_may_touch(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from vaka.core.ports.files import FileBytes, Files
 from vaka.core.types.errors import FileError
 from vaka.tools.builtin import matching
 from vaka.tools.builtin.query import Found, Hit, Query
+from vaka.tools.builtin.sieve import ended
 from vaka.tools.builtin.trees import beneath, walk
 
 _PIECE = 1 << 20
@@ -109,11 +110,7 @@ class Worker:
 
     async def _end(self) -> None:
         assert self._process is not None  # noqa: S101  # started before it ends
-        if self._process.returncode is None:
-            self._process.kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
+        await ended(self._process)
 
 
 async def _first(files: Files, path: str) -> FileBytes | None:

@@ -48,13 +48,25 @@ async def sifted(spool: Spool, start: int, pattern: str, *, most: int, final: bo
     finally:
         feeding.cancel()
         await asyncio.wait([feeding])
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        await ended(process)
     found = msgspec.json.decode(said, type=Sifted)
     if found.problem:
         raise InvalidInput(f"the filter {pattern!r} is no regular expression: {found.problem}")
     return found
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """End a process of ours and let go of everything that leads to it.
+
+    Its exit can be known before the end of its pipes is: whoever left then would leave them open.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    while process.stdout is not None and await process.stdout.read(_PIECE):
+        pass
+    await process.wait()
 
 
 async def _answer(process: asyncio.subprocess.Process) -> bytes:
