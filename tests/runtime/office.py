@@ -1,0 +1,88 @@
+"""An office: tools that people are asked about, in a project of its own, and who answers from elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, logged, now, runtime, sound
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.errors import Suspended
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call
+
+
+class BuiltIn:
+    """A tool as if it came with vaka, which no program has allowed by handing it over."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        plain: Any = vaka.tool(function, name=name, description=f"{name} something.")
+        self.spec = msgspec.structs.replace(plain.spec, layer="builtin")
+        self.parse, self.call = plain.parse, plain.call
+
+
+class Office:
+    """Tools that only note what they were asked for, in a project of its own and with a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ran: list[str] = []
+        self.store = MemoryStore()
+        self.home, self.project = folder / "home", folder / "app"
+        for made in (self.home, self.project / ".git"):
+            made.mkdir(parents=True)
+
+        async def bash(command: str) -> str:
+            self.ran.append(command)
+            return "ran"
+
+        async def write(file_path: str, content: str) -> str:
+            self.ran.append(file_path)
+            return "written"
+
+        self.tools = (BuiltIn(bash, "Bash"), BuiltIn(write, "Write"))
+
+    @property
+    def local(self) -> Path:
+        return self.project / ".claude/settings.local.json"
+
+    def policy(self, **lists: Any) -> LayeredPolicy:
+        return LayeredPolicy([Layer(name="user", **lists)], cwd=str(self.project), home=str(self.home))
+
+    def runtime(self, **options: Any) -> vaka.Runtime:
+        rules = options.pop("rules", {})
+        store = self.store.handle()
+        return runtime(store, **{"ask": "suspend", "policy": self.policy(**rules), **options})
+
+    def worker(self, *lines: Any, **more: Any) -> vaka.Agent:
+        return agent(ScriptedModel(*lines), *self.tools, **more)
+
+    async def asks(self, who: vaka.Agent, **options: Any) -> list[ApprovalRequested]:
+        """Let an agent work until only people can go on; return what they are asked."""
+        async with self.runtime(**options) as rt:
+            session = await rt.open(who, id="s")
+            with pytest.raises(Suspended):
+                await (session.run("Go.") if not now(self.store, "s", "turn.started") else collect(session.resume()))
+            return [row.event.data for row in await rt.decisions()]  # type: ignore[misc]  # approvals only
+
+    async def answer(self, asked: ApprovalRequested, decision: str = "approve", **said: Any) -> Any:
+        """Answer in a process that knows nothing of the session."""
+        async with runtime(self.store.handle()) as rt:
+            return (await rt.resolve(asked.approval, decision, **said)).data  # type: ignore[arg-type]  # one of two
+
+    async def waiting(self) -> list[str]:
+        async with runtime(self.store.handle()) as rt:
+            return [row.id for row in await rt.decisions()]
+
+    async def go_on(self, who: vaka.Agent, **options: Any) -> list[Any]:
+        async with self.runtime(**options) as rt:
+            events = await collect((await rt.open(who, id="s")).resume())
+        sound(await logged(self.store, "s"))
+        return events
+
+
+def bash(command: str) -> Any:
+    return call("Bash", command=command)
