@@ -348,7 +348,7 @@ def test_no_mode_and_no_rule_gives_protected_paths_away(mode: Mode, tool: str, p
     wanted = "deny" if mode in ("dontAsk", "plan") else "ask"
     for allow in ((), ("Edit(**)", "Edit", tool)):
         found = decide(policy(mode, allow=allow), tool, file_path=path)
-        assert (found.decision, found.layer) == (wanted, "mode" if mode == "plan" else "protected")
+        assert (found.decision, found.layer) == (wanted, "protected")
     assert policy(mode).decide(ToolSpec(name=tool), {"path": path}).decision == wanted, "handed over in code"
     assert decide(policy(mode), "Read", file_path=path).decision == TABLE[mode]["read"]
 

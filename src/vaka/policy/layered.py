@@ -267,7 +267,8 @@ class LayeredPolicy:
             return said
         if edits and (what := protected(path)):
             if self.mode == "plan":
-                return self._moded("edit", shown(path), "")
+                reason = f"{shown(path)}: {what} decides what runs or what is allowed, and a plan changes nothing"
+                return Decision(decision="deny", rule=what, layer=PROTECTED, reason=reason)
             reason = f"{shown(path)}: {what} decides what runs or what is allowed, so a person is asked in every mode"
             subject = exactly(path, edits=edits)
             asks = (name_of(what, PROTECTED, subject),)
