@@ -10,6 +10,7 @@ from vaka.core.types.usage import Usage
 from vaka.models.breaker import Breaker
 from vaka.models.fallback import Fallback
 from vaka.models.limit import Limited
+from vaka.models.past import TextOnly
 from vaka.models.pool import ModelPool
 from vaka.models.retry import Retry
 from vaka.models.simulated import Simulated
@@ -49,13 +50,17 @@ def text_calls(inner: Model) -> Model:
     return TextCalls(inner)
 
 
-WRAPPERS: list[Wrapping] = [retry, fallback, chosen, limited, breaker, text_calls, simulated]
+def text_only(inner: Model) -> Model:
+    return TextOnly(inner)
+
+
+WRAPPERS: list[Wrapping] = [retry, fallback, chosen, limited, breaker, text_calls, text_only, simulated]
 STACKS: list[list[Wrapping]] = [
     [retry, limited, breaker],
     [breaker, fallback, retry],
     [chosen, limited, fallback, retry],
     [limited, breaker, chosen, retry, text_calls, fallback],
-    [text_calls, retry, limited],
+    [text_calls, text_only, retry, limited],
 ]
 
 

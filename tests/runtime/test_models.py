@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.runtime.scene import logged, runtime, said
 from vaka.core.ports.model import Estimates
+from vaka.core.types.content import Image
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, TurnError
 from vaka.core.types.monitor import ModelFailed, ModelSelected
 from vaka.core.types.progress import StepStarted
@@ -383,6 +384,24 @@ def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Pa
         file.write_text(json.dumps({"schema": wire, "type": "generator", "api_key": KEY, "models": [entry]}))
         found = models({}, model_files=(str(file),)).find("x")
         assert (found.name, KEY in repr(found)) == ("x", False)
+
+
+@pytest.mark.parametrize("wire", ["openai/chat/v1", "openai/responses/v1", "anthropic/messages/v1", "gemini/v1"])
+async def test_a_model_file_says_that_a_model_reads_text_only(tmp_path: Path, wire: str) -> None:
+    picture = Image(data="iVBORw0KGgo=", media_type="image/png")
+    async with Provider(say("Yes.")) as provider:
+        file = tmp_path / "file.json"
+        entry = {"name": "x", "model": "y", "support_text_only": True}
+        definition = {"schema": wire, "type": "generator", "base_url": provider.url, "api_key": KEY, "models": [entry]}
+        file.write_text(json.dumps(definition))
+        async with runtime(model_files=(str(file),), environ={}) as rt:
+            session = await rt.open(vaka.Agent("a", model="x"))
+            with pytest.raises(TurnError, match="cannot take this image"):
+                await session.run((picture,))
+            assert (await session.run("Then without.")).text == "Yes."
+            assert (await session.run("And now?")).text == "Yes."
+    assert [picture.data in request.raw.decode() for request in provider.requests] == [False, False]
+    assert all("left out: this model cannot take it" in request.raw.decode() for request in provider.requests)
 
 
 async def test_a_budget_lowers_the_bound_of_a_models_settings_and_never_raises_it() -> None:

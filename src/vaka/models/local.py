@@ -113,7 +113,7 @@ class Local:
         self._order = _order(settings, LOOPBACK, 0, "")
         self._http, self._name, self._progress = http, name, progress
         self._open: _Open | None = None
-        self._past = Past(name, LOOPBACK, lambda part: _take(name, part))
+        self._past = Past(name, "", lambda part: _take(name, part))
 
     @property
     def name(self) -> str:

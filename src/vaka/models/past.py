@@ -10,19 +10,21 @@ have no mark and count as one's own.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, CitationChunk, NoticeChunk, Prompt, ReasoningChunk
+from vaka.core.ports.model import Chunk, CitationChunk, Model, NoticeChunk, Prompt, ReasoningChunk
 from vaka.core.types.content import Audio, Citation, Content, Document, Image, Part, Reasoning, Text
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Message, ToolMessage, UserMessage
 from vaka.core.types.monitor import Logged
 from vaka.models import history
+from vaka.models.around import Around
 
 FROM = "from"
 """Where the mark stands, beside the block."""
@@ -48,11 +50,12 @@ def source(base_url: str) -> str:
 class Past:
     """The past of conversations, as the provider at ``base_url`` can take it.
 
-    ``take`` writes a part down for it, and raises ``BadRequest`` for one that ``model`` has no place for.
+    ``take`` writes a part down for it, and raises ``BadRequest`` for one that ``model`` has no place for. Without an
+    address private blocks are left alone, for whoever knows it.
     """
 
     def __init__(self, model: str, base_url: str, take: Callable[[Media], object]) -> None:
-        self._model, self._take, self._source = model, take, source(base_url)
+        self._model, self._take, self._source = model, take, source(base_url) if base_url else ""
         self._told: dict[tuple[str, ...], None] = {}
 
     def of(self, prompt: Prompt) -> tuple[Prompt, tuple[NoticeChunk, ...]]:
@@ -116,7 +119,7 @@ class Past:
 
     def _own(self, of: _Opaque) -> _Opaque:
         mark = _mark_of(of.opaque)
-        return of if not mark or mark == self._source else msgspec.structs.replace(of, opaque=None)
+        return of if not (mark and self._source) or mark == self._source else msgspec.structs.replace(of, opaque=None)
 
     def _notices(self, prompt: Prompt, missing: Counter[str]) -> tuple[NoticeChunk, ...]:
         key = (prompt.session, prompt.agent, *prompt.path)
@@ -135,6 +138,30 @@ class Past:
                 )
             ),
         )
+
+
+class TextOnly(Around):
+    """A model that reads nothing but text, whatever its wire has a place for."""
+
+    def __init__(self, inner: Model) -> None:
+        super().__init__(inner)
+        self._past = Past(inner.name, "", self._take)
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the other model does. Raises ``BadRequest`` for what is shown to it now."""
+        seen, notices = self._past.of(prompt)
+        for part in (part for message in seen.messages[-1:] if isinstance(message, UserMessage)
+                     for part in message.content):  # fmt: skip
+            if isinstance(part, Image | Audio | Document):
+                self._take(part)
+        for notice in notices:
+            yield notice
+        async with aclosing(self._inner.stream(seen)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _take(self, part: Media) -> NoReturn:
+        raise history.cannot_take(self.name, part, "it reads text only")
 
 
 def note(part: Media) -> str:

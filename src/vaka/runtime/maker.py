@@ -23,6 +23,7 @@ CHAT = "openai-chat"
 LOCAL = "local"
 BOUNDS = "vaka.models.bounds:find"
 """What knows how long answers can get."""
+TEXT_ONLY = "vaka.models.past:TextOnly"
 _LOCAL = Provider(name=LOCAL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
 
@@ -156,7 +157,10 @@ class Maker:
             model=definition.model, base_url=definition.base_url, key=definition.key,
             text_calls=facts.get("support_tool_calls") is False,
         )  # fmt: skip
-        made = self._wrapped(self._adapter(provider, definition.model, definition.name, entry), entry, provider)
+        adapter = self._adapter(provider, definition.model, definition.name, entry)
+        if facts.get("support_text_only") and provider.profile is None:
+            adapter = registry.load(TEXT_ONLY)(adapter)
+        made = self._wrapped(adapter, entry, provider)
         options = self._options(definition.options, definition.origin)
         shaped = self._options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
         return Preset(made, options, shaped) if options or shaped else made
