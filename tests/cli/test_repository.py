@@ -76,6 +76,19 @@ def test_it_finds_a_bug_mends_it_and_runs_the_tests(repository: Shell) -> None:
     assert repository.vaka("sessions", "verify", "s").code == 0
 
 
+def test_git_sees_nothing_of_what_holds_protected_places(repository: Shell) -> None:
+    repository.file("attack.sh", "echo x > vaka.toml || mkdir vaka.toml/x || rm -rf .mcp.json || mv .envrc other")
+    commit = (
+        "git add -A; git -c user.name=k -c user.email=k@example.org commit -qm more; git show --name-only --format="
+    )
+    written(repository, call("Bash", command=f"bash attack.sh 2> said; git status --short; {commit}"), say("Done."))
+    assert work(repository, "Commit it.", "--permission-mode", "bypassPermissions", "--sandbox", "on").code == 0
+    assert text(results(repository)[0]) == "?? attack.sh\n?? said\nattack.sh\nsaid\n[exit code 0]"
+    assert sorted(path.name for path in repository.folder.iterdir()) == [
+        ".git", "attack.sh", "calc.py", "said", "test_calc.py",
+    ]  # fmt: skip
+
+
 def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
     edit = call("Edit", file_path="calc.py", old_string="a - b", new_string="a + b")
     written(

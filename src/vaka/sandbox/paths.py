@@ -25,9 +25,10 @@ PROTECTED = (
 """In a workspace: what other programs of its owner would run, or take orders from."""
 FOLDERS = (
     ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
-    "commands",
+    "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
-"""Those of such names that are folders."""
+"""Those of such names that are held as folders while they are missing. The last ones would be files: but an empty
+folder is nothing to git, and an empty file would be committed by the next ``git add``."""
 
 
 def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
