@@ -26,10 +26,11 @@ class Stage:
 
     def feed(self, text: str, *, last: bool = False) -> str:
         """Take a piece, return what may be shown now; with ``last`` everything."""
-        if not self._held and text and self._finder.clear(text):  # most pieces
-            self._before = text[-1]
+        text = self._held + text
+        if text and self._finder.clear(text):  # most pieces
+            self._held, self._before = "", text[-1]
             return text
-        text, at = f"{self._before}{self._held}{text}", len(self._before)
+        text, at = self._before + text, len(self._before)
         pieces: list[str] = []
         size = len(text)
         hold = size if last else self._finder.open(text, at)
