@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.runtime.scene import agent, collect, logged, now, runtime, sound
+from vaka.core.ports.world import SHELL_FOLDER
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import Suspended
 from vaka.policy.layered import LayeredPolicy
@@ -35,7 +36,9 @@ class Office:
         for made in (self.home, self.project / ".git"):
             made.mkdir(parents=True)
 
-        async def bash(command: str) -> str:
+        async def bash(context: vaka.ToolContext, command: str) -> str:
+            if command.startswith("cd "):
+                context.keep(SHELL_FOLDER, str(self.project / command[3:]))
             self.ran.append(command)
             return "ran"
 

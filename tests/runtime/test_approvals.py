@@ -251,6 +251,20 @@ async def test_one_more_rule_that_asks_is_another_question(office: Office) -> No
     assert office.ran == ["npm test"], "fewer rules ask nothing new"
 
 
+async def test_a_command_that_would_begin_in_another_folder_by_now_is_asked_about_again(office: Office) -> None:
+    (office.project / "sub").mkdir()
+    who = office.worker(calls(bash("make > out"), bash("cd sub")), bash("make > out"), say("done"))
+    [asked] = await office.asks(who)
+    assert (asked.folder, asked.grant) == ("", f"Bash(make)\nEdit(/{office.project}/out)")
+    await office.answer(asked)
+    [again] = await office.asks(who)
+    assert office.ran == ["cd sub"]
+    assert (again.folder, again.grant) == (f"{office.project}/sub", f"Bash(make)\nEdit(/{office.project}/sub/out)")
+    await office.answer(again, scope="session")
+    await office.go_on(who)
+    assert office.ran == ["cd sub", "make > out", "make > out"]
+
+
 async def test_a_deny_that_came_meanwhile_wins_over_every_yes(office: Office) -> None:
     who = office.worker(bash("npm test"), bash("npm test"), say("done"))
     [asked] = await office.asks(who)

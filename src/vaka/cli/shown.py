@@ -40,6 +40,7 @@ def shown(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str
     lines = [click.style(f"Approve {printable(body.call.name, lines=False)}?", bold=True) + count]
     facts = [f"agent {body.agent}" if body.agent else "", f"risk {risk(body)}", sandbox and f"sandbox {sandbox}"]
     lines.append("  " + printable(" · ".join(fact for fact in facts if fact), lines=False))
+    lines += [f"  in {printable(body.folder, lines=False)}"] if body.folder else []
     lines += [f"  │ {line}" for line in _call(body)]
     if body.message:
         lines.append(f"  {printable(body.message, lines=False)}")

@@ -71,10 +71,13 @@ class LayeredPolicy:
         """Return whether a call may run, must be asked about, or must not run."""
         decision = self.decide(spec, call.arguments)
         verdict = decision.verdict
-        if not isinstance(verdict, Ask) or decision.each:
+        if not isinstance(verdict, Ask):
             return verdict
+        folder = self._folder if _runs_commands(spec) else ""
+        if decision.each:
+            return msgspec.structs.replace(verdict, folder=folder)
         grant, scopes = self._offer(spec, call.arguments, decision)
-        return msgspec.structs.replace(verdict, grant=grant, scopes=scopes)
+        return msgspec.structs.replace(verdict, grant=grant, scopes=scopes, folder=folder)
 
     def granted(self, given: Sequence[Grant]) -> "LayeredPolicy":
         """Return these rules with what people have allowed: allow rules, before which those they answer are silent."""
@@ -97,7 +100,7 @@ class LayeredPolicy:
 
     def narrow(self, call: ToolCall, spec: ToolSpec) -> str:
         """Return the rules, one per line, that mean just this call, or as little more as can be said; ``""``: none."""
-        rule = "\n".join(narrow(spec, call.arguments, self.names))
+        rule = "\n".join(self._narrow(spec, call.arguments))
         return rule if rule and self.covers(rule, call, spec) else ""
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
@@ -105,19 +108,26 @@ class LayeredPolicy:
 
         ``folder`` is where ``/x`` begins in them.
         """
-        commands = known(built_in(spec.name)).about == "command"
+        commands = _runs_commands(spec)
         mode = "default" if commands else "dontAsk"  # only among commands there are some that need no rule
         given = Layer(name="flag", allow=Grant(rule=rule).rules, mode=mode, folder=folder)
-        alone = LayeredPolicy([given], cwd=self.cwd, home=self.home)
+        alone = LayeredPolicy([given], cwd=self.cwd, home=self.home).at(self._folder)
         decision = alone.decide(msgspec.structs.replace(spec, layer=SESSION), call.arguments)
         by_rule = not commands or any("flag" in part.layer for part in decision.subcommands)
         return decision.decision == "allow" and by_rule
+
+    def _narrow(self, spec: ToolSpec, arguments: Mapping[str, Any], asking: Sequence[bool] = ()) -> list[str]:
+        try:
+            seen = self._seen_from(arguments) if _runs_commands(spec) else self
+        except ValueError:
+            return []
+        return narrow(spec, arguments, seen.names, asking)
 
     def _offer(self, spec: ToolSpec, arguments: Mapping[str, Any], decision: Decision) -> tuple[str, tuple[str, ...]]:
         """Return the rules that a yes may keep, and for how long that is of use: each is tried before it is told."""
         asking = [part.decision == "ask" for part in decision.subcommands]
         for parts in (asking, []) if asking else ([],):
-            rules = narrow(spec, arguments, self.names, parts)
+            rules = self._narrow(spec, arguments, parts)
             rule = "\n".join(self._fields(decision.asks) or rules if rules == [spec.name] else rules)
             for answers, scopes in ((), ()), (decision.asks, ("once", "session")):
                 grant = Grant(rule=rule, answers=answers)
@@ -429,6 +439,10 @@ def _means(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list
     if rule.sort == "words":
         return rule.means_words(words)
     return rule.domain is not None and bool(host) and rule.domain.covers(host)
+
+
+def _runs_commands(spec: ToolSpec) -> bool:
+    return known(built_in(spec.name)).about == "command"
 
 
 def _act(spec: ToolSpec, tool: Known) -> Act:

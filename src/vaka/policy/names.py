@@ -91,6 +91,7 @@ def _both(parent: Ask, child: Ask) -> Ask:
         rule=f"{parent.rule} & {child.rule}",
         layer=parent.layer,
         message="; ".join(filter(None, (parent.message, child.message))),
+        folder=parent.folder or child.folder,
     )
 
 

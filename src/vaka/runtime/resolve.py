@@ -98,7 +98,7 @@ def here() -> str:
 
 def _policy(asked: ApprovalRequested) -> LayeredPolicy:
     """Return what knows what rules mean in the folder of a session."""
-    return LayeredPolicy(cwd=asked.cwd)
+    return LayeredPolicy(cwd=asked.cwd).at(asked.folder)
 
 
 async def _keep(asked: ApprovalRequested, said: ApprovalResolved) -> tuple[Path | None, list[str]]:
@@ -129,13 +129,12 @@ async def _answer_others(
 def _covered(
     waiting: Iterable[Pending], asked: ApprovalRequested, rule: str, specs: dict[str, Digest]
 ) -> list[DecisionId]:
-    policy = _policy(asked)
     found: list[DecisionId] = []
     for pending in waiting:
         other = pending.event.data
         if not isinstance(other, ApprovalRequested) or other.approval == asked.approval:
             continue
         alike = other.names <= asked.names and other.spec == specs.get(other.call.name, other.spec)
-        if alike and "session" in other.lasting and policy.covers(rule, other.call, spec_of(other.call.name)):
+        if alike and "session" in other.lasting and _policy(other).covers(rule, other.call, spec_of(other.call.name)):
             found.append(other.approval)
     return found

@@ -36,17 +36,19 @@ def rules_of(turn: Turn, spec: ToolSpec) -> Policy:
 
     They look at paths from where the session's next command begins.
     """
-    policy = _granting(turn)
-    grants = _grants(turn, spec)
-    rules = turn.env.policy if policy is None or not grants else policy.granted(grants)
-    folder = turn.folder
+    policy, grants, folder = _granting(turn), _grants(turn, spec), turn.folder
+    if policy is not None:
+        return policy.granted(grants) if grants else policy
+    rules = turn.env.policy
     return cast("Placed", rules).at(folder) if folder and hasattr(rules, "at") else rules
 
 
 def satisfied(turn: Turn, asked: Asked, ask: Ask, decisions: list[Decision]) -> bool:
     """Return whether a person has agreed to just this: the arguments, the tool and everything that asks, in time."""
     about = [d for d in decisions if d.approval is not None and ask.names <= d.approval.names]
-    return bool(about) and _agreed(turn, asked, about[-1])  # what is asked again takes the place of what was before
+    if not about or _folder_of(about[-1]) != ask.folder:
+        return False
+    return _agreed(turn, asked, about[-1])  # what is asked again takes the place of what was before
 
 
 def granted(turn: Turn, asked: Asked, ask: Ask) -> bool:
@@ -56,6 +58,10 @@ def granted(turn: Turn, asked: Asked, ask: Ask) -> bool:
         ask.names <= set(grant.answers) and policy.covers(grant.rule, asked.call, asked.tool.spec)
         for grant in _grants(turn, asked.tool.spec)
     )
+
+
+def _folder_of(decision: Decision) -> str:
+    return decision.approval.folder if decision.approval is not None else ""
 
 
 def _agreed(turn: Turn, asked: Asked, decision: Decision) -> bool:
@@ -82,8 +88,10 @@ def _grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
 
 
 def _granting(turn: Turn) -> Granting | None:
-    policy = turn.env.policy
-    return cast("Granting", policy) if hasattr(policy, "granted") else None
+    policy, folder = turn.env.policy, turn.folder
+    if not hasattr(policy, "granted"):
+        return None
+    return cast("Granting", cast("Placed", policy).at(folder) if folder and hasattr(policy, "at") else policy)
 
 
 def refusal(call: CallId, decisions: list[Decision]) -> ToolResult | None:
@@ -123,7 +131,7 @@ def request(turn: Turn, asked: Asked, ask: Ask) -> ApprovalRequested:
         spec=spec.digest, reason=ask.reason, rule=ask.rule, layer=ask.layer, message=ask.message,
         decisions=ask.decisions, grant=ask.grant if policy is not None else "", scopes=ask.scopes,
         asks=ask.asks if ask.asks != (ask.rule,) else (), agent=turn.agent, effect=spec.effect,
-        cwd=(policy.cwd or "") if policy is not None else "",
+        cwd=(policy.cwd or "") if policy is not None else "", folder=ask.folder,
         expires=stamp(turn.env.clock.time() + ttl) if ttl is not None else "",
     )  # fmt: skip
 
@@ -137,7 +145,9 @@ def of_middleware(turn: Turn, asked: Asked, ask: Ask) -> Ask:
 
 def same(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
     """Return whether a question was asked before."""
-    return known is not None and (known.digest, known.spec, known.names) == (new.digest, new.spec, new.names)
+    return known is not None and (known.digest, known.spec, known.names, known.folder) == (
+        new.digest, new.spec, new.names, new.folder,
+    )  # fmt: skip
 
 
 def nobody(decision: Decision) -> Body:

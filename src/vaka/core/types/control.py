@@ -65,6 +65,8 @@ class ApprovalRequested(Control, tag="approval.requested"):
     """What a second run of the tool would do."""
     cwd: str = ""
     """The folder the rules hold in."""
+    folder: str = ""
+    """Where a command would begin, when that is another one."""
 
     @property
     def names(self) -> frozenset[str]:

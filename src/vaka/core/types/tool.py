@@ -72,6 +72,8 @@ class Ask(msgspec.Struct, frozen=True):
     """How long a yes may count, where not everything is of use: of ``once``, ``session``, ``project`` and ``user``."""
     asks: tuple[str, ...] = ()
     """Everything that asks, when it is more than ``rule``."""
+    folder: str = ""
+    """Where a command would begin, when that is not the working folder: elsewhere it is another command."""
 
     @property
     def names(self) -> frozenset[str]:
