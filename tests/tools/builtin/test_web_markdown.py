@@ -1,5 +1,10 @@
 """HTML as Markdown: what a page says, whatever it is made of."""
 
+import inspect
+import sys
+from types import FrameType
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +84,61 @@ PIECES = [
 @given(st.lists(st.sampled_from([*PIECES, " "])).map("".join))
 def test_no_order_of_tags_breaks_it(html: str) -> None:
     assert "<script" not in markdown(html, "https://e.org/").text
+
+
+NESTED = ("div", "ul", "blockquote", "b", "table", "a", "pre")
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_hundred_thousand_tags_in_each_other_need_no_deeper_stack(name: str) -> None:
+    html = f"<{name}>" * 100_000 + "inside" + f"</{name}>" * 100_000
+    depth = len(inspect.stack())
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 40)
+    try:
+        text = markdown(html, "https://e.org/").text
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(text) < 1_000_000
+
+
+def worked(html: str) -> int:
+    """Return how often anything was called for a page, and how much text besides the page those calls were given."""
+    done = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal done
+        done += 1
+        if event == "call":
+            given = [value for name, value in frame.f_locals.items() if name != "html"]
+            done += sum(len(value) for value in given if isinstance(value, str))
+            done += sum(len(text) for value in given if isinstance(value, list) for text in cast("list[str]", value))
+
+    sys.setprofile(note)
+    try:
+        markdown(html, "https://e.org/")
+    finally:
+        sys.setprofile(None)
+    return done
+
+
+MIXED = (
+    "<h2>Part</h2><p>Some <b>bold</b> words &amp; a <a href='/x?y=1'>link</a>.</p><ul><li>one<li>two</ul>"
+    "<table><tr><td>a<td>b</table><pre>x = 1\n</pre><blockquote>said<br>so</blockquote><img src=a alt=b>"
+)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [MIXED, "<div>", "<ul><li>x", "<blockquote>x", "<a href=x>y", "<b>", "</p>", "<td>x", "<a><b>x</a>", "<pre>x</pre>",
+     "<p>x", "< ", "&#1", "<svg>", "<a x='1' y=2 z>", "text ", "<tr><a href=x>y<div>", "<li><a href=x>y</a>"],
+)  # fmt: skip
+def test_twice_the_page_is_twice_the_work(piece: str) -> None:
+    assert worked(piece * 200) <= 2.1 * worked(piece * 100) + 100
+
+
+def test_a_page_of_five_megabytes_is_read_to_its_end() -> None:
+    page = markdown(f"<title>Long</title><p>{'words and more words ' * 20}</p>" * 11_000 + "<p>the end</p>")
+    assert page.title == "Long"
+    assert page.text.endswith("the end")
+    assert len(page.text) > 4_500_000
