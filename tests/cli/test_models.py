@@ -342,6 +342,17 @@ def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> N
     assert "It is 3." in lines
 
 
+async def test_a_session_goes_on_with_a_model_that_cannot_see_and_says_so(shell: Shell) -> None:
+    (shell.folder / "photo.png").write_bytes(PNG)
+    async with Provider(answer("A canoe.")) as provider:
+        await vaka(shell, provider, "run", "Look.", "--attach", "photo.png", "--model", "openai/x", "--session", "s")
+        words = ("run", "And?", "--model", "deepseek/y", "--session", "s")
+        told = [(await vaka(shell, provider, *words, DEEPSEEK_BASE_URL=provider.url)) for _ in range(2)]
+    assert [(one.code, one.out.strip()) for one in told] == [(0, "A canoe.")] * 2
+    assert "warning: deepseek/y cannot take 1 image of this conversation" in told[0].err
+    assert "warning" not in told[1].err
+
+
 async def test_a_budget_in_money_needs_a_price_and_says_how_to_give_it(shell: Shell) -> None:
     words = ("run", "Hi.", "--model", "openai/unheard-of", "--max-budget-usd", "1")
     async with Provider(answer("Hi.")) as provider:

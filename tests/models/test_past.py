@@ -138,6 +138,14 @@ async def test_each_conversation_is_told_once_and_one_without_a_name_each_time()
     assert "cannot take 1 audio, 2 images of this conversation" in told[0].message
 
 
+async def test_a_conversation_that_went_on_with_this_model_in_another_process_was_told_there() -> None:
+    mine = AssistantMessage(id=MessageId("m"), content=(Text(text="No."),), model="m-2026-11-15")
+    told = [await asked(chat, prompt(user(PICTURE), made, user("?"))) for made in (answer(), mine)]
+    assert [len(notices) for _, notices in told] == [1, 0]
+    later = prompt(mine, user(PICTURE), answer(), user("?"))
+    assert len((await asked(chat, later))[1]) == 1
+
+
 def test_only_so_many_conversations_are_remembered() -> None:
     def take(part: Any) -> None:
         raise BadRequest("no")

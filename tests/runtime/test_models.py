@@ -422,6 +422,24 @@ async def test_a_budget_lowers_the_bound_of_a_models_settings_and_never_raises_i
     assert max(asked[1::2]) < 30
 
 
+async def test_what_is_left_of_a_budget_is_the_bound_that_is_sent() -> None:
+    """Unless the model cannot write so much anyway; and money buys as many tokens as it does."""
+    asked: list[Any] = []
+    async with Provider(say("Hi.")) as provider, runtime(environ=everywhere(provider.url)) as rt:
+        for name in ("anthropic/claude-sonnet-4-5", "openai/gpt-5", "openai-chat/gpt-4o", "gemini/gemini-2.5-pro"):
+            for limits in (vaka.Limits(max_tokens=20_000), vaka.Limits(max_cost=0.3)):
+                await (await rt.open(vaka.Agent("a", model=name, limits=limits))).run("x" * 4000)
+                body = provider.requests[-1].body
+                asked.append(
+                    body.get("max_tokens")
+                    or body.get("max_output_tokens")
+                    or body.get("max_completion_tokens")
+                    or body.get("generationConfig", {}).get("maxOutputTokens")
+                )
+    # 1000 tokens are sent; 300,000 µ$ less 3000, at 15 µ$ a token, then less 1250 at 10; gpt-4o writes 16,384 at most
+    assert asked == [19_000, 19_800, 19_000, 29_875, None, None, 19_000, 29_875]
+
+
 async def test_a_budget_in_money_needs_a_price() -> None:
     async with Provider(say("Hi.")) as provider:
         limits = vaka.Limits(max_cost=1.0)

@@ -78,6 +78,8 @@ class Progress:
                 return f"{model} failed, trying again: {short(message)}" if retried else ""
             case monitor.BudgetWarning(budget=budget, used=used, limit=limit):
                 return f"{budget}: {used:g} of {limit:g} used"
+            case monitor.Logged(level="warning" | "error" as level, message=message):
+                return f"{level}: {short(message)}"
             case _:
                 return self._detail(event)
 

@@ -21,7 +21,7 @@ from vaka.core.ports.model import Chunk, CitationChunk, Model, NoticeChunk, Prom
 from vaka.core.types.content import Audio, Citation, Content, Document, Image, Part, Reasoning, Text
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import Message, ToolMessage, UserMessage
+from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
 from vaka.core.types.monitor import Logged
 from vaka.models import history
 from vaka.models.around import Around
@@ -59,15 +59,21 @@ class Past:
         self._told: dict[tuple[str, ...], None] = {}
 
     def of(self, prompt: Prompt) -> tuple[Prompt, tuple[NoticeChunk, ...]]:
-        """Return ``prompt`` as it can be sent, and what operators are to know: once for each conversation."""
+        """Return ``prompt`` as it can be sent, and what operators are to know: once for each conversation.
+
+        A conversation in which this model has answered since was told by whoever asked it then.
+        """
         missing: Counter[str] = Counter()
-        last = len(prompt.messages) - 1
-        messages = tuple([
-            self._message(message, missing, now=at == last) for at, message in enumerate(prompt.messages)
-        ])  # fmt: skip
-        if all(new is old for new, old in zip(messages, prompt.messages, strict=True)):
+        messages: list[Message] = []
+        changed = known = False
+        for message in prompt.messages:
+            known = known or (bool(missing) and self._is_mine(message))
+            messages.append(self._message(message, missing, now=message is prompt.messages[-1]))
+            changed = changed or messages[-1] is not message
+        if not changed:
             return prompt, ()
-        return msgspec.structs.replace(prompt, messages=messages), self._notices(prompt, missing)
+        notices = () if known else self._notices(prompt, missing)
+        return msgspec.structs.replace(prompt, messages=tuple(messages)), notices
 
     def marked(self, chunk: Chunk) -> Chunk:
         """Return a piece of an answer whose private block says where it came from."""
@@ -120,6 +126,12 @@ class Past:
     def _own(self, of: _Opaque) -> _Opaque:
         mark = _mark_of(of.opaque)
         return of if not (mark and self._source) or mark == self._source else msgspec.structs.replace(of, opaque=None)
+
+    def _is_mine(self, message: Message) -> bool:
+        """Whether this model has said that; providers tell their own ids of models, some with a date."""
+        if not isinstance(message, AssistantMessage) or not message.model:
+            return False
+        return message.model.rpartition("/")[2].startswith(self._model.rpartition("/")[2])
 
     def _notices(self, prompt: Prompt, missing: Counter[str]) -> tuple[NoticeChunk, ...]:
         key = (prompt.session, prompt.agent, *prompt.path)
