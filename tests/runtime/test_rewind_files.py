@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.scene import load, logged, runtime, sound, types
+from tests.runtime.scene import agent, load, logged, runtime, sound, types
 from tests.tools.builtin.scene import Bench
 from vaka.core.ports.store import Retention
 from vaka.core.ports.world import CHANGED_FILE, World
@@ -21,6 +21,7 @@ from vaka.runtime.restore import FilesBack
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
+from vaka.testing.models import ScriptedModel
 
 NOTEBOOK = '{"cells": [{"cell_type": "code", "id": "a", "source": "1", "metadata": {}, "outputs": []}], "metadata": {}}'
 
@@ -86,6 +87,13 @@ async def test_every_file_tool_is_undone_and_the_conversation_with_it(desk: Desk
     assert event.type == "session.reverted"
     assert len(await desk.results()) == 8, "what happened stays readable"
     assert await desk.look(place) == FilesBack()
+
+
+async def test_a_session_can_say_it_itself(desk: Desk) -> None:
+    await desk.call("Write", file_path="f", content="1")
+    async with desk.runtime() as rt:
+        await (await rt.open(agent(ScriptedModel()), id="s")).rewind("1", files=True)
+    assert desk.held() == {}
 
 
 async def test_going_back_again_and_forth_again(desk: Desk) -> None:

@@ -134,9 +134,14 @@ class Session:
         made = await self._runtime.fork(self.id, at=at, id=id)
         return Session(self._runtime, self.agent, made, {})
 
-    async def rewind(self, to: "Cursor | str", *, interrupt: bool = False) -> None:
-        """Go on from an earlier place: a cursor, or the label of a checkpoint. What came after stays readable."""
-        await self._runtime.rewind(self.id, to, interrupt=interrupt)
+    async def rewind(
+        self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
+    ) -> None:
+        """Go on from an earlier place: a cursor, or the label of a checkpoint. What came after stays readable.
+
+        ``files`` and ``force`` as for ``Runtime.rewind``.
+        """
+        await self._runtime.rewind(self.id, to, interrupt=interrupt, files=files, force=force)
 
     async def checkpoint(self, label: str) -> Cursor:
         """Give this place a name and return it."""
