@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
+import vaka
 from tests.cli.shell import Running, Shell, call, say
+from vaka.core.types.errors import Suspended
 from vaka.runtime.remember import remember
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel
+from vaka.testing.models import call as call_of
+from vaka.testing.models import say as say_of
 
 MODEL = ("--model", "scripted:script.jsonl")
 COMMAND = "echo paid >> ledger"
@@ -99,20 +105,23 @@ def test_settings_that_deny_it_in_between_win(shell: Shell) -> None:
     assert paid(shell) == 0
 
 
-def test_a_question_that_expired_meanwhile_is_a_no(shell: Shell) -> None:
-    shell.file(
-        "short.py",
-        "import vaka\n\n"
-        "async def sure(turn, call):\n    return vaka.Ask('sure?')\n\n"
-        "@vaka.tool\ndef pay() -> str:\n    'Pay.'\n    open('ledger', 'a').write('paid\\n')\n    return 'paid'\n\n"
-        "agent = vaka.Agent('payer', tools=[pay], middleware=[vaka.from_functions('sure', before_tool=sure)],\n"
-        "                   limits=vaka.Limits(approval_ttl=0.001))\n",
-    )
-    shell.script(call("pay"), say("Done."))
-    shell.run("Pay.", "--session", "s", "--ask", "suspend", agent="short.py")
-    for row in shell.pending():
-        shell.vaka("approvals", "resolve", row["id"], "--approve")
-    assert shell.run("--session", "s", "--resume", agent="short.py").code == 5
+async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell) -> None:
+    """The question was asked by a clock of long ago."""
+    store = f"sqlite:///{shell.folder}/old.db"
+    model = ScriptedModel(call_of("Bash", command=COMMAND), say_of("Done."))
+    worker = vaka.Agent("assistant", model=model, tools=["Bash"])
+    async with vaka.Runtime(store=store, ask="suspend", clock=FakeClock(), cwd=str(shell.folder)) as runtime:
+        with pytest.raises(Suspended) as caught:
+            await (await runtime.open(worker, id="s")).run("Pay.")
+    [approval] = caught.value.decisions
+    for scope in ("once", "project"):
+        late = shell.vaka("approvals", "resolve", approval, "--approve", "--scope", scope, "--store", store)
+        assert late.code == 2
+        assert "nobody decided in time, so it is a no" in late.err
+    shell.script(say("-"), say("Done."))
+    assert resumed(shell, "--store", store).code == 5
+    [row] = shell.vaka("approvals", "list", "--all", "--json", "--store", store).json["decisions"]
+    assert row["status"] == "expired"
     assert paid(shell) == 0
 
 

@@ -41,6 +41,12 @@ async def test_a_yes_for_the_user_is_kept_in_their_settings(office: Office) -> N
     assert allowed(office.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
 
 
+async def test_a_command_with_a_whole_path_can_be_kept_for_good(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("/opt/tool run"), say("done")))
+    await office.answer(asked, scope="user")
+    assert allowed(office.home / ".claude/settings.json") == ["Bash(/opt/tool run)"]
+
+
 async def test_the_rest_of_the_settings_stays_as_it_is(office: Office) -> None:
     office.local.parent.mkdir()
     permissions = '{"deny": ["Read(.env)"], "allow": ["Bash(ls)"]}'

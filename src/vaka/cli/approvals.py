@@ -28,7 +28,7 @@ from vaka.core.types.control import (
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.tool import Grant
-from vaka.runtime.resolve import here
+from vaka.runtime.resolve import here, late
 from vaka.runtime.runtime import Runtime
 
 Outcome: TypeAlias = "tuple[Event, bool] | VakaError"
@@ -155,6 +155,10 @@ async def _resolve(runtime: Runtime, id: str, decision: str, said: dict[str, Any
 
 async def _decide(runtime: Runtime, id: str, decision: str, said: dict[str, Any]) -> tuple[Event, bool]:
     """Decide on one approval; return the event that counts, and whether it is ours."""
+    for row in await runtime.decisions():
+        body = row.event.data
+        if row.id == id and isinstance(body, ApprovalRequested) and late(runtime, body):
+            raise InvalidInput(f"{id} has expired at {body.expires}: nobody decided in time, so it is a no")
     try:
         event = await runtime.resolve(id, decision, **said)  # type: ignore[arg-type]  # one of the two flags
     except NotFound as error:
@@ -246,10 +250,10 @@ async def _events(runtime: Runtime, session: str | None) -> AsyncGenerator[Event
 
 
 def _tell(*outcomes: Outcome) -> None:
-    late = False
+    failed = False
     for outcome in outcomes:
         if isinstance(outcome, VakaError):
-            late = True
+            failed = True
             click.echo(f"error: {told(outcome).message}", err=True)
             continue
         event, ours = outcome
@@ -261,9 +265,9 @@ def _tell(*outcomes: Outcome) -> None:
                 f"{what}; if no run is waiting for it: vaka run --session {printable(event.session)} --resume", err=True
             )
         else:
-            late = True
+            failed = True
             click.echo(f"error: already {what} by {printable(by)} at {event.ts}; nothing was changed", err=True)
-    if late:
+    if failed:
         raise Quit(FAILED)
 
 

@@ -19,7 +19,7 @@ from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Grant
 from vaka.policy.layered import LayeredPolicy
-from vaka.policy.targets import spec_of
+from vaka.policy.targets import EDITS, READS, built_in, spec_of
 from vaka.runtime.remember import forget, remember, settings_file
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) 
     if not isinstance(asked, ApprovalRequested):
         raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
     said = msgspec.structs.replace(settled(asked, said), source=here())
-    late = bool(asked.expires) and stamp(runtime.env.clock.time()) >= asked.expires
-    if late and said.scope != "once":
+    if said.scope != "once" and late(runtime, asked):
         raise InvalidInput(f"{pending.id} has expired at {asked.expires}; it can no longer allow anything")
     path, added = await _keep(asked, said)
     try:
@@ -50,6 +49,11 @@ async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) 
     elif said.rule:
         await _answer_others(runtime, pending.session, asked, said)
     return event
+
+
+def late(runtime: "Runtime", asked: ApprovalRequested) -> bool:
+    """Return whether the time to decide is over: then whatever is said, it is a no."""
+    return bool(asked.expires) and stamp(runtime.env.clock.time()) >= asked.expires
 
 
 def settled(asked: ApprovalRequested, said: ApprovalResolved) -> ApprovalResolved:
@@ -73,10 +77,16 @@ def settled(asked: ApprovalRequested, said: ApprovalResolved) -> ApprovalResolve
 def check_rule(asked: ApprovalRequested, rule: str, call: ToolCall, scope: str = "session") -> None:
     """Raise ``InvalidInput`` unless rules, one per line, can be kept for a scope and mean the call."""
     folder = asked.cwd if scope == "session" else str(settings_file(scope, asked.cwd, Path.home())[1])
-    if folder != asked.cwd and any("(/" in text and "(//" not in text for text in Grant(rule=rule).rules):
+    if folder != asked.cwd and any(_begins_at_folder(text) for text in Grant(rule=rule).rules):
         raise InvalidInput(f"the rule {rule!r} begins at /, which is {folder!r} there; write // before a whole path")
     if not _policy(asked).covers(rule, call, spec_of(call.name), folder):
         raise InvalidInput(f"the rule {rule!r} does not mean this call of {call.name}; {asked.grant!r} does")
+
+
+def _begins_at_folder(rule: str) -> bool:
+    """Return whether a rule is about a path that begins where the settings are."""
+    tool, _, pattern = rule.partition("(")
+    return built_in(tool) in READS | EDITS and pattern.startswith("/") and not pattern.startswith("//")
 
 
 def _too_long(asked: ApprovalRequested, scope: str) -> str:
