@@ -8,10 +8,29 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 Run = Callable[[], Awaitable[object]]
+
+
+@contextmanager
+def ahead() -> Generator[str]:
+    """Go before everybody else on this machine, with all that is started here, and say so; nothing where one may not.
+
+    What takes several processes a few milliseconds is otherwise a measurement of whoever else is at work.
+    """
+    before = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
+    except PermissionError:
+        yield "among others"
+        return
+    try:
+        yield "ahead of others"
+    finally:
+        os.sched_setscheduler(0, before, os.sched_param(0))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,11 +1,17 @@
-"""What the verdict on a shell command costs: reading it and judging it, in CPU time."""
+"""What a decision costs: about a shell command alone, and about any call under all rules; in CPU time."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
-from bench.measure import Middle
+from bench.measure import Middle, ahead
 from bench.row import Row
 from vaka.policy.bash import Rule, Rules, judge, read
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.policy.targets import spec_of
 
+_TARGET, _LINEAR = 0.3, 12.0
 _TYPICAL = (
     "ls -la",
     "npm run test -- --watch=false",
@@ -21,27 +27,95 @@ _HELD = Rules(
     + [Rule(f"{name}:*", "deny", "project") for name in ("curl", "wget", "rm -rf", "git push", "sudo", "ssh")]
     + [Rule("git commit *", "ask", "user"), Rule("* --force", "ask", "managed")]
 )
+_CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("Bash", {"command": command}) for command in _TYPICAL),
+    ("Read", {"file_path": "src/vaka/core/session/log.py"}),
+    ("Edit", {"file_path": "src/vaka/core/session/log.py"}),
+    ("Write", {"file_path": "/etc/hosts"}),
+    ("Grep", {"pattern": "x", "path": "src"}),
+    ("WebFetch", {"url": "https://docs.example/page"}),
+    ("mcp__git__push", {"branch": "main"}),
+)
+_HOSTILE = {
+    "wrappers": "sudo --odd " * 500 + "curl x",
+    "substitutions": "echo $(" * 60 + "ls" + ")" * 60,
+    "quotes": "echo " + "'a'\"b\"" * 1200,
+    "braces": "echo " + "{a,b}" * 300,
+}
 
 
-def _each(command: str, count: int) -> float:
+def _each(work: Callable[[], object], count: int) -> float:
     begun = time.process_time()
     for _ in range(count):
-        judge(read(command), _HELD)
+        work()
     return (time.process_time() - begun) / count * 1000
 
 
-def _repeats(command: str, quick: bool) -> Middle:
-    _each(command, 20)
-    return Middle.of([_each(command, 50 if quick else 200) for _ in range(5)])
+def _repeats(work: Callable[[], object], quick: bool) -> Middle:
+    _each(work, 10)
+    return Middle.of([_each(work, 50 if quick else 200) for _ in range(5)])
+
+
+def _mean(found: list[Middle]) -> Middle:
+    return Middle(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+
+
+def _verdict(command: str) -> Callable[[], object]:
+    return lambda: judge(read(command), _HELD)
+
+
+def _policy(many: int) -> LayeredPolicy:
+    """Return a policy with so many rules of each kind in each of three layers, besides the usual ones."""
+    usual = Layer(
+        name="user", allow=("Bash(npm run:*)", "Read(src/**)", "Edit(src/**)", "WebFetch(domain:docs.example)"),
+        ask=("Bash(git commit *)",), deny=("Bash(curl:*)", "Bash(sudo:*)", "Read(.env)", "mcp__git__push(branch:main)"),
+    )  # fmt: skip
+    layers = [
+        Layer(
+            name=name, allow=tuple(f"Bash(tool{number} run:*)" for number in range(many)),
+            ask=tuple(f"Edit(docs/part{number}/**)" for number in range(many)),
+            deny=tuple(f"WebFetch(domain:host{number}.example)" for number in range(many)),
+        )
+        for name in ("user", "project", "local")
+    ]  # fmt: skip
+    return LayeredPolicy([usual, *layers], cwd="/home/kim/app", home="/home/kim")
+
+
+def _decisions(policy: LayeredPolicy, quick: bool) -> list[Middle]:
+    def decide(name: str, arguments: dict[str, Any]) -> Callable[[], object]:
+        spec = spec_of(name)
+        return lambda: policy.decide(spec, arguments)
+
+    return [_repeats(decide(name, arguments), quick) for name, arguments in _CALLS]
 
 
 def rows(quick: bool) -> list[Row]:
-    """Measure the mean over typical commands, and how the cost of a long one relates to its length."""
-    found = [_repeats(command, quick) for command in _TYPICAL]
-    mean, low, high = (sum(values) / len(found) for values in zip(*found, strict=True))
-    short, long = (_repeats("; ".join([_TYPICAL[0]] * size), quick=True) for size in (20, 200))
+    """Measure, ahead of others if that may be."""
+    with ahead():
+        return _rows(quick)
+
+
+def _rows(quick: bool) -> list[Row]:
+    """Measure means over typical commands and calls, and how the cost of long ones relates to their length."""
+    found = [_repeats(_verdict(command), quick) for command in _TYPICAL]
+    mean = _mean(found)
+    short, long = (_repeats(_verdict("; ".join([_TYPICAL[0]] * size)), quick=True) for size in (20, 200))
+    few, many = (_decisions(_policy(size), quick) for size in (10, 100))
+    usual = _mean(few)
+    worst = {name: _each(_verdict(text), 3) for name, text in _HOSTILE.items()}
+    name = max(worst, key=lambda key: worst[key])
     return [
-        Row(name="verdict on a command", value=mean, unit="ms", target=0.3, low=low, high=high, note="mean of 8, CPU"),
+        Row(
+            name="verdict on a command", value=mean.value, unit="ms", target=_TARGET, low=mean.low, high=mean.high,
+            note=f"mean of {len(found)}, CPU",
+        ),
         Row(name="verdict on the dearest of them", value=max(one.value for one in found), unit="ms"),
-        Row(name="ten times the length", value=long.value / short.value, unit="times", target=12),
-    ]
+        Row(name="ten times the length", value=long.value / short.value, unit="times", target=_LINEAR),
+        Row(
+            name="decision on a call, 99 rules", value=usual.value, unit="ms", target=_TARGET, low=usual.low,
+            high=usual.high, note=f"mean of {len(few)} calls of seven tools, CPU",
+        ),
+        Row(name="decision on the dearest of them", value=max(one.value for one in few), unit="ms"),
+        Row(name="ten times the rules", value=_mean(many).value / usual.value, unit="times", target=_LINEAR),
+        Row(name="verdict on hostile commands, the dearest", value=worst[name], unit="ms", note=f"{name}, 6,000 signs"),
+    ]  # fmt: skip

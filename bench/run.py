@@ -34,6 +34,7 @@ PARTS = {
     "following": "bench.following:rows",
     "searching": "bench.searching:rows",
     "policy": "bench.policy:rows",
+    "redaction": "bench.redacting:rows",
     "sandbox": "bench.sandboxing:rows",
     "luau": "bench.scripting:rows",
     "luau-pooled": "bench.scripting:pooled",

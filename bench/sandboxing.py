@@ -8,7 +8,7 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 
-from bench.measure import Middle
+from bench.measure import Middle, ahead
 from bench.row import Row
 from vaka.core.ports.sandbox import Command, Sandbox
 from vaka.sandbox.bubblewrap import Bubblewrap
@@ -16,7 +16,7 @@ from vaka.sandbox.landlock import Landlock
 from vaka.sandbox.none import Unconfined
 from vaka.sandbox.paths import protected_paths
 
-ADDED_MS, RSS_MB = 10.0, 64.0
+ADDED_MS, RSS_MB, PAUSE = 10.0, 64.0, 0.02
 GIB = 1024**3
 SCRIPT = ("bash", "-c", "true")
 
@@ -50,6 +50,13 @@ def confined(sandbox: Sandbox, folder: str, *, protect: bool = False) -> Work:
     return work
 
 
+async def usual(folder: str) -> None:
+    """Make a workspace as most are: a repository, and nothing of what is protected besides."""
+    for words in (("init", "-q"), ("config", "user.name", "kim")):
+        child = await asyncio.create_subprocess_exec("git", "-C", folder, *words, stdout=PIPE, stderr=PIPE)
+        await child.communicate()
+
+
 async def timed(work: Work) -> float:
     """Return the milliseconds that some work takes."""
     begun = time.perf_counter()
@@ -58,8 +65,13 @@ async def timed(work: Work) -> float:
 
 
 async def starts(count: int) -> list[Row]:
-    """Start commands by turns in every way there is; a pair is one of ours and a plain one of the same moment."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Start commands by turns in every way there is; a pair is one of ours and a plain one of the same moment.
+
+    A breath is taken after each, since nobody starts one command while the last is being cleared away; the last row is
+    about those who do.
+    """
+    with tempfile.TemporaryDirectory() as folder, ahead() as how:
+        await usual(folder)
         ways = {
             "none": confined(Unconfined(), folder),
             "landlock, without namespaces": confined(Landlock(namespaces=False), folder),
@@ -68,24 +80,31 @@ async def starts(count: int) -> list[Row]:
             "bubblewrap, all protected paths": confined(Bubblewrap(), folder, protect=True),
             "bubblewrap alone, without vaka": bare,
         }
-        for work in ways.values():
-            await work()
         pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for _ in range(count):
+        for turn in range(count + 1):
             for name, work in ways.items():
-                pairs[name].append((await timed(work), await timed(plain)))
-    return [_row(name, found) for name, found in pairs.items()]
+                pair = []
+                for one in (work, plain):
+                    pair.append(await timed(one))
+                    await asyncio.sleep(PAUSE)
+                if turn:  # the first one warms up
+                    pairs[name].append((pair[0], pair[1]))
+        rows = [_row(name, found, how) for name, found in pairs.items()]
+        row = [
+            (await timed(ways["bubblewrap"]), statistics.median(raw for _, raw in pairs["none"])) for _ in range(count)
+        ]
+    return [*rows, _row("bubblewrap, one right after another", row, how, target=None)]
 
 
-def _row(name: str, pairs: list[tuple[float, float]]) -> Row:
+def _row(name: str, pairs: list[tuple[float, float]], how: str, target: float | None = ADDED_MS) -> Row:
     added = Middle.of([ours - raw for ours, raw in pairs])
     raw = statistics.median(raw for _, raw in pairs)
     ratio = statistics.median(ours / raw for ours, raw in pairs)
     alone = "without vaka" in name
     return Row(
         name=f"start a command: {name}", value=added.value, unit="ms more", low=added.low, high=added.high,
-        target=None if alone else ADDED_MS, raw=raw, ratio=ratio,
-        note="for comparison" if alone else "raw: asyncio alone",
+        target=None if alone else target, raw=raw, ratio=ratio,
+        note=f"{'for comparison' if alone else 'raw: asyncio alone'}; {how}",
     )  # fmt: skip
 
 
