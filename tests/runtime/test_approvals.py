@@ -8,9 +8,10 @@ import pytest
 
 import vaka
 from tests.runtime.office import Office, bash
-from tests.runtime.scene import agent, last, logged, now, reasons, results, said, until
+from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, until
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.ids import SessionId
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -154,6 +155,29 @@ async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_co
     resolved = [e.data for e in events if isinstance(e.data, ApprovalResolved)]
     assert [(one.approval, one.by) for one in resolved] == [(second, "vaka")]
     assert await office.waiting() == []
+
+
+async def test_a_no_that_comes_before_it_is_known_that_no_answer_is_needed_wins(office: Office) -> None:
+    who = office.worker(calls(bash("npm test"), bash("npm test && ls")), say("done"))
+    first, second = await office.asks(who)
+    store: Any = office.store.handle()
+    append = store.events.append
+
+    async def late(session: Any, events: Any, **more: Any) -> int:
+        if any(isinstance(event.data, ApprovalResolved) for event in events):
+            store.events.append = append
+            await office.answer(second, "reject", message="not that")
+        done: int = await append(session, events, **more)
+        return done
+
+    yes = ApprovalResolved(approval=first.approval, decision="approve", scope="session", rule="Bash(npm test)")
+    async with runtime(office.store.handle()) as rt:
+        await rt.offer(SessionId("s"), yes, first.approval)
+    store.events.append = late
+    async with runtime(store, ask="suspend", policy=office.policy()) as rt:
+        events = await collect((await rt.open(who, id="s")).resume())
+    assert reasons(events) == {"call_1": "ok", "call_2": "denied"}
+    assert office.ran == ["npm test"]
 
 
 async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allowed(office: Office) -> None:

@@ -130,7 +130,10 @@ class Desk:
             self._open.pop(pending.id, None)
 
     async def _approval(self, id: DecisionId, body: ApprovalRequested) -> None:
-        click.echo(shown(body, count=await self._count(), sandbox=self._sandbox(body)), err=True)
+        waiting = await self.runtime.decisions(self.session)
+        if id not in {row.id for row in waiting}:
+            return  # the answer to another one has covered it
+        click.echo(shown(body, count=self._count(len(waiting)), sandbox=self._sandbox(body)), err=True)
         asking = Asking(body)
         event = None
         while event is None:
@@ -148,9 +151,8 @@ class Desk:
         elif isinstance(first, ApprovalResolved) and (kept := _kept(body, first)):
             click.echo(kept, err=True)
 
-    async def _count(self) -> str:
+    def _count(self, waiting: int) -> str:
         """Say which of several this is; those that came at once count together."""
-        waiting = len(await self.runtime.decisions(self.session))
         self._past += 1
         of = self._past - 1 + waiting
         return f" ({self._past} of {of})" if of > 1 else ""

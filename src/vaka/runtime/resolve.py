@@ -144,6 +144,8 @@ def _covered(
         other = pending.event.data
         if not isinstance(other, ApprovalRequested) or other.approval == asked.approval:
             continue
+        if other.decisions and "approve" not in other.decisions:
+            continue
         alike = other.names <= asked.names and other.spec == specs.get(other.call.name, other.spec)
         if alike and "session" in other.lasting and _policy(other).covers(rule, other.call, spec_of(other.call.name)):
             found.append(other.approval)

@@ -158,7 +158,7 @@ def nobody(decision: Decision) -> Body:
     return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
 
 
-def needless(turn: Turn, call: CallId) -> list[Body]:
+def needless(turn: Turn, call: CallId) -> list[ApprovalResolved]:
     """Return the answers to questions about a call that what people have allowed meanwhile answers."""
     waiting = [d.id for d in turn.state.decisions.values() if d.call == call and d.approval and d.waiting]
     why = "what was allowed meanwhile covers it"

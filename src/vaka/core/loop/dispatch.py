@@ -203,8 +203,12 @@ class _Crew:
         if isinstance(judged, ToolResult):
             return judged
         if isinstance(judged, Ready):
-            job.ready = judged
-            first.extend(needless(self.turn, job.open.call.id))
+            answers = needless(self.turn, job.open.call.id)
+            if answers:  # a person may be faster, and say no: it is judged again when this is written
+                job.asking = answers[0].approval
+                first.extend(answers)
+            else:
+                job.ready = judged
             return None
         before = job.asking or job.open.approval
         known = self.turn.state.decisions.get(before) if before else None
