@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaka.core.types.errors import InvalidInput
@@ -229,3 +229,61 @@ def test_the_rule_that_is_shown_means_the_command_and_no_other_word_more(argumen
     extra = more.replace("'", "'\\''")
     assert bash(after, f"make {quoted} '{extra}'") == bash(after, f"make '{extra}' {quoted}") == "Ask"
     assert bash(after, f"make {quoted}'{extra}'") == "Ask"
+
+
+RULES = (
+    "Bash", "Bash(git:*)", "Bash(git push:*)", "Bash(git push x)", "Bash(rm:*)", "Edit", "Edit(src/**)", "Edit(//**)",
+    "Read(.env)", "Read(//etc/**)", "WebFetch", "WebFetch(domain:*.x.org)", "mcp__git__push",
+    "mcp__git__push(branch:main)",
+)  # fmt: skip
+CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("Bash", {"command": "git push x"}), ("Bash", {"command": "git push x && rm y"}),
+    ("Bash", {"command": "rm -rf $X"}),
+    ("Bash", {"command": "git status > src/a"}), ("Bash", {"command": "cat .env"}), ("Write", {"file_path": "src/a"}),
+    ("Edit", {"file_path": ".git/config"}), ("Read", {"file_path": "/etc/hosts"}), ("Read", {"file_path": ".env"}),
+    ("WebFetch", {"url": "https://a.x.org/"}), ("mcp__git__push", {"branch": "main"}),
+)  # fmt: skip
+some = st.lists(st.sampled_from(RULES), max_size=3).map(tuple)
+names = st.lists(st.sampled_from((*RULES, "default", "acceptEdits", "bypassPermissions", ".git")), max_size=4).map(
+    tuple
+)
+lists = st.fixed_dictionaries({"allow": some, "ask": some, "deny": some})
+grants = st.lists(st.builds(lambda rules, asks: Grant(rule="\n".join(rules), answers=asks), some, names), max_size=3)
+modes = st.sampled_from(("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"))
+
+
+@given(modes, lists, grants, st.sampled_from(CALLS))
+@settings(max_examples=300)
+def test_what_was_allowed_only_ever_answers_questions(
+    mode: str, rules: Any, given: list[Grant], one: tuple[str, dict[str, Any]]
+) -> None:
+    base, more = policy(mode, **rules), policy(mode, **rules).granted(given)
+    before, after = (judge(layered, one[0], **one[1]) for layered in (base, more))
+    assert isinstance(after, Deny) == isinstance(before, Deny) or (
+        isinstance(before, Deny) and mode != "bypassPermissions"
+    )
+    if isinstance(before, Allow):
+        assert isinstance(after, Allow)
+    if isinstance(before, Ask) and before.layer in ("protected", "guard", "syntax"):
+        assert isinstance(after, Ask)
+    asking = before.names & {*rules["ask"]} if isinstance(before, Ask) else set()
+    if asking - {name for grant in given for name in grant.answers}:
+        assert isinstance(after, Ask), "nobody has answered that rule"
+
+
+@given(modes, lists, st.sampled_from(CALLS))
+@settings(max_examples=300)
+def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
+    mode: str, rules: Any, one: tuple[str, dict[str, Any]]
+) -> None:
+    layered = policy(mode, **rules)
+    ask = judge(layered, one[0], **one[1])
+    if not isinstance(ask, Ask) or not ask.grant:
+        return
+    session = layered.granted([Grant(rule=ask.grant, answers=tuple(ask.names))])
+    assert isinstance(judge(session, one[0], **one[1]), Allow)
+    kept = LayeredPolicy(
+        [Layer(name="user", mode=mode, **rules), Layer(name="local", allow=tuple(ask.grant.splitlines()))],
+        cwd=CWD, home=HOME,
+    )  # fmt: skip
+    assert isinstance(judge(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
