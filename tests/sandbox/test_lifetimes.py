@@ -123,6 +123,35 @@ def test_a_program_that_goes_at_once_leaves_no_warden_behind() -> None:
             pipe.read()
 
 
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(WARDEN.pid, 9); os.kill(os.getpid(), 9)", "pass"])
+def test_keepers_that_wait_for_a_command_go_with_their_owner(end: str) -> None:
+    program = f"""
+        import asyncio, os
+        from vaka.core.ports.sandbox import Command
+        from vaka.sandbox.none import Unconfined
+        from vaka.sandbox.process import WARDEN
+
+        async def one():
+            process = await Unconfined().start(Command(argv=("true",), cwd="/"))
+            await process.wait()
+            await process.stop()
+
+        async def main():
+            for _ in range(2):
+                await asyncio.gather(*[one() for _ in range(5)])
+            {end}
+
+        asyncio.run(main())
+    """
+    alive, held = os.pipe()  # it ends when the last of them has gone
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=held) as process:
+        os.close(held)
+        process.wait()
+    with os.fdopen(alive, "rb") as pipe:
+        assert pipe.read() == b""
+
+
 async def test_the_warden_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     WARDEN.close()
     command = Command(argv=("bash", "-c", "until [ -e go ]; do sleep 0.01; done; echo on"), cwd=str(tmp_path))
