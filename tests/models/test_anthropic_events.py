@@ -247,6 +247,23 @@ def test_blocks_of_the_providers_own_are_kept_whole() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        (("tool_use",), "calls"), (("end_turn",), "calls"), (("tool_use", "end_turn"), "calls"),
+        (("max_tokens", "tool_use"), "length"), (("tool_use", "max_tokens"), "length"),
+        (("refusal", "end_turn"), "refusal"), (("tired", "tool_use"), "refusal"), (("tired",), "refusal"),
+    ],
+)  # fmt: skip
+def test_no_call_runs_from_an_answer_that_may_not_be_whole(reasons: tuple[str, ...], told: str) -> None:
+    said = [event for reason in reasons for event in stop(reason)[:-1]]
+    assert feed(start(), *use(0, "{}"), *said, stop("")[-1])[-1] == StopChunk(told)
+
+
+def test_a_reason_that_nobody_knows_is_told_in_the_providers_word() -> None:
+    assert feed(start(), *words(0, "x"), *stop("tired"))[-1] == StopChunk("tired")
+
+
 def test_what_nobody_knows_yet_is_passed_over() -> None:
     new: Event = {"type": "message_mood", "mood": {"deep": [1, 2]}}
     piece = {"type": "color_delta", "color": "red"}

@@ -270,6 +270,12 @@ def test_usage_may_come_after_the_finish_reason_and_so_may_words() -> None:
     ]
 
 
+@pytest.mark.parametrize("reasons", [("MAX_TOKENS", "STOP"), ("STOP", "MAX_TOKENS")])
+def test_of_two_reasons_the_one_counts_that_says_something_is_missing(reasons: tuple[str, str]) -> None:
+    call = part(functionCall={"name": "go", "args": {}})
+    assert hear(call, *map(ending, reasons))[-1] == StopChunk("length")
+
+
 def test_only_the_first_of_several_candidates_counts() -> None:
     other = {"content": {"parts": [{"text": "no"}]}, "index": 1, "finishReason": "SAFETY"}
     first = {"content": {"parts": [{"text": "yes"}]}, "index": 0, "finishReason": "STOP"}

@@ -141,7 +141,8 @@ async def test_what_vendors_leave_empty_is_read_past() -> None:
     ("finish", "reason"),
     [
         ("stop", "end"), ("length", "length"), ("content_filter", "refusal"), ("eos", "end"), ("sensitive", "refusal"),
-        ("model_length", "length"), ("recitation", "recitation"),
+        ("model_length", "length"), ("recitation", "recitation"), ("STOP", "end"), ("MAX_TOKENS", "length"),
+        ("context_length_exceeded", "length"), ("time_limit", "length"), ("safety", "refusal"),
     ],
 )  # fmt: skip
 async def test_finish_reasons_have_one_word_each(finish: str, reason: str) -> None:
@@ -301,6 +302,10 @@ async def test_calls_make_the_end_a_call_but_never_a_cut_one() -> None:
     assert (await stream(whole, delta("stop"), DONE))[-1] == StopChunk("calls")
     assert (await stream(whole, delta("length"), DONE))[-1] == StopChunk("length")
     assert (await stream(whole, delta("content_filter"), DONE))[-1] == StopChunk("refusal")
+    assert (await stream(whole, delta("tool_calls"), delta("stop"), DONE))[-1] == StopChunk("calls")
+    assert (await stream(whole, delta("tool_calls"), delta("length"), DONE))[-1] == StopChunk("length")
+    assert (await stream(whole, delta("length"), delta("tool_calls"), DONE))[-1] == StopChunk("length")
+    assert (await stream(whole, delta("max_output_tokens"), DONE))[-1] == StopChunk("length")
 
 
 async def test_the_words_of_a_voice_are_words() -> None:

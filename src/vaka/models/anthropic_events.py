@@ -29,6 +29,8 @@ STOPS = {
     "model_context_window_exceeded": "length", "pause_turn": "pause",
 }  # fmt: skip
 """Why an answer ended, in our words; ``refusal`` and what comes later are the same in theirs."""
+WHOLE = frozenset({"end_turn", "stop_sequence", "tool_use", "pause_turn"})
+"""Reasons of an answer that has all that the model wanted to say."""
 
 MOST = 10**12
 """Tokens; a count above it is nobody's, and too large for a log."""
@@ -137,7 +139,7 @@ class Events:
         if event.type == "message_delta":
             self._count(event.usage)
             if event.delta is not None and event.delta.stop_reason is not None:
-                self._reason = event.delta.stop_reason
+                self._reason = self._reason if self._reason and self._reason not in WHOLE else event.delta.stop_reason
         elif event.type == "message_stop":
             return self._end()
         return _NONE
@@ -229,6 +231,8 @@ class Events:
         stop = STOPS.get(reason, reason)
         if stop in ("end", "calls"):
             stop = "calls" if self._calls else "end"
+        elif self._calls and reason not in STOPS:
+            stop = "refusal"  # no call may run from an answer that ended for a reason nobody knows
         return (UsageChunk(self._usage, self._model), StopChunk(stop))
 
     def _block(self, event: _Event) -> _Block:

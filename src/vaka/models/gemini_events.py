@@ -208,7 +208,7 @@ class Events:
                     chunks.append(TextChunk(part.text))
                 else:
                     self._part(part, chunks)
-        if candidate.finish_reason and candidate.finish_reason not in OPEN:
+        if candidate.finish_reason and candidate.finish_reason not in OPEN and self._reason in ("", "STOP"):
             self._reason = candidate.finish_reason
             self._message = _shown(candidate.finish_message)
         if candidate.grounding_metadata is not None:

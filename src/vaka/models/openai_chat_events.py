@@ -4,6 +4,7 @@ An answer is whole when its choice 0 has a finish reason and ``[DONE]`` has come
 their profile. What is no part of that, or of no use, is read past; what cannot be read is a stream that was cut.
 """
 
+import re
 from typing import Any, cast
 
 import msgspec
@@ -30,6 +31,7 @@ REASONS = {
     "function_call": "calls", "length": "length", "max_tokens": "length", "model_length": "length",
     "content_filter": "refusal", "sensitive": "refusal", "refusal": "refusal",
 }  # fmt: skip
+_SHORT, _BARRED = re.compile(r"length|max_|limit|exceeded"), re.compile(r"filter|safety|blocked|moderation")
 MOST = 2**53
 """Tokens that anyone can have used."""
 BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
@@ -185,7 +187,7 @@ class Answer:
         if choice.error is not None:
             raise faults.of_event({"error": choice.error})
         finish = choice.finish_reason
-        if finish and finish != "null" and not self._finish:
+        if finish and finish != "null" and (not self._finish or _unfinished(finish)):
             self._finish = finish
         if choice.usage is not None:
             self._count(choice.usage, chunks)
@@ -271,7 +273,7 @@ class Answer:
             raise StreamCut(missing)
         if self._finish in BROKEN:
             raise StreamCut(f"the vendor could not finish the answer (finish reason {self._finish!r})")
-        reason = "refusal" if self._refused else REASONS.get(self._finish, self._finish)
+        reason = "refusal" if self._refused else _reason(self._finish)
         chunks: list[Chunk] = []
         self._close(chunks)
         if self._held and not self._calls.answered:
@@ -296,6 +298,19 @@ class Answer:
             raise faults.error(faults.Said(message=state.status_msg, kinds=(kind,)))
         if state is None:
             raise faults.error(faults.read(data))
+
+
+def _reason(finish: str) -> str:
+    """Return a finish reason in our words; a vendor's own word tells at least whether something is missing."""
+    word = finish.lower()
+    if word in REASONS:
+        return REASONS[word]
+    return "length" if _SHORT.search(word) else "refusal" if _BARRED.search(word) else finish
+
+
+def _unfinished(finish: str) -> bool:
+    """Whether a finish reason says that something is missing: then it counts, whatever else was said."""
+    return finish in BROKEN or _reason(finish) in {"length", "refusal"}
 
 
 def _counted(usage: _Usage, *, cost: bool) -> Usage:
