@@ -149,6 +149,9 @@ def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: She
     assert allowed(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
     shown = shell.vaka("permissions", "list", "--json", "--trust").json["rules"]
     assert [(rule["rule"], rule["layer"]) for rule in shown] == [("Bash(touch a)", "local")]
+    again = shell.vaka("config", "show", "--permissions", "--json", "--trust").json["rules"]
+    assert again == shown
+    assert "Bash(touch a)  local" in shell.vaka("config", "show", "--permissions", "--trust").out
     assert shell.vaka("run", "Go.", *MODEL, "--trust").code == 0
 
 

@@ -8,9 +8,10 @@ import msgspec
 
 from vaka.cli import options
 from vaka.cli.errors import UsageError
+from vaka.cli.permissions import print_rules
 from vaka.cli.render import compact, printable
 from vaka.cli.report import print_json
-from vaka.cli.start import here, settings_of
+from vaka.cli.start import here, policy_for, settings_of
 from vaka.cli.table import print_table
 from vaka.config.edit import write_setting
 from vaka.config.files import PROJECT, Found, read_file
@@ -26,15 +27,23 @@ def config() -> None:
 
 
 @config.command(
-    epilog=options.examples("vaka config show --origin", "VAKA_MODEL=scripted:a.jsonl vaka config show --json")
+    epilog=options.examples(
+        "vaka config show --origin",
+        "vaka config show --permissions",
+        "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
+    )
 )
 @click.option("--origin", is_flag=True, help="Also who says so: FILE:LINE, a variable, a flag, or the default.")
+@click.option("--permissions", is_flag=True, help="The permission rules instead, also those kept by approvals.")
 @options.json_option
 @options.policy_options
 @options.store_options
-def show(origin: bool, as_json: bool, **given: Any) -> None:
+def show(origin: bool, permissions: bool, as_json: bool, **given: Any) -> None:
     """Show every setting in force. Keys and the password of a store are not shown."""
     settings = settings_of(given)
+    if permissions:
+        print_rules(policy_for(settings), (), as_json=as_json)
+        return
     values = {name: redacted(name, value.value) for name, value in settings.values.items()}
     if as_json:
         origins = {name: {"value": values[name], "origin": value.origin} for name, value in settings.values.items()}

@@ -90,6 +90,11 @@ def list_(as_json: bool, **given: Any) -> None:
     """List the rules in force and where each comes from, the mode, and the working directories."""
     desk = _Desk(given)
     policy = desk.policy(_Asked(tool=""))
+    print_rules(policy, desk.notes, as_json=as_json)
+
+
+def print_rules(policy: LayeredPolicy, notes: Iterable[str], *, as_json: bool) -> None:
+    """Print the rules of a policy with where each comes from, its mode, and the working directories."""
     if as_json:
         rows = [
             {"kind": rule.kind, "rule": rule.text, "layer": rule.layer, "origin": rule.origin} for rule in policy.rules
@@ -97,11 +102,11 @@ def list_(as_json: bool, **given: Any) -> None:
         print_json(
             {
                 "mode": policy.mode, "directories": policy.directories, "rules": rows,
-                "notes": [*desk.notes, *policy.notes],
+                "notes": [*notes, *policy.notes],
             }
         )  # fmt: skip
         return
-    _note(policy.notes, desk.notes)
+    _note(policy.notes, notes)
     print_table(
         ("KIND", "RULE", "LAYER", "FROM"),
         [(rule.kind, rule.text, rule.layer, rule.origin) for rule in policy.rules],
