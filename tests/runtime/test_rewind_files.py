@@ -7,13 +7,14 @@ import pytest
 
 from tests.runtime.scene import agent, load, logged, runtime, sound, types
 from tests.tools.builtin.scene import Bench
+from vaka.core.ports.files import FileInfo
 from vaka.core.ports.store import Retention
 from vaka.core.ports.world import CHANGED_FILE, World
 from vaka.core.session.index import blobs_of
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import Busy, FileChanged, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, FileChanged, FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.progress import ToolStarted
 from vaka.files.snapshots import Snapshots
 from vaka.files.workspace import Workspace
@@ -225,6 +226,34 @@ async def test_a_copy_that_was_erased_stops_everything(desk: Desk) -> None:
         await desk.back("1")
     assert desk.held() == {"a": "new"}
     assert types(await logged(empty, "s")) == types(log)
+
+
+class Failing(Workspace):
+    """A folder whose disk fails at one file."""
+
+    broken = "b"
+
+    async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
+        """Write, unless it is that file."""
+        if path == self.broken:
+            raise FileError("the disk is full")
+        return await super().write(path, data, known=known, new=new)
+
+
+async def test_the_same_call_again_finishes_what_was_cut_off(desk: Desk) -> None:
+    for path in ("a", "b", "c"):
+        await desk.call("Write", file_path=path, content="1")
+    place = await desk.head()
+    for path in ("a", "b", "c"):
+        await desk.call("Write", file_path=path, content="2")
+    sound, desk.files = desk.files, Failing(desk.root)
+    with pytest.raises(FileError, match="the disk is full") as failed:
+        await desk.back(place)
+    assert "the same call again goes on with them" in failed.value.__notes__[0]
+    assert desk.held() == {"a": "1", "b": "2", "c": "2"}
+    desk.files = sound
+    await desk.back(place)
+    assert desk.held() == {"a": "1", "b": "1", "c": "1"}
 
 
 async def test_a_session_at_work_is_left_alone(desk: Desk) -> None:

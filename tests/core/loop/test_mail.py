@@ -23,6 +23,7 @@ from tests.runtime.scene import (
     until,
 )
 from tests.runtime.scene import transcript as plain
+from vaka.core.loop.mail import KEY
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import Text
 from vaka.core.types.control import CheckpointSaved, SessionReverted
@@ -301,3 +302,47 @@ async def test_an_agent_without_it_writes_no_more_than_before() -> None:
         await said(await rt.open(agent(ScriptedModel(call("look", at="a"), say("done")), look), id="s"))
     assert len(counting.commits) == 4
     assert plain(()) == []
+
+
+async def test_what_a_person_allowed_for_the_session_stays_allowed() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(call("Bash", command="true"), mail(0), call("Bash", command="true"), say("done"))
+    options: dict[str, Any] = {"confirm": ("Bash",), "allow": ("DMail",), "sandbox": "off"}
+    async with runtime(store, **options) as rt:
+        session = await rt.open(traveller(model, *builtin(["Bash"])), id="s")
+        task = asyncio.create_task(collect(session.stream("Go.")))
+        await until(lambda: now(store, "s", "approval.requested") == 1)
+        [row] = await rt.decisions()
+        await rt.resolve(row.id, "approve", scope="session")
+        await task
+    log = await logged(store, "s")
+    assert types(log).count("session.reverted") == 1
+    assert types(log).count("approval.requested") == 1, "it is not asked again"
+    assert [result.failed for result in results(log).values()] == [False, False, False]
+
+
+async def test_a_value_of_somebody_else_is_no_mail() -> None:
+    store = MemoryStore()
+
+    @vaka.tool(effect="idempotent")
+    async def litter(context: vaka.ToolContext) -> str:
+        """Keep something under the name mails have."""
+        context.keep(KEY, {"not": "a mail"})
+        return "kept"
+
+    model = ScriptedModel(call("litter"), say("done"))
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        await said(await rt.open(traveller(model, litter), id="s"))
+    assert "session.reverted" not in types(await logged(store, "s"))
+
+
+async def test_it_goes_off_when_the_process_died_right_before() -> None:
+    whole = await journey(MemoryStore())
+    sent = next(event.seq for event in whole if event.type == "session.reverted")
+    store = MemoryStore()
+    await load(store, "s", whole[: sent - 1])()
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        await collect((await rt.open(traveller(script()), id="s")).resume())
+    log = await logged(store, "s")
+    assert types(log).count("session.reverted") == 1
+    assert last(log).text == "found"

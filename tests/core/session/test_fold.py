@@ -22,6 +22,7 @@ from tests.core.session.desk import (
     stepped,
 )
 from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.world import CHANGED_FILE
 from vaka.core.session.branch import ended as sealed_end
 from vaka.core.session.branch import forked
 from vaka.core.session.fold import fold
@@ -177,6 +178,10 @@ class TestTheIndex:
         step = progress.StepStarted(agent="a", number=1, system=a, tools=c)
         message = progress.MessageCompleted(message_id=MessageId("m"), content=content, system=c)
         assert list(blobs_of(chain(step)[0])) == [a, c]
+        token = {"path": "x", "was": "a" * 64, "becomes": "c" * 64}
+        assert blobs_of(chain(control.StateChanged(key=CHANGED_FILE, value=token))[0]) == ["a" * 64]
+        for other in ({"was": "gone"}, {"was": 1}, "x", None):
+            assert blobs_of(chain(control.StateChanged(key=CHANGED_FILE, value=other))[0]) == []
         assert list(blobs_of(chain(message)[0])) == [c, a, b]
         assert list(blobs_of(chain(note("x"))[0])) == []
         assert list(blobs_of(chain(begun())[0])) == []

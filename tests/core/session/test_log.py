@@ -227,6 +227,22 @@ class TestWhatIsRefused:
         with pytest.raises(LogError, match="read from the store"):
             await log.append(Place(), control.SessionReverted(to=1))
 
+    async def test_but_one_after_which_its_turn_goes_on_can_between_steps(self) -> None:
+        log = await Desk().open()
+        onward = control.Onward(turn=T1.turn, step=1, rewinds=1)
+        with pytest.raises(LogError, match="without a turn"):
+            await log.append(T1, control.SessionReverted(to=1, onward=onward))
+        await log.append(T1, said("q"), begun("k"), called())
+        with pytest.raises(LogError, match="has no result"):
+            await log.append(T1, control.SessionReverted(to=2, onward=onward))
+        await log.append(T1, ok())
+        for wrong in (0, 5, 99):
+            with pytest.raises(LogError, match="expected 1 to 4"):
+                await log.append(T1, control.SessionReverted(to=wrong, onward=onward))
+        await log.revert(T1, control.SessionReverted(to=2, onward=onward))
+        assert (log.state.turn is not None, log.state.lane(()).step, log.state.open) == (True, 1, {})
+        assert [event.type for event in log.window.events] == ["input.added", "turn.started"]
+
 
 class TestWhatIsPutOff:
     async def test_it_goes_with_the_next_write_and_before_it(self) -> None:

@@ -94,7 +94,7 @@ async def deliver(turn: Turn) -> None:
     lane = turn.lane
     onward = Onward(
         turn=turn.id, step=lane.step, rewinds=state.turn.rewinds + 1, usage=lane.usage, spent=state.turn.usage,
-        total=state.usage, models=state.models, tools=lane.tools,
+        total=state.usage, models=state.models, tools=lane.tools, grants=tuple(state.grants),
     )  # fmt: skip
     reverted = SessionReverted(
         to=at - 1, calls=state.calls, reason=f"a mail to checkpoint {mail.checkpoint}", onward=onward

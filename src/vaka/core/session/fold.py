@@ -211,6 +211,7 @@ def _onward(state: State, onward: control.Onward) -> None:
     lane.step, lane.phase, lane.calls = onward.step, "idle", 1
     lane.usage, lane.tools = onward.usage, dict(onward.tools)
     state.turn, state.usage, state.models, state.open = running, onward.total, dict(onward.models), {}
+    state.grants = list(onward.grants)
 
 
 def _closed(state: State, event: Event, body: control.SessionClosed) -> None:

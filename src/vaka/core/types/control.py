@@ -8,6 +8,7 @@ from vaka.core.types.content import Content
 from vaka.core.types.event import Control
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, TurnId
 from vaka.core.types.message import ToolCall
+from vaka.core.types.tool import Grant
 from vaka.core.types.usage import Usage
 
 Conflict: TypeAlias = Literal["queue", "steer", "interrupt"]
@@ -148,6 +149,8 @@ class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: Usage = Usage()
     models: dict[str, int] = {}
     tools: dict[str, int] = {}
+    grants: tuple[Grant, ...] = ()
+    """What people have allowed for the session, also since."""
 
 
 class SessionReverted(Control, tag="session.reverted"):
