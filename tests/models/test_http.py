@@ -244,6 +244,16 @@ async def test_so_is_one_that_stops_in_the_middle() -> None:
     assert isinstance(error, StreamCut)
 
 
+async def test_so_is_one_that_begins_to_answer_and_never_does() -> None:
+    async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await reader.read()
+
+    error = await fault(stops, limits=Limits(idle_seconds=0.05))
+    assert type(error) is StreamCut
+    assert "sent nothing for 0.05 seconds" in str(error)
+
+
 async def test_a_body_shorter_than_was_said_is_cut() -> None:
     error = await fault(page("200 OK", b"data: one\n\n", b"content-type: text/event-stream").replace(b": 11", b": 99"))
     assert isinstance(error, StreamCut)
