@@ -22,7 +22,6 @@ from tests.runtime.scene import (
     types,
     until,
 )
-from tests.runtime.scene import transcript as plain
 from vaka.core.loop.mail import KEY
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.content import Text
@@ -295,13 +294,14 @@ async def test_a_host_goes_back_to_the_checkpoints_of_the_last_turn_by_their_nam
         assert heard(await session.messages())[-1] == "user: <system>CHECKPOINT 1</system>"
 
 
-async def test_an_agent_without_it_writes_no_more_than_before() -> None:
+@pytest.mark.parametrize("able", [False, True])
+async def test_being_able_to_costs_no_write(able: bool) -> None:
     store = MemoryStore()
     counting = counted(store)
+    model = ScriptedModel(call("look", at="a"), say("done"))
     async with runtime(store, permission_mode="bypassPermissions") as rt:
-        await said(await rt.open(agent(ScriptedModel(call("look", at="a"), say("done")), look), id="s"))
+        await said(await rt.open(traveller(model) if able else agent(model, look), id="s"))
     assert len(counting.commits) == 4
-    assert plain(()) == []
 
 
 async def test_what_a_person_allowed_for_the_session_stays_allowed() -> None:

@@ -78,14 +78,13 @@ def send(context: ToolContext, message: str, checkpoint: int) -> str:
 
 async def deliver(turn: Turn) -> None:
     """Let a mail that was sent arrive: between steps, with no call open."""
-    if turn.path or TOOL not in turn.tools:
+    mail = _read(turn.kept(KEY)) if TOOL in turn.tools and not turn.path else None
+    if mail is None:
         return
     if turn.log.deferred:
         await turn.log.append(turn.at)  # everything up to here is in the log, also that the mail was sent
     state = turn.state
-    mail = _read(state.values.get(KEY))
-    if mail is None or state.turn is None:
-        return
+    assert state.turn is not None  # noqa: S101  # it is at work
     at = state.marks.get(label(mail.checkpoint))
     if at is None or await _refused(turn, at):
         gone = f"the mail to checkpoint {mail.checkpoint} was dropped: a person refused a call of its step"
