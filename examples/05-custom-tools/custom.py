@@ -30,21 +30,21 @@ async def word_count(
     return found.data.decode("utf-8").lower().split().count(word.lower())
 
 
-async def main() -> None:
-    """Run the agent in a folder with one file."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "story.txt").write_text(STORY, "utf-8")
-        options = vaka.Options(
-            model=MODEL, cwd=folder, enabled_builtin_tools=("glob", "file_read"), custom_tools=(word_count,)
-        )
-        async with vaka.Runtime(options) as runtime:
-            async for event in runtime.run_stream(vaka.Request(prompt="How often does the story speak of the vaka?")):
-                body: Any = event.data
-                if event.type in ("tool.completed", "tool.failed"):
-                    print(f"{event.type}: {body.result.text.strip()}")
-                elif event.type == "turn.completed":
-                    print(body.text)
+async def main(folder: str) -> None:
+    """Run the agent in a folder."""
+    options = vaka.Options(
+        model=MODEL, cwd=folder, enabled_builtin_tools=("glob", "file_read"), custom_tools=(word_count,)
+    )
+    async with vaka.Runtime(options) as runtime:
+        async for event in runtime.run_stream(vaka.Request(prompt="How often does the story speak of the vaka?")):
+            body: Any = event.data
+            if event.type in ("tool.completed", "tool.failed"):
+                print(f"{event.type}: {body.result.text.strip()}")
+            elif event.type == "turn.completed":
+                print(body.text)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with tempfile.TemporaryDirectory() as made:
+        Path(made, "story.txt").write_text(STORY, "utf-8")
+        asyncio.run(main(made))
