@@ -122,11 +122,14 @@ def _before(path: str) -> tuple[str, str]:
         return "", "a new file"
     except (OSError, ValueError):
         return "", "what is there now cannot be read"
-    with os.fdopen(descriptor, "rb") as file:
-        info = os.fstat(file.fileno())
+    try:
+        info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_size > LARGEST:
             return "", "what is there now is too large to compare, or no plain file"
-        data = file.read(LARGEST)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(LARGEST)
+    finally:
+        os.close(descriptor)
     try:
         return data.decode(), ""
     except UnicodeDecodeError:
