@@ -63,7 +63,8 @@ def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
 
 
 def runtime() -> vaka.Runtime:
-    return vaka.Runtime(store=MemoryStore(), clock=FakeClock(auto=True), ids=FakeIds(), ask="suspend")
+    clock, ids = FakeClock(auto=True), FakeIds()
+    return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, ask="suspend", cwd="/nowhere/app")
 
 
 async def _until_asked(session: vaka.Session, says: str) -> tuple[str, ...]:
@@ -102,8 +103,23 @@ async def approval(rt: vaka.Runtime) -> str:
         id="approval",
     )
     first, second = await _until_asked(session, "Remove a and c.")
-    await rt.resolve(first, "approve", edit={"name": "a copy"}, scope="session", by="Kai")
+    only, copy = "remove(name:a copy)", {"name": "a copy"}
+    await rt.resolve(first, "approve", edit=copy, scope="session", rule=only, by="Kai")
     await rt.resolve(second, "reject", message="not that one", by="Kai")
+    await _resume(session)
+    return session.id
+
+
+async def grants(rt: vaka.Runtime) -> str:
+    """A yes for the session with a rule a person wrote: it covers what waits and what comes later, not the rest."""
+    both = calls(call("remove", name="a1"), call("remove", name="a2"))
+    session = await rt.open(agent(both, call("remove", name="a3"), call("remove", name="b"), say("Gone.")), id="grants")
+    first, _ = await _until_asked(session, "Remove them.")
+    await rt.resolve(first, "approve", scope="session", rule="remove(name:a*)", by="Kai")
+    try:
+        await _resume(session)
+    except Suspended as waiting:
+        await rt.resolve(waiting.decisions[0], "approve", by="Kai")
     await _resume(session)
     return session.id
 
@@ -158,7 +174,7 @@ async def fork(rt: vaka.Runtime) -> str:
 
 
 STORIES: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
-    "tools": tools, "approval": approval, "child": child, "branches": branches, "fork": fork,
+    "tools": tools, "approval": approval, "grants": grants, "child": child, "branches": branches, "fork": fork,
 }  # fmt: skip
 
 
