@@ -13,7 +13,7 @@ from vaka.core.types.content import Stored
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.core.types.tool import Arguments, Problem
-from vaka.tools.builtin import TOOLS, builtin
+from vaka.tools.builtin import OPT_IN, TOOLS, builtin
 from vaka.tools.builtin.declare import Builtin
 from vaka.tools.builtin.outputs import digest_in, name_of, put_away
 
@@ -40,7 +40,8 @@ def test_each_tool_says_where_it_is_from_and_what_a_second_run_does(name: str) -
 
 def test_tools_come_by_name_and_unknown_ones_are_refused() -> None:
     assert [tool.spec.name for tool in builtin(["Grep", "Read"])] == ["Grep", "Read"]
-    assert {tool.spec.name for tool in builtin()} == set(TOOLS)
+    assert {tool.spec.name for tool in builtin()} == set(TOOLS) - OPT_IN
+    assert {tool.spec.name for tool in builtin(TOOLS)} == set(TOOLS)
     assert list(TOOLS) == sorted(TOOLS)
     with pytest.raises(InvalidInput, match="there is no built-in tool 'Raed', did you mean 'Read'"):
         builtin(["Raed"])

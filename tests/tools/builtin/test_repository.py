@@ -12,7 +12,6 @@ from vaka.sandbox.choose import choose
 from vaka.sandbox.landlock import Landlock
 from vaka.sandbox.none import Unconfined
 from vaka.sandbox.paths import protected_paths
-from vaka.tools.builtin.absent import absent
 from vaka.tools.builtin.shells import Fence
 
 IDENTITY = "-c user.name=kim -c user.email=kim@example.org"
@@ -136,36 +135,3 @@ async def test_what_only_holds_a_place_is_not_committed(bench: Held) -> None:
     assert git(bench.root, "ls-files").split() == [".mcp.json", "a.txt"]
     await bench.shells.end()
     assert git(bench.root, "status", "--short") == ""
-
-
-def test_rules_are_those_of_the_repository_that_has_the_folder(tmp_path: Path) -> None:
-    root = tmp_path / "work space"
-    root.mkdir()
-    git(tmp_path, "init", "-q")
-    told = absent([str(root)], [f"{root}/vaka.toml", f"{root}/.git/config", "/elsewhere"], tmp_path)
-    assert told == {"VAKA_ABSENT": "/work\\ space/vaka.toml\n"}
-
-
-async def test_what_the_user_ignores_stays_ignored(
-    bench: Held, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path_factory.mktemp("home", numbered=True)
-    (home / ".gitconfig").write_text('[core]\n\texcludesFile = "~/mine"\n')
-    (home / "mine").write_text("*.swp")
-    told = absent([str(bench.root)], protected_paths(str(bench.root)), home)
-    assert told == {}, "there is no repository yet"
-    git(bench.root, "init", "-q")
-    told = absent([str(bench.root)], protected_paths(str(bench.root)), home)
-    assert told["VAKA_ABSENT"].splitlines()[:3] == ["*.swp", "/.claude", "/.devcontainer"]
-    (home / ".gitconfig").unlink()
-    (home / ".config/git").mkdir(parents=True)
-    (home / ".config/git/ignore").write_text("*.bak\n")
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    told = absent([str(bench.root)], protected_paths(str(bench.root)), home)
-    assert told["VAKA_ABSENT"].splitlines()[0] == "*.bak"
-
-
-async def test_the_command_itself_hears_nothing_of_it(bench: Held) -> None:
-    git(bench.root, "init", "-q")
-    done = await bench.bash('echo "<$VAKA_ABSENT>" "$#" "$GIT_CONFIG_COUNT"')
-    assert done.text == "<> 0 1\n[exit code 0]"

@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 from vaka.core.ports.sandbox import Process
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.tools.builtin.absent import PRELUDE
 from vaka.tools.builtin.spool import Spool
 
 Status: TypeAlias = Literal["running", "completed", "failed", "killed"]
@@ -24,7 +23,7 @@ GRACE = 2.0
 _CHANNEL = 64 * 1024
 # Both streams go through one pipe, so that they stay in order. The other pipe is left for the folder bash ends in; what
 # the command starts does not inherit it, or a server started with & would hold it open.
-_WRAPPER = PRELUDE + (
+_WRAPPER = (
     'trap \'{ builtin printf "\\0cwd\\0%s\\0" "$(builtin pwd -P)" >&9; } 2>/dev/null\' EXIT; '
     'exec 9>&2 2>&1; { eval "shift; $1"; } 9>&-'
 )

@@ -13,7 +13,6 @@ from vaka.core.ports.sandbox import Bounds, Command, Sandbox
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.tools.builtin.absent import absent
 from vaka.tools.builtin.shell import Shell, Status, argv_of
 from vaka.tools.builtin.spool import QUOTA, Spool, Store
 
@@ -163,14 +162,12 @@ class Shells:
 
     async def _start(self, context: ToolContext, id: str, command: str, cwd: str) -> Shell:
         self._require_open("nothing more can be started")
-        argv, fence, sandbox = argv_of(command), self.fence, _sandbox(context)
-        holds = "write" in sandbox.enforces and fence.protected
-        told = await asyncio.to_thread(absent, roots(context), fence.protected) if holds else {}
-        process = await sandbox.start(
+        argv, fence = argv_of(command), self.fence
+        process = await _sandbox(context).start(
             Command(
                 argv=argv,
                 cwd=cwd,
-                env={**fence.env, **told},
+                env=fence.env,
                 writable=tuple(dict.fromkeys((*roots(context), *fence.writable))),
                 protected=fence.protected,
                 hidden=fence.hidden,
