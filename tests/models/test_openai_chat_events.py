@@ -365,6 +365,28 @@ async def test_usage_may_stand_elsewhere_and_come_often() -> None:
         assert chunks[1:] == [UsageChunk(Usage(input=5, output=2), "m-2026"), StopChunk("end")]
 
 
+@pytest.mark.parametrize(
+    ("counted", "usage"),
+    [
+        ({"prompt_tokens": 5.0, "completion_tokens": "2", "prompt_tokens_details": {"cached_tokens": 3.0}},
+         Usage(input=5, output=2, cache_read=3)),
+        ({"prompt_tokens": 1.5, "completion_tokens": 10**30, "prompt_tokens_details": "none"}, Usage(output=2**53)),
+        ({"prompt_tokens": "9" * 100, "completion_tokens": -1.0}, Usage(input=2**53)),
+        ("none of yours", None), ("", None), ([5, 2], None),
+    ],
+)  # fmt: skip
+async def test_no_answer_is_lost_for_the_way_its_tokens_are_counted(counted: Any, usage: Usage | None) -> None:
+    inside = event(choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop", "usage": counted}])
+    aside = event(choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}], usage=counted)
+    groq = event(
+        choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}], x_groq={"usage": counted}
+    )
+    for one in (inside, aside, groq):
+        assert await stream(one, DONE) == [TextChunk("Hi."), UsageChunk(usage or Usage(), "m-2026"), StopChunk("end")]
+    assert isinstance(await failure(event(choices="x", usage=counted), DONE), StreamCut)
+    assert isinstance(await failure(aside[:-3] + b"\n\n", DONE), StreamCut)
+
+
 async def test_a_price_is_believed_only_of_a_vendor_that_counts_in_dollars() -> None:
     events = (delta("stop"), used(cost=0.25), DONE)
     assert heard(await stream(*events, profile=PROFILES["openrouter"])).usage.cost == 0.25

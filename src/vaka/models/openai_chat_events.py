@@ -5,6 +5,7 @@ their profile. What is no part of that, or of no use, is read past; what cannot 
 """
 
 import re
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -34,6 +35,7 @@ REASONS = {
 _SHORT, _BARRED = re.compile(r"length|max_|limit|exceeded"), re.compile(r"filter|safety|blocked|moderation")
 MOST = 2**53
 """Tokens that anyone can have used."""
+_DIGITS = 18
 BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
 
@@ -141,10 +143,7 @@ class Answer:
         data = item.data
         if data.startswith(b"[") and data.strip() == b"[DONE]":
             return self._end("[DONE] came before a finish reason")
-        try:
-            event = _EVENT.decode(data)
-        except _UNREADABLE as error:
-            raise StreamCut(f"an event of the answer cannot be read: {error}") from error
+        event = _read(data)
         if event.error is not None or event.base_resp is not None or event.object == "error" or item.event == "error":
             self._trouble(event, data)
         if event.model:
@@ -298,6 +297,40 @@ class Answer:
             raise faults.error(faults.Said(message=state.status_msg, kinds=(kind,)))
         if state is None:
             raise faults.error(faults.read(data))
+
+
+def _read(data: bytes) -> _Event:
+    try:
+        return _EVENT.decode(data)
+    except _UNREADABLE as error:
+        if ".usage" in str(error):  # no answer is lost for the way its tokens are counted
+            with suppress(*_UNREADABLE):
+                return _EVENT.decode(msgspec.json.encode(_recounted(_object(msgspec.json.decode(data)))))
+        raise StreamCut(f"an event of the answer cannot be read: {error}") from error
+
+
+def _recounted(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event, or a part of one, whose counts of tokens can be read: those that are none are left out."""
+    made = {name: _recounted(_object(event[name])) if name == "x_groq" else event[name] for name in event}
+    choices = cast("list[Any]", made.get("choices"))
+    if isinstance(made.get("choices"), list):
+        made["choices"] = [_recounted(_object(choice)) for choice in choices]
+    if "usage" in made:
+        made["usage"] = _numbers(_object(made["usage"]))
+    return made
+
+
+def _numbers(usage: dict[str, Any]) -> dict[str, Any]:
+    tokens = {name: _number(value) for name, value in usage.items() if name.endswith("tokens")}
+    details = {name: _numbers(_object(value)) for name, value in usage.items() if name.endswith("details")}
+    return {**tokens, **details, "cost": usage.get("cost")}
+
+
+def _number(count: Any) -> int | None:
+    if isinstance(count, str) and count.isdecimal():
+        return min(int(count[:_DIGITS]), MOST)
+    whole = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
+    return min(max(int(count), 0), MOST) if whole else None
 
 
 def _reason(finish: str) -> str:
