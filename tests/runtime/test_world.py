@@ -12,7 +12,7 @@ from tests.runtime.scene import logged, results
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Bounds
 from vaka.core.ports.web import Found
-from vaka.core.types.errors import ConfigError, SandboxError
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import ToolResult
 from vaka.files.memory import MemoryFiles
 from vaka.stores.memory import MemoryStore
@@ -103,15 +103,6 @@ async def test_tools_work_in_the_folder_that_was_given_and_in_no_other(tmp_path:
 async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is no folder"):
         _ = vaka.Runtime(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),)).env.world
-
-
-async def test_a_sandbox_that_is_asked_for_and_not_there_keeps_the_runtime_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vaka.sandbox.choose._best", lambda *_, **__: None)
-    with pytest.raises(SandboxError, match="no sandbox here"):
-        vaka.Runtime(sandbox="on", cwd=str(tmp_path))
-    assert vaka.Runtime(sandbox="auto", cwd=str(tmp_path)).env.world.sandbox is not None
 
 
 async def test_other_files_can_be_lent(tmp_path: Path) -> None:

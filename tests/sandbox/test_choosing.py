@@ -161,3 +161,15 @@ async def test_secrets_can_be_named(tmp_path: Path) -> None:
     for sandbox in (Bubblewrap(secrets=[str(tmp_path / "key")]), Landlock(secrets=[str(tmp_path / "key")])):
         ended = await finish(await sandbox.start(shell(f"cat {tmp_path}/key", tmp_path / "work")))
         assert "canary" not in ended.stdout
+
+
+@on_intel
+def test_a_runtime_that_asks_for_one_in_vain_does_not_start() -> None:
+    script = NO_LANDLOCK + (
+        "import vaka\n"
+        "try:\n    vaka.Runtime(sandbox='on')\nexcept vaka.VakaError as error:\n    print(error)\n"
+        "print(vaka.Runtime(sandbox='auto').env.world.sandbox.name)\n"
+    )
+    first, second = elsewhere(script).splitlines()
+    assert first.startswith("there is no sandbox here: ")
+    assert second == "none"
