@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, CitationChunk, Model, NoticeChunk, Prompt, ReasoningChunk
+from vaka.core.ports.model import Chunk, CitationChunk, Model, NoticeChunk, Prompt, ReasoningChunk, TextChunk
 from vaka.core.types.content import Audio, Citation, Content, Document, Image, Part, Reasoning, Text
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import JSON
@@ -77,11 +77,11 @@ class Past:
 
     def marked(self, chunk: Chunk) -> Chunk:
         """Return a piece of an answer whose private block says where it came from."""
+        if isinstance(chunk, TextChunk):  # nearly always
+            return chunk
         if isinstance(chunk, ReasoningChunk):
             return self._mark(chunk)
-        if isinstance(chunk, CitationChunk):
-            return CitationChunk(self._mark(chunk.citation))
-        return chunk
+        return CitationChunk(self._mark(chunk.citation)) if isinstance(chunk, CitationChunk) else chunk
 
     def _mark(self, of: _Opaque) -> _Opaque:
         opaque: Any = of.opaque
@@ -102,6 +102,8 @@ class Past:
         return message if content is message.content else msgspec.structs.replace(message, content=content)
 
     def _content(self, content: Content, missing: Counter[str]) -> Content:
+        if len(content) == 1 and isinstance(content[0], Text) and not content[0].citations:  # nearly always
+            return content
         made = tuple([self._part(part, missing) for part in content])
         return content if all(new is old for new, old in zip(made, content, strict=True)) else made
 
