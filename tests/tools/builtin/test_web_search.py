@@ -112,6 +112,7 @@ async def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 async def test_without_a_network_it_says_so() -> None:
     store, model = MemoryStore(), ScriptedModel(call("WebSearch", query="ab"), say("done"))
     async with runtime(store, permission_mode="bypassPermissions") as rt:
+        rt.env.world = World()
         await (await rt.open(agent(model, web_search), id="s")).run("Go.")
     assert "lends no network" in results(await logged(store, "s"))["call_1"].text
 
