@@ -1,6 +1,7 @@
 """How the bytes come changes nothing: any split, any line end, packed, pinged, a byte at a time."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import cache
 
@@ -16,7 +17,8 @@ from vaka.testing.provider import Fault
 
 @cache
 def whole(wire: str) -> tuple[Chunk, ...]:
-    chunks, error = hear_bytes(wire, body(wire))
+    with ThreadPoolExecutor(1) as pool:  # a loop may be running here
+        chunks, error = pool.submit(hear_bytes, wire, body(wire)).result()
     assert error is None
     return tuple(unmarked(chunks))
 
