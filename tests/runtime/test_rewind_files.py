@@ -263,3 +263,15 @@ async def test_a_session_at_work_is_left_alone(desk: Desk) -> None:
         with pytest.raises(Busy):
             await rt.rewind("s", "1", files=True)
     assert desk.held() == {"a": "1"}
+
+
+async def test_without_files_or_without_a_session_there_is_nothing_to_put_back(desk: Desk) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    async with runtime(desk.store) as rt:
+        rt.env.world = World()
+        with pytest.raises(InvalidInput, match="no files to put back"):
+            await rt.rewind("s", "1", files=True)
+    with pytest.raises(NotFound, match="nobody"):
+        async with desk.runtime() as rt:
+            await rt.files_back("nobody", "1")
+    assert desk.held() == {"a": "1"}
