@@ -39,7 +39,7 @@ def outline(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[s
             "waiting": [story.inputs.get(key) for key in state.inputs],
             "unfinished": state.turn is not None,
             "open": sorted(story.calls[id]["as"] for id in state.open),
-            "grants": sorted(state.grants),
+            "grants": sorted(state.grants, key=lambda grant: (grant.tool, grant.rule, grant.answers, grant.spec)),
             "checkpoints": sorted(state.checkpoints),
             "values": dict(sorted(state.values.items())),
             "closed": state.closed,
