@@ -167,6 +167,19 @@ READING = lines(r"""
     test -f x
     test "$a" = b
     [ -d x ]
+    [ "$a" ]
+    [ $? -eq 0 ]
+    [ $# -gt 0 ] || exit 1
+    [ ${#x} -lt 5 ]
+    [ $((1 + 2)) -eq 3 ]
+    [ -f *.txt ]
+    [ ! -e "$f" ]
+    [ -n "$a" ] && [ "$b" != "$c" ]
+    test "$a" = b -a 1 -lt "$c"
+    [ "x$a" = x ]
+    date & wait
+    date & wait $!
+    wait -n %1
     [ "$a" -gt 5 ] && echo big
     [[ -f x ]] && cat x
     [[ $a == b* || -z $c ]]

@@ -263,6 +263,20 @@ BEYOND = lines(r"""
     test -v 'a[$(id)]'
     [ -v x ]
     test -R x
+    x='-v a[$(id)]'; [ $x ]
+    test $x
+    [ -n $x ]
+    [ x$a = x ]
+    [ "$a" "$b" ]
+    test -n x -o "$a" "$b"
+    [ "$@" ]
+    [ * ]
+    [ -? x ]
+    [ $(cat x) -gt 5 ]
+    wait -n -p PATH; ls
+    wait -np PATH
+    wait $x
+    wait "$x"
     git -c core.pager=id log
     git -c alias.log='!id' log
     git --exec-path=/tmp log

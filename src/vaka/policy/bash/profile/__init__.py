@@ -21,6 +21,7 @@ _OTHERS: Mapping[str, Callable[[Words], list[Word]]] = {
     "git": git.read_git,
     "set": shell.read_set,
     "read": shell.read_read,
+    "wait": shell.read_wait,
 }
 
 

@@ -7,7 +7,7 @@ from vaka.policy.bash.profile.options import Refused
 from vaka.policy.bash.variables import safe, unsafe
 from vaka.policy.bash.words import Simple, Word, Words
 
-FREE = frozenset({"break", "continue", "return", "exit", "shift", "wait", "[["})
+FREE = frozenset({"break", "continue", "return", "exit", "shift", "[["})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SETS = re.compile(r"[-+](?:[aefuxvnCE]|o)+")
 _SETTINGS = frozenset(
@@ -38,6 +38,15 @@ def read_read(words: Words) -> list[Word]:
             if "a" in value or "u" in value:
                 raise Refused(f"read {value} is not known to be harmless")
             valued = value[-1] in "dinNpt"
+    return []
+
+
+def read_wait(words: Words) -> list[Word]:
+    """``wait``, ``wait 42``, ``wait $!``: only with ``-p`` it fills a variable."""
+    for word in words:
+        last = bool(word.holes) and all(hole.name == "!" for hole in word.holes)
+        if not last and (word.value is None or not re.fullmatch(r"-[nf]+|%?\w+|%[%+-]", word.value)):
+            raise Refused(f"wait {word.source} may fill a variable")
     return []
 
 

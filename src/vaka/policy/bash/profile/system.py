@@ -1,10 +1,12 @@
 """Programs that tell something about files and the machine."""
 
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from vaka.policy.bash.profile.options import Parsed, Program, Refused, any_use
 from vaka.policy.bash.text import names
-from vaka.policy.bash.words import Word, Words
+from vaka.policy.bash.words import Hole, Word, Words
 
 
 def _only_formats(parsed: Parsed) -> None:
@@ -116,12 +118,39 @@ def _known_xxd(value: str) -> None:
         raise Refused(f"{value} is not known to only read")
 
 
+_EVALUATES = frozenset({"-v", "-R"})
+_COMPARES = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
+_UNARY = re.compile(r"-[b-hknp-uwxzGLNOS]")
+"""Operators of ``test`` that look at the next word, whatever it is."""
+
+
 def read_test(words: Words) -> list[Word]:
     """``test`` and ``[``: ``-v`` and ``-R`` work out subscripts, and those can run commands."""
-    for word in words:
-        if word.value in {"-v", "-R"}:
+    for at, word in enumerate(words):
+        if word.value in _EVALUATES:
             raise Refused(f"{word.value} works out what follows, which can run commands")
+        if word.value is None and _may_evaluate(word, words[at - 1 : at] if at else (), words[at + 1 : at + 2]):
+            raise Refused(f"{word.source} may become -v, which works out what follows, and that can run commands")
     return []
+
+
+def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
+    """Return whether a word may turn out as one of the operators: as one of several, or where one can stand."""
+    if all(_is_number(hole) for hole in word.holes):
+        return False
+    shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
+    if word.splits and all(hole.kind == "glob" for hole in word.holes):
+        return any(fnmatchcase(operator, shown) for operator in _EVALUATES)
+    if word.splits:
+        return True
+    compared = any(other.value in _COMPARES for other in (*before, *after))
+    looked_at = bool(before) and _UNARY.fullmatch(before[0].value or "") is not None
+    alone = not before and (not after or after[0].value == "]")
+    return word.prefix in {"", "-"} and not (compared or looked_at or alone)
+
+
+def _is_number(hole: Hole) -> bool:
+    return hole.kind == "arithmetic" or hole.name in {"?", "$", "!"} or hole.name.startswith("#")
 
 
 def read_exec(words: Words) -> list[Word]:
