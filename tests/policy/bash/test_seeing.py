@@ -152,6 +152,14 @@ WRAPPED = lines(r"""
     env - curl x
     env -S "curl x"
     env -S 'A=1 curl x'
+    env -S '"curl" x'
+    env -S "cu'r'l x"
+    env -S 'curl\_x'
+    env -S 'cur\l x'
+    env -S 'A="b c" curl x # more'
+    env --split='curl x'
+    env --s 'curl x'
+    env -S "sh -c 'curl x'"
     env '-Scurl x'
     env --split-string='curl x'
     env -iS 'curl x'
@@ -476,3 +484,9 @@ def test_what_is_nested_too_deeply_is_unreadable_and_still_denied() -> None:
     deep = "( " * 300 + "curl x" + " )" * 300
     assert isinstance(read(deep), Unreadable)
     assert judged(deep, allow=[None], deny=["curl:*"]).decision == "deny"
+
+
+def test_a_variable_in_what_env_takes_apart_hides_which_command_it_is() -> None:
+    assert judged("env -S 'c${X}url x'", allow=[None]).decision == "ask"
+    assert judged("env -S 'echo ${X}'", allow=[None]).decision == "allow"
+    assert judged("env -S 'echo # curl x'", allow=[None], deny=["curl:*"]).decision == "allow"

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from vaka.policy.bash.quoting import Mismatch
-from vaka.policy.bash.words import INPUT, Hole, Word, Words, literal
+from vaka.policy.bash.splitting import apart
+from vaka.policy.bash.words import INPUT, Hole, Word, Words
 
 
 class Wrapper(msgspec.Struct, frozen=True):
@@ -252,7 +253,7 @@ class _Reading:
         if wrapper.queries and any(letter in value for letter in wrapper.queries) and not value.startswith("--"):
             return []
         if wrapper.splits and (found := self._split(value, at)) is not None:
-            self.words = (*self.words[: at + 1], *map(literal, found[0].split()), *self.words[found[1] :])
+            self.words = (*self.words[: at + 1], *apart(found[0]), *self.words[found[1] :])
             return [one]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
@@ -265,13 +266,16 @@ class _Reading:
 
     def _split(self, value: str, at: int) -> tuple[str, int] | None:
         """Return the text that ``env -S`` takes apart, and where the words behind it begin."""
-        if value.startswith("--split-string="):
-            return value.partition("=")[2], at + 1
-        letters, found, rest = value[1:].partition("S")
-        if value != "--split-string" and (not found or letters.strip("i0v")):
-            return None
-        if rest and value != "--split-string":
-            return rest, at + 1
+        name, equals, text = value.partition("=")
+        if len(name) > 2 and "--split-string".startswith(name):  # as short as nobody else's name begins
+            if equals:
+                return text, at + 1
+        else:
+            letters, found, rest = value[1:].partition("S")
+            if not found or letters.strip("i0v"):
+                return None
+            if rest:
+                return rest, at + 1
         return (self.words[at + 1].sketch, at + 2) if at + 1 < len(self.words) else None
 
     def _cluster(self, letters: str, one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]]:
