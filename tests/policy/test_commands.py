@@ -1,5 +1,6 @@
 """Commands under the policy: rules for commands and for files together, modes, protection, and what a yes covers."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +169,17 @@ def test_a_yes_to_something_dangerous_answers_no_other_question() -> None:
     assert len(set(asked)) == len(asked)
     assert question("Bash", command="rm -rf $X") == asked[0], "the same command is the same question"
     assert "$X" not in asked[0]
+
+
+def test_what_only_reads_asks_where_keys_lie_whatever_leads_there(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").symlink_to("/etc/shadow")
+    (tmp_path / "plain.txt").write_text("x")
+    (tmp_path / "other.txt").symlink_to("plain.txt")
+    layered = policy(cwd=str(tmp_path))
+    up = "../" * (len(tmp_path.parts) - 1)
+    for command in ("cat notes.txt", "head < notes.txt", f"cat {up}etc/shadow", "cat /e*/shadow", "cat ~/.s*/id_*"):
+        assert said(layered, command) == ("ask", "default", "mode"), command
+    for command in ("cat other.txt", "cat *.txt", f"cat {up}etc/hostname", "ls -d .*", "cat /etc/*-release"):
+        assert said(layered, command)[0] == "allow", command
+    assert said(policy(cwd=str(tmp_path), allow=("Bash(cat:*)",)), "cat notes.txt")[0] == "allow"
+    assert said(policy("bypassPermissions", cwd=str(tmp_path)), "cat notes.txt")[0] == "allow"

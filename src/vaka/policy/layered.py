@@ -10,10 +10,11 @@ import msgspec
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import Path
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import PROTECTED, Ask, Grant, ToolSpec, Verdict
+from vaka.core.types.tool import PROTECTED, Allow, Ask, Grant, ToolSpec, Verdict
 from vaka.policy.decision import Decision, name_of, strictest
 from vaka.policy.domains import host_of
 from vaka.policy.grants import SESSION, exactly, narrow, session_rules, shown
+from vaka.policy.keys import lie_at
 from vaka.policy.modes import TABLE, Act, Mode, mode_meant, stricter
 from vaka.policy.paths import INSIDE, Kind, PathPattern, Segments, absolute, inside, names_of, segments
 from vaka.policy.protect import protected
@@ -219,8 +220,8 @@ class LayeredPolicy:
         judge = self._commands(built_in(spec.name), exactly=spec.name)
         seen = self._seen_from(arguments)
         found = judge.decide(
-            command, allowed, profile=self.mode != "dontAsk", may_read=seen.may_read, may_write=seen.may_write,
-            inside=seen._is_inside,  # noqa: SLF001  # of its own kind
+            command, allowed, profile=self.mode != "dontAsk", may_write=seen.may_write,
+            may_read=seen._read_by_command, inside=seen._is_inside,  # noqa: SLF001  # of its own kind
         )  # fmt: skip
         if said is None or said.decision != "ask" or judge.answered(command, said.asks):
             return found
@@ -301,6 +302,14 @@ class LayeredPolicy:
         if not edits:
             return self._unasked(strictest(self._read_freely(name) for name in names), path)
         return self._unasked(strictest(self._file(None, name, None, edits=True) for name in names), path)
+
+    def _read_by_command(self, path: str) -> Verdict:
+        """Return what is said of a file that a command reads: where keys lie, whatever leads there, the mode asks."""
+        said = self.may_read(path)
+        if not isinstance(said, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
+            return said
+        key = next((name for name in map(shown, self.names(path, whole=False)) if lie_at(name)), "")
+        return Ask(f"{path} leads to {key}, a place where keys lie", self.mode, "mode") if key else said
 
     def _read_freely(self, path: Segments) -> Decision:
         for kind in _TIGHTENING:

@@ -10,16 +10,11 @@ from vaka.core.types.tool import Verdict
 from vaka.policy.bash.text import names
 from vaka.policy.bash.words import Hole, Redirection, Simple, Word, Words
 from vaka.policy.bash.wrappers import base
+from vaka.policy.keys import lie_at, may_lie_at
 
 Look: TypeAlias = Callable[[str], Verdict]
 """What reading or writing a path would be told: absolute, below ``~``, or relative to where the script began."""
 
-_SECRETS = re.compile(
-    r"(?:^|/)(?:\.ssh|\.gnupg|\.aws|\.azure|\.kube|\.docker|\.netrc|\.pgpass|\.git-credentials|\.npmrc|\.pypirc"
-    r"|\.config/(?:gcloud|gh|op)|\.[a-z]*_history|\.vault-token|id_(?:rsa|dsa|ecdsa|ed25519)|keyrings)(?:/|$)"
-    r"|^/etc/(?:g?shadow|sudoers|ssl/private|ssh/ssh_host)|^/proc/.*(?:environ|mem|cmdline|maps)$|^/(?:var/)?run/secrets"
-    r"|^/dev/(?!null$|zero$|urandom$|random$|stdin$|stdout$|stderr$|fd/|tty$)"
-)
 _FREE_OUTPUT = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _NETWORK = re.compile(r"/dev/(?:tcp|udp)/")
 _DESCRIPTOR = re.compile(r"\d*-?")
@@ -84,7 +79,8 @@ def secret(words: Iterable[Word]) -> str:
     for word in words:
         text = word.path or "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
         text = text.replace("HOME", "~", 1) if text.startswith("HOME") else text
-        if _SECRETS.search(posixpath.normpath(text) if text else ""):
+        text = posixpath.normpath(text) if text else ""
+        if lie_at(text) or (any(hole.kind == "glob" for hole in word.holes) and may_lie_at(text)):
             return word.source or text
     return ""
 
