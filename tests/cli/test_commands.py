@@ -94,7 +94,7 @@ def test_a_call_can_be_approved_at_the_terminal(shell: Shell) -> None:
 def test_settings_are_shown_with_their_origin(shell: Shell) -> None:
     shell.file("conf/vaka/config.toml", "# mine\n\nmax_steps = 7\n")
     shell.file("vaka.toml", 'store = "sqlite:///kept/log.db"\ndeny = ["pay"]\n')
-    done = shell.vaka("config", "show", "--origin", "--json", "--deny", "boom", VAKA_TIMEOUT="5m")
+    done = shell.vaka("config", "show", "--origin", "--json", "--trust", "--deny", "boom", VAKA_TIMEOUT="5m")
     values = {name: (row["value"], row["origin"].replace(str(shell.folder), "")) for name, row in done.json.items()}
     assert values["max_steps"] == (7, "/conf/vaka/config.toml:3")
     assert values["store"] == (f"sqlite:///{shell.folder}/kept/log.db", "/vaka.toml:1")

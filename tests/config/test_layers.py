@@ -161,10 +161,19 @@ def test_a_project_cannot_take_its_commands_out_of_the_sandbox(place: Place) -> 
 
 def test_a_relative_store_is_beside_the_file_that_names_it(place: Place) -> None:
     file = write(place.cwd / "vaka.toml", 'store = "sqlite:///log.db"\n')
-    assert load(place)["store"] == f"sqlite:///{place.cwd}/log.db"
+    assert load(place, trust=True)["store"] == f"sqlite:///{place.cwd}/log.db"
     for store in ("memory:", "sqlite:///", "sqlite://host/x", "postgresql://h/d", f"sqlite:///{place.cwd}/x.db"):
         write(file, f'store = "{store}"\n')
-        assert load(place)["store"] == store
+        assert load(place, trust=True)["store"] == store
+
+
+def test_a_folder_nobody_trusts_brings_no_sessions_and_keeps_no_less_of_them(place: Place) -> None:
+    write(place.cwd / "vaka.toml", 'store = "sqlite:///theirs.db"\ndurability = "process"\nsnapshots = "off"\n')
+    careful = load(place)
+    assert [careful.values[name].layer for name in ("store", "durability", "snapshots")] == ["default"] * 3
+    assert len(careful.notes) == 3
+    trusting = load(place, trust=True)
+    assert (trusting["durability"], trusting["snapshots"], trusting.notes) == ("process", "off", [])
 
 
 def test_a_password_is_hidden() -> None:

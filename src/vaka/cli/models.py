@@ -79,7 +79,6 @@ def models() -> None:
 
 @models.command("list", epilog=options.examples("vaka models list", "vaka models list --json"))
 @options.json_option
-@options.trust_option
 @options.store_options
 def list_(as_json: bool, **given: Any) -> None:
     """List providers and whether their key is set (never the key), the names of your settings, tiers, and local."""
@@ -101,7 +100,6 @@ def list_(as_json: bool, **given: Any) -> None:
 @click.argument("name")
 @click.option("--tools", is_flag=True, help="Also let it make one call that it must make.")
 @options.json_option
-@options.trust_option
 @options.store_options
 def test(name: str, tools: bool, as_json: bool, **given: Any) -> None:
     """Ask a model one small thing and say how that went. It costs a few tokens.

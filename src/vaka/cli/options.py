@@ -55,6 +55,10 @@ _STORE = (
         "--cwd", type=click.Path(exists=True, file_okay=False), callback=_enter, is_eager=True, expose_value=False,
         metavar="DIR", help="Work from this folder; other paths are meant from there.",
     ),
+    click.option(
+        "--trust", is_flag=True,
+        help="Let this folder's vaka.toml also allow things, and say where sessions, models and their keys are.",
+    ),
     click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from."),
 )  # fmt: skip
 
@@ -101,12 +105,6 @@ _WORLD = (
     ),
 )  # fmt: skip
 
-_TRUST = click.option(
-    "--trust",
-    is_flag=True,
-    help="Let this folder's vaka.toml also allow things, and say where models are and their keys.",
-)
-
 _POLICY = (
     click.option(
         "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
@@ -123,13 +121,12 @@ _POLICY = (
         "--ask", type=choice("ask"),
         help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
     ),
-    _TRUST,
     click.option("--ephemeral", is_flag=True, help="Keep nothing: the session lives in memory."),
 )  # fmt: skip
 
 
 def store_options(command: F) -> F:
-    """Which store to use, and from where."""
+    """Which store to use, from where, and whether the folder is trusted."""
     return _all(command, _STORE)
 
 
@@ -146,11 +143,6 @@ def world_options(command: F) -> F:
 def policy_options(command: F) -> F:
     """Who may do what."""
     return _all(command, _POLICY)
-
-
-def trust_option(command: F) -> F:
-    """Whether the folder is trusted."""
-    return _TRUST(command)
 
 
 def json_option(command: F) -> F:

@@ -19,10 +19,10 @@ Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
 _WIDENING = frozenset(
     {
         "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
-        "command_memory", "command_processes", "model_files", "script_env",
+        "command_memory", "command_processes", "durability", "model_files", "script_env", "snapshots", "store",
     }
 )  # fmt: skip
-"""Settings that let more happen."""
+"""Settings that let more happen, keep less, or bring sessions in which somebody else has allowed things."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
 _CAREFUL = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
