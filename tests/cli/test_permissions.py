@@ -229,3 +229,10 @@ def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
     assert done.code == 3
     assert "home/.claude/settings.json (user): deny rule 'Bash('" in done.err
     assert shell.vaka("sessions", "list").code == 0
+
+
+def test_a_folder_that_cannot_be_one_costs_its_own_line_only(shell: Shell) -> None:
+    call = {"tool": "Bash", "input": {"command": "ls"}}
+    done = batch(shell, {**call, "cwd": "a\0b"}, {**call, "cwd": "a/" * 5000}, {**call, "cwd": "\ud800"}, call)
+    assert done.code == 2
+    assert [line.get("decision", line.get("error", "")[:4]) for line in done.lines] == ["cwd ", "cwd ", "cwd ", "allow"]

@@ -148,7 +148,10 @@ class _Desk:
         if key not in self._made:
             if len(self._made) >= _POLICIES:
                 self._made.clear()
-            self._made[key] = self._policy(asked)
+            try:
+                self._made[key] = self._policy(asked)
+            except (OSError, ValueError) as error:  # a folder that cannot be one
+                raise InvalidInput(f"cwd {asked.cwd or self.given['cwd']!r}: {error}") from error
         return self._made[key]
 
     def _policy(self, asked: _Asked) -> LayeredPolicy:
@@ -185,7 +188,7 @@ def _answer_lines(desk: _Desk) -> bool:
         try:
             answer = _answered(desk, line)
         except VakaError as error:
-            wrong, answer = True, {"error": told(error).message}
+            wrong, answer = True, {"error": clean(told(error).message)}
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
     return wrong
