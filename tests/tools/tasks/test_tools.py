@@ -90,6 +90,7 @@ async def test_a_refused_change_leaves_nothing_behind(bench: Bench) -> None:
     for change in ({"blockedBy": [two], "owner": "me"}, {"blocks": ["nobody"], "subject": "Other"}, {"blocks": [one]}):
         assert (await update(bench, one, **change)).failed
     assert (await update(bench, one, colour="red")).failed
+    assert "needs a subject" in (await update(bench, one, subject="  ", owner="me")).text
     looked = value(await bench.call("TaskGet", taskId=one))
     assert (looked["subject"], looked["owner"], [ref["id"] for ref in looked["blocks"]]) == ("One", "", [two])
     assert value(await bench.call("TaskList"))["revision"] == 3

@@ -56,8 +56,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def change(self) -> Change:
         """Return it as a change of the board."""
         return Change(
-            subject=_clean(self.subject), active=_clean(self.active_form), description=_clean(self.description),
-            owner=_clean(None if self.owner is None else self.owner.strip()),
+            subject=_clean(self.subject and self.subject.strip()), active=_clean(self.active_form),
+            description=_clean(self.description), owner=_clean(self.owner and self.owner.strip()),
             status=status_of(self.status) if self.status is not None else None,
             blocks=_ids(self.blocks), blocked_by=_ids(self.blocked_by),
             add_blocks=self.add_blocks, add_blocked_by=self.add_blocked_by,
@@ -68,6 +68,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
     wish, id, kept = _wish(given), task_id(given), load(context)
+    if wish.subject is not None and not wish.subject.strip():
+        raise InvalidInput("a task needs a subject")
     changed = kept.board.delete(id) if wish.removes else kept.board.update(id, wish.change())
     revision = save(context, kept, changed.board)
     value = {
