@@ -67,6 +67,16 @@ def test_one_call_is_governed_and_kept(shell: Shell) -> None:
     assert shell.types("s").count("tool.completed") == 2
 
 
+def test_a_call_tells_what_a_model_would_be_told(shell: Shell) -> None:
+    shell.file("a.txt", "one\ntwo\n")
+    read = shell.vaka("tools", "call", "Read", '{"file_path": "a.txt", "limit": 1}', "-q").json
+    assert (read["text"], read["result"]["total_lines"]) == (
+        "     1\tone\n[lines 1 to 1 of 2; go on with offset=2]", 2,
+    )  # fmt: skip
+    ran = shell.vaka("tools", "call", "Bash", '{"command": "cat a.txt; exit 3"}', "-q").json
+    assert (ran["text"], ran["result"]["exit_code"]) == ("one\ntwo\n[exit code 3]", 3)
+
+
 def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
     def code(*words: str) -> tuple[int, str]:
         done = shell.vaka("tools", "call", *words, "--agent", "agent.py", "-q")

@@ -128,13 +128,25 @@ class _CallReport(Report):
         refused = result.reason in ("denied", "expired")
         status = "denied" if refused else "failed" if result.failed else "completed"
         value = result.text if result.value is None else result.value
-        return {**facts, "status": status, "call": result.call, "result": value, "reason": result.reason or None}
+        said = {} if _says(result.text, value) else {"text": result.text}
+        ended = {"call": result.call, "result": value, **said, "reason": result.reason or None}
+        return {**facts, "status": status, **ended}
 
     def code(self, turn: int) -> int:
         """Return the exit code: of the call, or without one of its turn."""
         if self.result is None or (turn and self.result.reason in ("interrupted", "cancelled")):
             return turn
         return _EXITS.get(self.result.reason, TOOL) if self.result.failed else OK
+
+
+def _says(text: str, value: Any) -> bool:
+    """Return whether a text is a value in words, so that it need not be told a second time."""
+    if text == value:
+        return True
+    try:
+        return bool(msgspec.json.decode(text) == value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def _agent(given: dict[str, Any], settings: Settings) -> Agent:
