@@ -287,3 +287,33 @@ def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
         cwd=CWD, home=HOME,
     )  # fmt: skip
     assert isinstance(judge(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python3", "python3 -u -", "/usr/bin/perl -w", "timeout 5 node", "bash", "xargs rm", "nohup xargs -n1 rm"],
+)
+def test_what_does_as_it_is_fed_is_approved_once(command: str) -> None:
+    assert asked(policy(), "Bash", command=command).grant == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["python3 run.py", "python3 -m pytest", "node -e 1", "bash build.sh", "timeout 5 make"]
+)
+def test_what_is_told_what_to_run_may_be_approved_for_longer(command: str) -> None:
+    assert asked(policy(), "Bash", command=command).grant == f"Bash({command})"
+
+
+def test_the_name_of_a_tool_never_becomes_a_rule_for_others() -> None:
+    assert asked(policy(), "mcp__x__pay").grant == "mcp__x__pay"
+    assert asked(policy(), "mcp__x__*").grant == ""
+    assert asked(policy(), "mcp__x").grant == ""
+
+
+def test_a_rule_for_one_name_does_not_allow_a_call_that_gives_two() -> None:
+    rules = policy(allow=("Skill(pdf)",), deny=("Skill(secret)",))
+    said = {
+        name: rules.decide(spec_of("Skill"), {"command": "pdf", "skill": name}).decision
+        for name in ("pdf", "other", "secret")
+    }
+    assert said == {"pdf": "allow", "other": "ask", "secret": "deny"}

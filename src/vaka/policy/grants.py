@@ -18,6 +18,15 @@ SESSION = "session"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./~^#-]+")
 """Words that mean themselves in a rule, as in bash."""
+_SERVER = re.compile(r"mcp__(?:(?!__).)*")
+"""A name that as a rule would mean every tool of a server."""
+_INTERPRETER = re.compile(
+    r"(?:python|pypy|perl|ruby|irb|php|lua|luajit|node|nodejs|deno|bun|tclsh|R|ghci|guile|osascript)[0-9.]*"
+    r"|(?:ba|da|z|k|mk|a|fi|c|tc)?sh"
+)
+"""Programs that run what they are fed, unless they are told what to run."""
+_FED = re.compile(r"xargs|parallel|at|batch|crontab|patch|ed|ex")
+"""Programs that always do what they are fed."""
 
 
 def session_rules(grants: Iterable[Grant], cwd: str, home: str) -> list[Rule]:
@@ -66,7 +75,7 @@ def _means(
         return [f"{spec.name}(domain:{host_of(words[0])})"] if len(words) == 1 else []
     if tool.about == "words" and words:
         return [f"{spec.name}({words[0]})"] if "*" not in words[0] else []
-    return [spec.name]
+    return [spec.name] if "*" not in spec.name and not _SERVER.fullmatch(spec.name) else []
 
 
 def _commands(
@@ -79,10 +88,19 @@ def _commands(
     rules: list[str] = []
     for simple in parts_of(commands[0], asking):
         values = [word.value for word in simple.words]
+        if any(_fed([word.value for word in words]) for words in (simple.words, *simple.wrapped)):
+            return []
         if simple.words:
             rules.append(f"{spec.name}({' '.join(_word(value) for value in values)})")
         rules += [exactly(name, edits=True) for path in written_by(simple) for name in names(path, whole=False)]
     return rules
+
+
+def _fed(values: Sequence[str | None]) -> bool:
+    """Return whether what a command does is told by its input: its words, fed otherwise, would mean anything."""
+    name = (values[0] or "").rpartition("/")[2] if values else ""
+    alone = all((value or "-").startswith("-") for value in values[1:])
+    return _FED.fullmatch(name) is not None or (alone and _INTERPRETER.fullmatch(name) is not None)
 
 
 def _word(value: str | None) -> str:

@@ -72,8 +72,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return any(_named(name, tool) for name in self.tools)
 
     def means_words(self, words: Iterable[str]) -> bool:
-        """Return whether the main argument of a call, such as the name of an agent, is meant."""
-        return any(begins(self.pattern, text.removeprefix("/")) or begins(self.pattern, text) for text in words)
+        """Return whether the main argument of a call, such as the name of an agent, is meant.
+
+        Of several, each one to allow, any to tighten.
+        """
+        fit = [begins(self.pattern, text.removeprefix("/")) or begins(self.pattern, text) for text in words]
+        return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
 
     def means_value(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
         """Return whether the argument it names is meant: every item of a list to allow, any to tighten."""
