@@ -64,6 +64,24 @@ async def test_the_rest_of_the_settings_stays_as_it_is(office: Office) -> None:
     assert [file.name for file in office.local.parent.iterdir()] == ["settings.local.json"]
 
 
+@pytest.mark.parametrize("before", [b'{"permissions": null}', b'{"permissions": {"allow": null}}'])
+async def test_settings_that_say_nothing_of_permissions_yet_take_the_rule(office: Office, before: bytes) -> None:
+    office.local.parent.mkdir()
+    office.local.write_bytes(before)
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="project")
+    assert json.loads(office.local.read_bytes()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+
+
+async def test_the_ends_of_lines_stay_as_they_are(office: Office) -> None:
+    office.local.parent.mkdir()
+    office.local.write_bytes(b'{\r\n  "model": "x"\r\n}\r\n')
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    await office.answer(asked, scope="project")
+    text = office.local.read_bytes()
+    assert text.count(b"\n") == text.count(b"\r\n") > 3
+
+
 async def test_a_rule_that_is_there_is_not_written_again(office: Office) -> None:
     office.local.parent.mkdir()
     office.local.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')

@@ -75,25 +75,29 @@ def _change(path: Path, change: Callable[[list[str]], list[str]]) -> list[str]:
 
 
 def _allowed(document: dict[str, Any], path: Path) -> list[str]:
-    part: object = document.get("permissions", {})
+    said: object = document.get("permissions")
+    part: object = {} if said is None else said
     if not isinstance(part, dict):
         raise ConfigError(f"{path}: permissions: expected an object, so no rule can be kept there")
-    allow: object = cast("dict[str, Any]", part).get("allow", [])
+    allow: object = cast("dict[str, Any]", part).get("allow")
+    allow = [] if allow is None else allow
     if not isinstance(allow, list) or not all(isinstance(rule, str) for rule in cast("list[object]", allow)):
         raise ConfigError(f"{path}: permissions.allow: expected a list of texts, so no rule can be kept there")
     return [*cast("list[str]", allow)]
 
 
 def _put(document: dict[str, Any], allow: list[str]) -> None:
-    document.setdefault("permissions", {})["allow"] = allow
+    if document.get("permissions") is None:
+        document["permissions"] = {}
+    document["permissions"]["allow"] = allow
 
 
 def _text(document: dict[str, Any], path: Path) -> bytes:
     try:
-        before = path.read_text("utf-8-sig") if path.exists() else ""
+        before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
         indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
         text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False)
-        return f"{text}\n".encode()
+        return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
     except ValueError as error:
         raise ConfigError(f"{path}: holds what cannot be written again: {error}") from error
 
