@@ -22,7 +22,7 @@ DENIED = {
     "userfaultfd": (323, 282), "kexec_load": (246, 104), "init_module": (175, 105), "delete_module": (176, 106),
     "swapon": (167, 224), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438), "chroot": (161, 51),
 }  # fmt: skip
-UNKNOWN = {"clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426}
+UNKNOWN = {"clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "openat2": 437}
 ASK = (
     "import ctypes, json, sys\nlibc = ctypes.CDLL(None, use_errno=True)\nfound = {}\n"
     "for name, number in json.loads(sys.argv[1]).items():\n"
@@ -69,6 +69,26 @@ async def test_only_ordinary_sockets_can_be_made(kind: type[Bubblewrap], tmp_pat
         "print(sorted(set(made)))"
     )
     assert await ask(kind(), script, tmp_path) == "[1, 2, 10, 16]\n"
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_no_program_is_left_that_others_would_run_as_the_owner_of_the_workspace(
+    kind: type[Bubblewrap], tmp_path: Path
+) -> None:
+    script = (
+        "import os, stat\nopen('f', 'w').close(); f = os.open('f', os.O_RDONLY)\n"
+        "ways = {\n"
+        " 'chmod': lambda: os.chmod('f', 0o4755), 'fchmod': lambda: os.fchmod(f, 0o4755),\n"
+        " 'both': lambda: os.chmod('f', 0o6755), 'mknod': lambda: os.mknod('n', stat.S_IFREG | 0o4755),\n"
+        " 'open': lambda: os.open('o', os.O_CREAT | os.O_WRONLY, 0o4755),\n"
+        " 'unnamed': lambda: os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755)}\n"
+        "for name, way in ways.items():\n try: way(); print(name)\n except PermissionError: pass\n"
+        "os.chmod('f', 0o2755); os.chmod('.', 0o2755); os.open('.', os.O_RDONLY, 0o4755); print('rest')"
+    )
+    assert await ask(kind(), script, tmp_path) == "rest\n"
+    assert [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o4000] == []
+    said = await finish(await kind().start(shell("cp /bin/true t && chmod u+s t; stat -c %a t", tmp_path)))
+    assert said.stdout == "755\n"
 
 
 async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The filter for system calls: what no command needs and every escape begins with.
 
 Refused are: looking into other processes, mounts and namespaces, keys of the kernel, loading code into it, its clock
-and its logs, ways around this filter, and kinds of sockets that a network namespace does not hold back.
+and its logs, ways around this filter, kinds of sockets that a network namespace does not hold back, and programs that
+whoever runs them, outside as well, runs as the owner of the workspace.
 """
 
 import errno
@@ -36,9 +37,20 @@ _DENIED: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 _MISSING: dict[str, tuple[int, int]] = {
     "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "openat2": (437, 437),
 }  # fmt: skip
 """Said to be unknown, so that programs fall back to what can be filtered."""
 _CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
+
+_MODES: dict[str, tuple[int, int, int]] = {
+    "chmod": (90, _ABSENT, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2),
+    "mknod": (133, _ABSENT, 1), "mknodat": (259, 33, 2), "creat": (85, _ABSENT, 1),
+}  # fmt: skip
+"""Calls that give a file its mode, and which argument that is."""
+_OPENS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
+"""The same, if their flags say that they make one; the mode comes right behind the flags."""
+_MAKES = 0x400040
+_SET_USER = 0o4000
 
 _NEW_NAMESPACES = 0x7E020000
 _TYPING = (0x5412, 0x541C)
@@ -71,6 +83,7 @@ def build(machine: str, sockets: Sockets) -> bytes:
         for pair in numbers.values():
             if pair[column] != _ABSENT:
                 code.ask(_EQUAL, pair[column], _failure(answer))
+    _modes(code, column)
     code.call(_CLONE[column], [*_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _failure(errno.EPERM))])
     typing = [(_EQUAL, request, _failure(errno.EPERM)) for request in _TYPING]
     code.call(_IOCTL[column], [*_argument(1), *typing])
@@ -81,6 +94,18 @@ def build(machine: str, sockets: Sockets) -> bytes:
 
 
 _Step: TypeAlias = tuple[int, int, int]
+
+
+def _modes(code: "_Code", column: int) -> None:
+    """Refuse to make a program that runs as its owner."""
+    owned: _Step = (_ANY_BIT, _SET_USER, _failure(errno.EPERM))
+    for *numbers, at in _MODES.values():
+        if numbers[column] != _ABSENT:
+            code.call(numbers[column], [*_argument(at), owned])
+    for *numbers, at in _OPENS.values():
+        if numbers[column] != _ABSENT:
+            reads: _Step = (-_ANY_BIT, _MAKES, _ALLOW)
+            code.call(numbers[column], [*_argument(at), reads, *_argument(at + 1), owned])
 
 
 def _failure(number: int) -> int:
