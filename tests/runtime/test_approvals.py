@@ -218,6 +218,18 @@ async def test_a_yes_for_the_session_survives_compaction_of_the_log_and_goes_bac
             await session.run("Again.")
 
 
+async def test_a_yes_for_the_session_does_not_hold_in_a_copy_of_it(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("one"), bash("npm test"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    await office.go_on(who)
+    async with office.runtime() as rt:
+        copy = await (await rt.open(who, id="s")).fork(id="copy")
+        with pytest.raises(Suspended):
+            await copy.run("Again.")
+    assert office.ran == ["npm test"]
+
+
 # -------------------------------------------------------------------------------- asked once more when it runs
 
 

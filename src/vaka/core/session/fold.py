@@ -193,6 +193,10 @@ def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
     state.agent = body.agent
 
 
+def _forked(state: State, event: Event, body: control.SessionForked) -> None:
+    state.grants = []  # what was allowed in a session holds in that one
+
+
 def _reverted(state: State, event: Event, body: control.SessionReverted) -> None:
     """``state`` is that of the prefix the session goes back to; ``snapshot.reopen`` sees to that."""
     state.calls, state.closed = body.calls, False
@@ -267,6 +271,7 @@ _RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
     control.QuestionAsked: _question_asked,
     control.QuestionAnswered: _question_answered,
     control.SessionOpened: _opened,
+    control.SessionForked: _forked,
     control.SessionReverted: _reverted,
     control.SessionClosed: _closed,
     control.ContextCompacted: _compacted,
