@@ -58,6 +58,14 @@ async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
     assert done.value == {"answers": {"Which?": meant}}
 
 
+@pytest.mark.parametrize(
+    ("answer", "meant"), [("4", "4"), ("1", "1"), ("3", "4"), (["8"], "8"), ("5", "5"), ("9" * 5000, "9" * 5000)]
+)
+async def test_an_option_that_is_a_number_is_meant_before_the_number_of_an_option(answer: JSON, meant: str) -> None:
+    done = await asked(question("How many?", "1", "2", "4", "8"), answers=[answer])
+    assert done.value == {"answers": {"How many?": meant}}
+
+
 async def test_people_may_answer_in_their_own_words() -> None:
     assert (await asked(question(), answers=["  a plain file "])).text == "Which database?\n  a plain file"
     assert (await asked(question(), answers=[["SQLite"]])).text == "Which database?\n  SQLite"

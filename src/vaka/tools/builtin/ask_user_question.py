@@ -86,7 +86,10 @@ def _one(answer: JSON, labels: list[str]) -> JSON:
     if not isinstance(answer, str):
         return answer
     said = answer.strip()
-    if said.isdecimal() and 0 < int(said) <= len(labels):
+    for label in labels:  # before numbers: a label may be one
+        if said in (label, label.strip()):
+            return label
+    if said.isdecimal() and len(said) == 1 and 0 < int(said) <= len(labels):
         return labels[int(said) - 1]
     return next((label for label in labels if label.casefold() == said.casefold()), said)
 
