@@ -68,6 +68,21 @@ def test_numbers_written_as_words_are_taken_for_numbers(
 
 
 @pytest.mark.parametrize(
+    ("name", "raw", "meant"),
+    [
+        ("Bash", '{"command": "true", "timeout": 2.0}', {"command": "true", "timeout": 2}),
+        ("Grep", '{"pattern": "a", "head_limit": 5.0, "-i": "yes"}', {"pattern": "a", "head_limit": 5, "-i": True}),
+        ("Read", '{"file_path": "a", "limit": 7.0}', {"file_path": "a", "limit": 7}),
+    ],
+)
+def test_a_whole_number_may_be_written_with_a_point(name: str, raw: str, meant: dict[str, object]) -> None:
+    (tool,) = builtin([name])
+    read = tool.parse(raw)
+    assert isinstance(read, Arguments)
+    assert repr(read.value) == repr(meant)
+
+
+@pytest.mark.parametrize(
     "raw",
     [
         '{"file_path": "a", "offset": "three"}', '{"file_path": "a", "offset": "0"}', '{"offset": "3"}', "[", "[1]",

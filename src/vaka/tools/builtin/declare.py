@@ -38,11 +38,13 @@ class Builtin:
         """Return the arguments ``raw`` stands for; numbers and truths written as words are taken for what they mean."""
         read = self._function.parse(raw)
         if isinstance(read, Arguments):
-            return read
+            return _whole(read, self._function.spec.parameters)
         plain = _plain(raw)
         mended, said = _mended(plain, self._function.spec.parameters) if plain is not None else ({}, [])
         again = self._function.parse(mended) if said else read
-        return Arguments(again.value, "; ".join(said)) if isinstance(again, Arguments) else read
+        if not isinstance(again, Arguments):
+            return read
+        return _whole(Arguments(again.value, "; ".join(said)), self._function.spec.parameters)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Returned:
         """Call the function."""
@@ -70,6 +72,21 @@ def _plain(raw: "str | dict[str, Any]") -> dict[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return value if is_object(value) else None
+
+
+def _whole(read: Arguments, schema: dict[str, Any]) -> Arguments:
+    """Return the arguments with 3.0 as 3 where the schema wants an integer: for JSON both are the same number."""
+    properties: dict[str, Any] = schema.get("properties", {})
+    found = {
+        key: int(item)
+        for key, item in read.value.items()
+        if isinstance(item, float) and item.is_integer() and _is_integer(properties.get(key))
+    }
+    return Arguments({**read.value, **found}, read.repaired) if found else read
+
+
+def _is_integer(schema: Any) -> bool:
+    return is_object(schema) and "integer" in (kind if is_array(kind := schema.get("type")) else [kind])
 
 
 def _mended(value: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
