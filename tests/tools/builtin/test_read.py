@@ -131,7 +131,7 @@ async def test_older_and_wider_encodings_are_read_as_what_they_say(bench: Bench)
 @pytest.mark.parametrize(
     ("start", "kind"),
     [
-        (PNG, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"),
+        (PNG, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"), (b"GIF87a", "image/gif"),
         (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
     ],
 )  # fmt: skip
@@ -148,12 +148,37 @@ async def test_pictures_are_shown_as_pictures(bench: Bench, start: bytes, kind: 
 
 
 async def test_a_pdf_is_shown_as_a_document_and_one_too_large_is_refused(bench: Bench) -> None:
-    bench.write("docs/a.pdf", b"%PDF-1.7 tiny")
+    tiny = b"%PDF-1.7\n1 0 obj <<>> endobj\nstartxref\n0\n%%EOF\n"
+    bench.write("docs/a.pdf", tiny)
     read = await bench.call("Read", file_path="docs/a.pdf")
-    data = base64.b64encode(b"%PDF-1.7 tiny").decode()
+    data = base64.b64encode(tiny).decode()
     assert read.content[1] == Document(media_type="application/pdf", data=data, name="a.pdf")
     os.truncate(bench.write("big.pdf", b"%PDF-1.7"), 40 * 1024**2)
     assert "is shown up to 33554432 bytes" in (await bench.call("Read", file_path="big.pdf")).text
+
+
+@pytest.mark.parametrize("words", ["GIF89a is how a picture begins", "%PDF-1.7 is how a document begins", "RIFF...."])
+async def test_words_about_pictures_and_documents_are_words(bench: Bench, words: str) -> None:
+    bench.write("notes.txt", f"{words}\n")
+    read = await bench.call("Read", file_path="notes.txt")
+    assert (read.text, len(read.content)) == (f"     1\t{words}", 1)
+
+
+@pytest.mark.parametrize("start", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\x00", b"RIFF\x00\x00\x00\x00WEBP"])
+async def test_what_only_begins_like_a_picture_is_not_shown_as_one(bench: Bench, start: bytes) -> None:
+    bench.write("cut.png", start)
+    read = await bench.call("Read", file_path="cut.png")
+    assert (read.failed, "is binary, not text" in read.text) == (True, True) if b"\0" in start else True
+    assert not [part for part in read.content if isinstance(part, Image)]
+
+
+async def test_a_picture_of_a_notebook_that_is_none_is_told_by_its_words(bench: Bench) -> None:
+    shown = {"image/png": "bm90IGEgcGljdHVyZQ==", "text/plain": "<Figure>"}
+    cell = {"cell_type": "code", "source": "", "outputs": [{"output_type": "display_data", "data": shown}]}
+    bench.write("a.ipynb", notebook(cell, {**cell, "outputs": [{"data": {**shown, "image/png": "no base64!"}}]}))
+    read = await bench.call("Read", file_path="a.ipynb")
+    assert [type(part) for part in read.content] == [Text]
+    assert read.text.count("[output]\n<Figure>") == 2
 
 
 def notebook(*cells: dict[str, Any]) -> str:

@@ -127,10 +127,13 @@ async def test_an_error_of_the_server_is_a_failed_result_that_says_which() -> No
 
 
 async def test_kinds_are_told_as_what_they_are() -> None:
-    png, pdf = b"\x89PNG\r\n\x1a\n0000", b"%PDF-1.7 ..."
+    png, pdf = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(17), b"%PDF-1.7\nstartxref\n0\n%%EOF\n"
     pages = {
         "/p.png": answer(png, headers=[("Content-Type", "image/png")]),
         "/p.pdf": answer(pdf, headers=[("Content-Type", "application/pdf")]),
+        "/lie.jpg": answer(png, headers=[("Content-Type", "image/jpeg")]), "/said.nothing": answer(png),
+        "/no.png": answer(b"<html>", headers=[("Content-Type", "image/png")]),
+        "/nothing.png": answer(b"", headers=[("Content-Type", "image/png")]),
         "/no.pdf": answer(b"<html>", headers=[("Content-Type", "application/pdf")]),
         "/x.zip": answer(b"PK\x03\x04", headers=[("Content-Type", "application/zip")]),
         "/json": page('{"a": [1]}', "application/json"),
@@ -144,11 +147,12 @@ async def test_kinds_are_told_as_what_they_are() -> None:
         image, document = (await it.fetch("/p.png")).content[1], (await it.fetch("/p.pdf")).content[1]
         assert image == Image(media_type="image/png", data=base64.b64encode(png).decode())
         assert document == Document(media_type="application/pdf", name="p.pdf", data=base64.b64encode(pdf).decode())
+        assert [(await it.fetch(path)).content[1] for path in ("/lie.jpg", "/said.nothing")] == [image, image]
         words = {"/json": '{"a": [1]}', "/none": "plain words", "/latin": "café", "/meta": "€ 5", "/evil": "abc"}
         for path, text in words.items():
             assert f"\n{text}\n" in (await it.fetch(path)).text
         assert "has no text" in (await it.fetch("/empty")).text
-        for path in ("/x.zip", "/no.pdf", "/nul"):
+        for path in ("/x.zip", "/no.pdf", "/no.png", "/nothing.png", "/nul"):
             result = await it.fetch(path)
             assert (result.failed, "InvalidInput" in result.text) == (True, True)
 

@@ -1,5 +1,6 @@
 """Jupyter notebooks: what a reader sees of one, and its cells as data."""
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.types.content import Image, Part, Text, clean
+from vaka.tools.builtin.media import kind_of
 from vaka.tools.values import is_array, is_object
 
 MOST = 10_000
@@ -95,12 +97,19 @@ def _shown(data: dict[str, Any]) -> Iterator[str | Image]:
     """The richest form of a value that a model can see."""
     for kind in _IMAGES:
         picture = "".join(text_in(data.get(kind)).split())
-        if picture and len(picture) <= LARGEST_IMAGE:
+        if picture and len(picture) <= LARGEST_IMAGE and _is_picture(picture):
             yield Image(media_type=kind, data=picture)
             return
     words = text_in(data.get("text/plain")) or text_in(data.get("text/markdown")) or text_in(data.get("text/html"))
     if words:
         yield _cut(words)
+
+
+def _is_picture(encoded: str) -> bool:
+    try:
+        return kind_of(base64.b64decode(encoded, validate=True)) in _IMAGES
+    except ValueError:
+        return False
 
 
 def _cut(text: str) -> str:

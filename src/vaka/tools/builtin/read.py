@@ -15,6 +15,7 @@ from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.lookalike import near_files
+from vaka.tools.builtin.media import kind_of
 from vaka.tools.builtin.notebook import NotANotebook, parts_of
 from vaka.tools.builtin.outputs import PREFIX, digest_in
 from vaka.tools.builtin.text import lines_of
@@ -25,14 +26,6 @@ LONGEST = 2_000
 MOST = 100_000
 """Characters shown at once; what is left is asked for with ``offset``."""
 LARGEST_MEDIA = 32 * 1024**2
-
-_KINDS = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
 
 
 @declare("Read", effect="read")
@@ -120,13 +113,6 @@ class Page:
         last = self.offset + len(self._lines) - 1
         whole = f" of {self.total}" if self.total is not None else ""
         return [f"[lines {self.offset} to {last}{whole}; go on with offset={last + 1}]"]
-
-
-def kind_of(data: bytes) -> str:
-    """Return the media type of a picture or document by how it begins, ``""`` for anything else."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for mark, kind in _KINDS if data.startswith(mark)), "")
 
 
 async def _fill(context: ToolContext, path: str, page: Page) -> None:

@@ -18,6 +18,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, ModelError
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.markdown import markdown
+from vaka.tools.builtin.media import PDF, kind_of
 from vaka.tools.builtin.outputs import name_of
 from vaka.tools.builtin.page_cache import cache_of
 
@@ -153,9 +154,12 @@ async def _page(address: str, answer: NetResponse) -> Fetched:
     if page.status >= 400:
         return page
     if kind in _IMAGES:
-        return msgspec.structs.replace(page, part=Image(media_type=kind, data=base64.b64encode(answer.body).decode()))
-    if kind == "application/pdf":
-        if not answer.body.startswith(b"%PDF-"):
+        if (found := kind_of(answer.body)) not in _IMAGES:
+            raise InvalidInput(f"{address[:200]!r} says it is a picture ({kind}), which it is not")
+        page = msgspec.structs.replace(page, kind=found)
+        return msgspec.structs.replace(page, part=Image(media_type=found, data=base64.b64encode(answer.body).decode()))
+    if kind == PDF:
+        if kind_of(answer.body) != PDF:
             raise InvalidInput(f"{address[:200]!r} says it is a PDF file, which it is not")
         name = urlsplit(address).path.rpartition("/")[2] or "page.pdf"
         data = base64.b64encode(answer.body).decode()
@@ -167,8 +171,8 @@ async def _page(address: str, answer: NetResponse) -> Fetched:
 
 
 def _guessed(body: bytes) -> str:
-    if body.startswith(b"%PDF-"):
-        return "application/pdf"
+    if kind := kind_of(body):
+        return kind
     if b"\x00" in body[:4096]:
         return "application/octet-stream"
     return "text/html" if body.lstrip()[:1] == b"<" else "text/plain"
