@@ -20,7 +20,7 @@ LINES = [
 ]  # fmt: skip
 
 PATTERNS = [
-    "a", "a.b", "^a", "b$", "^$", "^a$", "a|b", "(a|b)c?", "a*", "a+b", "a?b", "ab{1,2}", "a{2}", "a{1,}b", r"\d+",
+    "a", "a.b", "^a", "b$", "^a$", "a|b", "(a|b)c?", "a*", "a+b", "a?b", "ab{1,2}", "a{2}", "a{1,}b", r"\d+",
     r"\D", r"\w+", r"\W", r"\s", r"\S+$", r"\bfoo\b", r"\Bbar", r"\.", r"\*", r"\+", r"\(", r"\[", r"\{", r"\}",
     r"\|", r"\\", r"\/", r"\"", r"\'", r"\-", r"\#", r"\@", r"\,", r"\$x", r"x\$", r"\^x", "interface{}", "{", "}",
     "x{", r"struct \{", "[abc]", "[^abc]", "[a-c]", "[]a]", "[^]a]", "[[]", "[]]", r"[\[\]]", r"[\w.]+", r"[\d\s]",
@@ -29,7 +29,7 @@ PATTERNS = [
     r"\p{L}", r"\pN+", r"\P{L}", r"\p{Lu}", r"[\p{L}_]+", "(?i)foo", "(?i:FOO) bar", "foo(?i)BAR", "a(?i)B|C",
     "(?P<n>a)b", "(?<n>a)b", "(?:a|b)+", "(?s)a.b", "(?m)^a", "(?#words)a", r"\Aa", r"b\z", r"b\Z", r"\<foo",
     r"foo\>", "a,b", "x == 1", "äöü", "日本", "[ä-ü]", "(?-i)a", "((a))", "a||b", "-v", "--help", "/", "#1", "a*?b",
-    "a+?", "a??b", "a{1,2}?", r"\t", "foo (bar)?", ".", ".*", "(?i)ä", "(?i)[a-c]", "$", "^",
+    "a+?", "a??b", "a{1,2}?", r"\t", "foo (bar)?", ".", ".*", "(?i)ä", "(?i)[a-c]", "^",
 ]  # fmt: skip
 
 
@@ -65,6 +65,19 @@ def test_what_only_python_knows_is_left_to_python(pattern: str, lines: list[str]
 
 
 @pytest.mark.parametrize(
+    "pattern",
+    ["$", "^$", "a*$", r"\s*$", ".*$", r"\z", "(a)?$", "a|$", r"\b$", r"\B$", r"\r", "a\r", r"\x0d", r"[\r ]"],
+)
+def test_what_ripgrep_may_not_come_to_an_end_with_is_left_to_python(pattern: str) -> None:
+    assert read(pattern).rust is None
+
+
+@pytest.mark.parametrize("pattern", [r"a[^\n]*", r"a[^\r\n]*b", r"a\s*$", "a$"])
+def test_a_set_without_ends_of_lines_is_for_single_lines(pattern: str) -> None:
+    assert (read(pattern).lines, read(pattern).rust is not None) == (False, True)
+
+
+@pytest.mark.parametrize(
     ("pattern", "said"),
     [
         ("", "1 to 10000 characters"), ("a" * 10_001, "1 to 10000 characters"), ("(", "is no regular expression"),
@@ -84,7 +97,7 @@ def test_what_is_no_pattern_is_said(pattern: str, said: str) -> None:
 
 def test_ends_of_lines_are_known_however_they_are_written() -> None:
     assert [read(pattern).lines for pattern in ("a", r"a\n", "a\n", r"\x0a", r"[^\n]", "[\n]", r"\s", r"\\n")] == [
-        False, True, True, True, True, True, False, False,
+        False, True, True, True, False, True, False, False,
     ]  # fmt: skip
 
 

@@ -198,6 +198,29 @@ async def test_ends_of_lines_marks_encodings_and_long_lines(bench: Bench, engine
     assert (await grep(bench, engine, "^hit$", output_mode="count")).text == "bom.txt: 1\ncrlf.txt: 1"
 
 
+@pytest.mark.parametrize("multiline", [False, True])
+@pytest.mark.parametrize("pattern", ["$", r"\s*$", ".*$", "(hit)?$", r"\B$|hit", "hit[^\\n]*"])
+async def test_what_may_be_nothing_at_the_end_of_a_line_is_found_by_all(
+    bench: Bench, pattern: str, multiline: bool
+) -> None:
+    bench.write("a.txt", "a hit\nhit \n")
+    found = [
+        await grep(bench, engine, pattern, output_mode="content", multiline=multiline) for engine in ("auto", "python")
+    ]
+    assert found[0] == found[1]
+    assert "a.txt:1: a hit" in found[0].text
+
+
+async def test_a_return_inside_a_line_is_a_letter(bench: Bench) -> None:
+    bench.write("a.txt", b"one\rtwo\nthree\r\n")
+    assert (await grep(bench, "auto", r"e\r", output_mode="count")).text == "a.txt: 1"
+
+
+async def test_a_brace_that_does_not_end_is_a_letter_of_a_name(bench: Bench, engine: Engine) -> None:
+    bench.write("{a.txt", "hit")
+    assert (await grep(bench, engine, "hit", glob="{a.txt")).text == "{a.txt"
+
+
 async def test_names_of_every_kind_are_searched(bench: Bench, engine: Engine) -> None:
     for name in ("-e", "a b", "it's", "x\ny", ":1:", "{a,b}"):
         bench.write(name, "hit")

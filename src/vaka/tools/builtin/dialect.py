@@ -75,10 +75,15 @@ def read(pattern: str) -> Dialect:
         literal=pattern if not _META & set(pattern) and "\n" not in pattern else "",
     )
     try:
-        re.compile(found.python)
+        compiled = re.compile(found.python)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{pattern!r} is no regular expression: {error}") from error
-    return found
+    # Some versions of ripgrep do not come to an end with what may be nothing at the end of a line.
+    return msgspec.structs.replace(found, rust=None) if reader.ends and _may_be_nothing(compiled) else found
+
+
+def _may_be_nothing(pattern: "re.Pattern[str]") -> bool:
+    return any(not match[0] for text in ("", "a", "-", " ") for match in pattern.finditer(text))
 
 
 class _Reader:
@@ -90,6 +95,8 @@ class _Reader:
         self.rust: list[str] = []
         self.linear = True
         self.lines = False
+        self.ends = False
+        """Whether it asks for the end of a line."""
         self._repeated = False
         self._open: list[list[str]] = [[]]
         """For each group that is open, the flags that hold to its end."""
@@ -126,10 +133,16 @@ class _Reader:
         elif letter == "|":
             self._put(")" * len(flags) + "|" + "".join(flags), "|")
         elif letter == "$":
+            self.ends = True
             self._put(r"(?:\r?$)", "$")
         else:
-            self.lines |= letter == "\n"
+            self._end(ord(letter))
             self._put(letter, letter)
+
+    def _end(self, code: int) -> None:
+        """Note a letter that may end a line: a return is part of that for ripgrep, and for Python a letter."""
+        self.lines |= code == ord("\n")
+        self.linear &= code != ord("\r")
 
     def _put(self, python: str, rust: str) -> None:
         self.python.append(python)
@@ -196,20 +209,21 @@ class _Reader:
         if found := _HEX.match(self._text, self._at):
             self._at = found.end()
             code = int(next(digits for digits in found.groups() if digits), 16)
-            self.lines |= code == ord("\n")
+            self._end(code)
             return _letter(code)
         if found := _PROPERTY.match(self._text, self._at):
             self._at = found.end()
             return _property(found, inside=inside)
         self._at += 1
         if letter in _SIMPLE:
-            self.lines |= letter == "n"
+            self._end({"n": 10, "r": 13}.get(letter, 0))
             if inside and letter in "bB":
                 raise InvalidInput(f"\\{letter} means nothing inside a set")
             return _KINDS.get((letter, inside), f"\\{letter}"), f"\\{letter}"
         if letter in "<>" and not inside:
             return r"\b", r"\b"
         if letter in "zZ" and not inside:
+            self.ends = True
             return r"(?:\r?$)", "$"
         if letter == "A" and not inside:
             return "^", "^"  # in a single line these are the same, and there they are used
@@ -222,7 +236,7 @@ class _Reader:
 
     def _set(self) -> None:
         """Read ``[…]``; a bracket or a doubled sign inside it stands for itself."""
-        start = self._at
+        start, before = self._at, (self.lines, self.linear)
         self._at += 1
         negated = self._text[self._at : self._at + 1] == "^"
         self._at += negated
@@ -237,6 +251,8 @@ class _Reader:
             rust.append(other)
             first = False
         self._at += 1
+        if negated:
+            self.lines, self.linear = before  # what it excludes is not looked for
         self._put("".join([*python, "]"]), "".join([*rust, "]"]))
 
     def _member(self) -> tuple[str, str]:
@@ -253,7 +269,7 @@ class _Reader:
             if self._at == len(text):
                 raise InvalidInput("the pattern ends inside a set")
             return self._escaped(inside=True)
-        self.lines |= letter == "\n"
+        self._end(ord(letter))
         if letter in "[]&~":
             return f"\\{letter}", f"\\{letter}"
         if letter == "-" and text[at - 1] == "-":

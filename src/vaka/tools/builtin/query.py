@@ -133,5 +133,5 @@ def names_only(query: Query) -> list[str]:
     if query.endings:
         return [f"*.{ending}" for ending in query.endings if _NAME_ONLY.match(ending)]
     if query.glob and _NAME_ONLY.match(query.glob):
-        return [one for one in expanded(query.glob) if one]
+        return [one for one in expanded(query.glob) if one and "{" not in one]
     return []
