@@ -295,3 +295,13 @@ async def test_reading_the_same_again_is_noted_once(bench: Bench) -> None:
     bench.write("a.txt", "one")
     await bench.do(*[("Read", {"file_path": "a.txt", "limit": limit}) for limit in (1, 2, 3)])
     assert len([event for event in await logged(bench.store, "s") if isinstance(event.data, StateChanged)]) == 1
+
+
+async def test_changes_of_one_step_come_one_after_the_other(bench: Bench) -> None:
+    file = bench.write("a.txt", "one\ntwo\nthree\n")
+    await bench.call("Read", file_path="a.txt")
+    wanted = [("Edit", {"file_path": "a.txt", "old_string": old, "new_string": old.upper()}) for old in ("one", "two")]
+    several = ("MultiEdit", {"file_path": "a.txt", "edits": [{"old_string": "three", "new_string": "THREE"}]})
+    made = await bench.do(*wanted, several, at_once=True)
+    assert [result.failed for result in made] == [False, False, False]
+    assert file.read_text() == "ONE\nTWO\nTHREE\n"

@@ -1,9 +1,10 @@
 """Changing files the session knows: what was read is what is changed, whole or not at all."""
 
 import asyncio
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -12,13 +13,23 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.ports.world import CHANGED_FILE
 from vaka.core.types import content
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
-from vaka.core.types.ids import Digest
+from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.diff import diff
 from vaka.tools.builtin.lookalike import near_files
 from vaka.tools.builtin.passage import Exchange, check, exchanged, was_done
 from vaka.tools.builtin.text import Text, decode
+
+_turns: "WeakValueDictionary[tuple[int, SessionId], asyncio.Lock]" = WeakValueDictionary()
+
+
+@asynccontextmanager
+async def in_turn(context: ToolContext) -> AsyncGenerator[None]:
+    """Let calls of a session that change files come one after the other: each then knows what the last one left."""
+    turn = _turns.setdefault((id(context.files), context.session), asyncio.Lock())
+    async with turn:
+        yield
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):

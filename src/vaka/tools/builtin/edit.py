@@ -4,7 +4,7 @@ from typing import Annotated
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolResult
-from vaka.tools.builtin.change import exchange
+from vaka.tools.builtin.change import exchange, in_turn
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.passage import Exchange
 
@@ -18,4 +18,5 @@ async def edit(
     replace_all: Annotated[bool, "Replace every place where the passage is, instead of the only one."] = False,
 ) -> ToolResult:
     """Exchange a passage of a file."""
-    return await exchange(context, file_path, [Exchange(old=old_string, new=new_string, every=replace_all)])
+    async with in_turn(context):
+        return await exchange(context, file_path, [Exchange(old=old_string, new=new_string, every=replace_all)])

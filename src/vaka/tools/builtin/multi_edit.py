@@ -6,7 +6,7 @@ import msgspec
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolResult
-from vaka.tools.builtin.change import exchange
+from vaka.tools.builtin.change import exchange, in_turn
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.passage import Exchange
 
@@ -29,4 +29,5 @@ async def multi_edit(
 ) -> ToolResult:
     """Exchange several passages of a file, all or none."""
     wanted = [Exchange(old=one.old_string, new=one.new_string, every=one.replace_all) for one in edits]
-    return await exchange(context, file_path, wanted)
+    async with in_turn(context):
+        return await exchange(context, file_path, wanted)

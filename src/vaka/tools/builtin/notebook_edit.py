@@ -4,13 +4,13 @@ import asyncio
 import hashlib
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import seen
-from vaka.tools.builtin.change import Known, doubtful, open_known, put, result
+from vaka.tools.builtin.change import Known, doubtful, in_turn, open_known, put, result
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.diff import diff
 from vaka.tools.builtin.notebook import NotANotebook, id_of, notebook_of, text_in
@@ -33,7 +33,22 @@ async def notebook_edit(
     edit_mode: Annotated[Mode, "What to do."] = "replace",
 ) -> ToolResult:
     """Replace, insert or delete one cell of a notebook."""
-    file = await open_known(context, notebook_path)
+    async with in_turn(context):
+        file = await open_known(context, notebook_path)
+        return await _edit(context, notebook_path, file, Wish(new_source, cell_id, cell_type, edit_mode))
+
+
+class Wish(NamedTuple):
+    """What is asked for."""
+
+    source: str
+    cell: str | None
+    kind: Kind | None
+    mode: Mode
+
+
+async def _edit(context: ToolContext, notebook_path: str, file: Known, wish: Wish) -> ToolResult:
+    new_source, cell_id, cell_type, edit_mode = wish
     notebook = _read(notebook_path, file)
     cells: list[dict[str, Any]] = notebook["cells"]
     changed: str

@@ -7,7 +7,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, FileMissing
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
-from vaka.tools.builtin.change import Made, doubtful, put, result
+from vaka.tools.builtin.change import Made, doubtful, in_turn, put, result
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.diff import diff
 from vaka.tools.builtin.text import ENDS, Text, decode
@@ -20,6 +20,11 @@ async def write(
     content: Annotated[str, "All of its new content."],
 ) -> ToolResult:
     """Make a file, or replace one that was read."""
+    async with in_turn(context):
+        return await _write(context, file_path, content)
+
+
+async def _write(context: ToolContext, file_path: str, content: str) -> ToolResult:
     try:
         there = await lines.load(context.files, file_path)
     except FileMissing:
