@@ -121,6 +121,14 @@ async def test_the_folder_never_leaves_the_workspace(bench: ShellBench) -> None:
         assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
 
+async def test_a_folder_whose_name_is_no_text_is_no_place_to_go_on_from(bench: ShellBench) -> None:
+    left = await bench.bash("mkdir $'\\xff'; cd $'\\xff'")
+    assert left.text == (
+        f"[{bench.root}/\ufffd has a name that is no text: the working folder is {bench.root} again]\n[exit code 0]"
+    )
+    assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
+
+
 async def test_a_folder_of_another_root_counts_as_inside(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -240,8 +248,11 @@ async def test_what_a_command_leaves_running_is_ended_and_told(bench: ShellBench
         "away\n[what it had left running was ended; use run_in_background for what shall go on]\n[exit code 0]"
     )
     assert not _runs((bench.root / "pid").read_text())
-    silent = await bench.bash("sleep 1000 >/dev/null 2>&1 & echo away")
-    assert silent.text == "away\n[exit code 0]"
+    silent = await bench.bash("nohup sleep 1000 >/dev/null 2>&1 & echo $! > pid; echo away")
+    assert silent.text == done.text
+    assert not _runs((bench.root / "pid").read_text())
+    waited = await bench.bash("sleep 0.01 >/dev/null & wait; echo there")
+    assert waited.text == "there\n[exit code 0]"
 
 
 async def test_a_command_may_go_on_in_the_background_when_it_takes_long(tmp_path: Path) -> None:

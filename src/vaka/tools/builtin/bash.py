@@ -200,11 +200,12 @@ def _move(context: ToolContext, shell: Shell) -> list[str]:
     ended = shell.folder
     if not ended or ended == shell.cwd or Path(ended).resolve() == Path(shell.cwd).resolve():
         return []
-    home = roots(context)[0]
-    if ended != clean(ended) or not _inside(context, ended):
+    home, named = roots(context)[0], ended == clean(ended)
+    if not named or not _inside(context, ended):
         if shell.cwd != home:
             context.keep(SHELL_FOLDER, None)
-        return [f"{clean(ended)} is outside of the workspace: the working folder is {home} again"]
+        why = "is outside of the workspace" if named else "has a name that is no text"
+        return [f"{clean(ended)} {why}: the working folder is {home} again"]
     context.keep(SHELL_FOLDER, None if Path(ended) == Path(home).resolve() else ended)
     return [f"the working folder is now {ended}"]
 

@@ -17,6 +17,8 @@ Listener: TypeAlias = Callable[[str], None]
 
 LONGEST = 100_000
 """Bytes of a command; the kernel takes no argument that is much longer."""
+AT_ONCE = 0.05
+"""Seconds after which output that has not ended is held open by what was left behind."""
 LINGER = 1.0
 """Seconds that what a command left behind has to close its output."""
 GRACE = 2.0
@@ -24,10 +26,11 @@ _CHANNEL = 64 * 1024
 # Both streams go through one pipe, so that they stay in order. The other pipe is left for the folder bash ends in; what
 # the command starts does not inherit it, or a server started with & would hold it open.
 _WRAPPER = (
-    'trap \'{ builtin printf "\\0cwd\\0%s\\0" "$(builtin pwd -P)" >&9; } 2>/dev/null\' EXIT; '
+    'trap \'{ { builtin printf "\\0cwd\\0%s\\0\\0jobs\\0" "$(builtin pwd -P)"; '
+    'builtin jobs -pr; builtin printf "\\0"; } >&9; } 2>/dev/null\' EXIT; '
     'exec 9>&2 2>&1; { eval "shift; $1"; } 9>&-'
 )
-_FOLDER = re.compile(rb"\0cwd\0([^\0]*)\0")
+_FOLDER = re.compile(rb"\0cwd\0([^\0]*)\0\0jobs\0([\s\d]*)\0")
 
 
 def argv_of(command: str) -> tuple[str, ...]:
@@ -63,6 +66,8 @@ class Shell:
         """What was wrong with its output, if anything was."""
         self._process = process
         self._channel = bytearray()
+        self._jobs = False
+        """Whether bash ended with something in the background."""
         self._killed = False
         self._stopping: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._run())
@@ -104,6 +109,8 @@ class Shell:
     async def _finish(self, reading: "asyncio.Task[None]") -> None:
         """Wait for the rest of the output; what a call waits for does not go on for what it left behind."""
         if self.waited_for and not self._killed:
+            await asyncio.wait([reading], timeout=AT_ONCE)
+            self.ended_rest = reading.done() and self._jobs  # it prints elsewhere, and ends with this
             await asyncio.wait([reading], timeout=LINGER)
             if not reading.done():
                 self.ended_rest = True
@@ -125,7 +132,7 @@ class Shell:
         await self._take(decoder.decode(b"", final=True))
         found = None
         for found in _FOLDER.finditer(self._channel):
-            self.folder = found[1].decode("utf-8", "surrogateescape")
+            self.folder, self._jobs = found[1].decode("utf-8", "surrogateescape"), bool(found[2].strip())
         # What else came this way is from the sandbox itself: it says why it ended a command, or could not start it.
         await self._take(_FOLDER.sub(b"", self._channel).decode("utf-8", "replace"))
 
