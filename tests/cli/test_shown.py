@@ -34,6 +34,12 @@ def test_a_command_that_is_none_is_shown_as_it_came() -> None:
     assert bars(asked("Bash", arguments={"command": ["rm"]})) == ["command: [", '  "rm"', "]"]
 
 
+def test_what_is_drawn_as_nothing_is_shown_as_what_it_is() -> None:
+    body = asked("Bash", arguments={"command": "rm a\u3164b \u2800 x\ufe0f; echo \u2764\ufe0f \u00fcber"})
+    assert bars(body) == ["rm a\\u3164b \\u2800 x\\ufe0f; echo \u2764\ufe0f \u00fcber"]
+    assert rule_lines(["Bash(rm a\u3164b)"]) == "  Rule: Bash(rm a\\u3164b)"
+
+
 def test_where_a_command_would_begin_is_said_when_it_is_not_the_working_folder() -> None:
     assert "\n  in /app/s\\u202eub\n" in shown(asked("Bash", arguments={"command": "make"}, folder="/app/s\u202eub"))
 

@@ -86,8 +86,8 @@ def test_another_process_may_answer_first(paying: Shell) -> None:
     screen = at(paying, "Pay.")
     screen.expect("with feedback > ")
     id = paying.pending()[0]["id"]
-    assert paying.vaka("approvals", "resolve", id, "--approve", "--by", "ann").code == 0
-    screen.expect(f"{id}: approved by ann")
+    assert paying.vaka("approvals", "resolve", id, "--approve", "--by", "ann\x1b[2J").code == 0
+    screen.expect(f"{id}: approved by ann\\u001b[2J")
     screen.expect("All done.")
     assert screen.end() == 0
 

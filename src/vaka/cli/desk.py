@@ -241,7 +241,7 @@ def _kept(body: ApprovalRequested, said: ApprovalResolved) -> str:
         return ""
     path, _ = settings_file(said.scope, body.cwd, Path.home())
     trust = "; later runs count it with --trust" if said.scope == "project" else ""
-    return f"kept in {path}{trust}"
+    return f"kept in {printable(str(path), lines=False)}{trust}"
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
@@ -277,7 +277,7 @@ async def _outcome(said: str) -> dict[str, Any]:
 
 def _decided(event: Event) -> str:
     body = event.data
-    by = getattr(body, "by", "") or "somebody"
+    by = printable(getattr(body, "by", "") or "somebody", lines=False)
     if isinstance(body, ApprovalResolved):
         return f"{'approved' if body.decision == 'approve' else 'refused'} by {by}"
     return f"{event.type} ({by})"

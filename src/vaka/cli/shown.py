@@ -1,7 +1,9 @@
 """What a person sees before they decide on a call: the real command or change, whole, and nothing that can pretend."""
 
 import difflib
+import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -30,6 +32,13 @@ _EFFECTS = {
 _CHANGES = "it may change something, and cannot be undone here"
 
 
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\ufffc\U000e0100-\U000e01ef]"
+    "|(?<![\u0080-\U0010ffff])\ufe0f"
+)
+"""What counts as a letter or a sign and is drawn as nothing."""
+
+
 def runs_commands(tool: str) -> bool:
     """Return whether a tool runs commands, for which there is a sandbox."""
     return known(built_in(tool)).about == "command"
@@ -37,26 +46,32 @@ def runs_commands(tool: str) -> bool:
 
 def shown(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
     """Return a call as a person must see it: each line of it behind a bar, so that none passes for one of ours."""
-    lines = [click.style(f"Approve {printable(body.call.name, lines=False)}?", bold=True) + count]
+    lines = [click.style(f"Approve {_seen(body.call.name, lines=False)}?", bold=True) + count]
     facts = [f"agent {body.agent}" if body.agent else "", f"risk {risk(body)}", sandbox and f"sandbox {sandbox}"]
-    lines.append("  " + printable(" · ".join(fact for fact in facts if fact), lines=False))
-    lines += [f"  in {printable(body.folder, lines=False)}"] if body.folder else []
+    lines.append("  " + _seen(" · ".join(fact for fact in facts if fact), lines=False))
+    lines += [f"  in {_seen(body.folder, lines=False)}"] if body.folder else []
     lines += [f"  │ {line}" for line in _call(body)]
     if body.message:
-        lines.append(f"  {printable(body.message, lines=False)}")
+        lines.append(f"  {_seen(body.message, lines=False)}")
     if body.reason:
-        lines.append(f"  Why: {printable(body.reason, lines=False)}")
+        lines.append(f"  Why: {_seen(body.reason, lines=False)}")
     return "\n".join(lines)
 
 
 def rule_lines(rules: Iterable[str]) -> str:
     """Return the rules that would be kept, as a person reads them."""
-    return "\n".join(f"  Rule: {printable(rule, lines=False)}" for rule in rules)
+    return "\n".join(f"  Rule: {_seen(rule, lines=False)}" for rule in rules)
 
 
 def risk(body: ApprovalRequested) -> str:
     """Return in a few words what is at stake."""
     return _RISKS.get(body.layer) or _EFFECTS.get(body.effect, _CHANGES)
+
+
+def _seen(text: str, *, lines: bool = True) -> str:
+    """Return a text in which nothing is hidden."""
+    found = printable(text, lines=lines)
+    return found if found.isascii() else _BLANK.sub(lambda match: json.dumps(match[0])[1:-1], found)
 
 
 def _call(body: ApprovalRequested) -> Iterator[str]:
@@ -111,7 +126,7 @@ def _diff(before: str, after: str) -> Iterator[str]:
         if number < 2:
             continue  # the names of the files
         colour = {"+": "green", "-": "red"}.get(line[:1])
-        yield click.style(printable(line, lines=False), fg=colour)
+        yield click.style(_seen(line, lines=False), fg=colour)
 
 
 def _before(path: str) -> tuple[str, str]:
@@ -137,7 +152,7 @@ def _before(path: str) -> tuple[str, str]:
 
 
 def _text(text: str) -> list[str]:
-    return printable(text).split("\n")
+    return _seen(text).split("\n")
 
 
 def _json(value: Any) -> str:
