@@ -305,10 +305,14 @@ class LayeredPolicy:
 
     def _read_by_command(self, path: str) -> Verdict:
         """Return what is said of a file that a command reads: where keys lie, whatever leads there, the mode asks."""
-        said = self.may_read(path)
+        try:
+            names = self.names(path, whole=False)
+        except ValueError:
+            return self.may_read(path)
+        said = self._unasked(strictest(self._read_freely(name) for name in names), path).said
         if not isinstance(said, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
             return said
-        key = next((name for name in map(shown, self.names(path, whole=False)) if lie_at(name)), "")
+        key = next((name for name in map(shown, names) if lie_at(name)), "")
         return Ask(f"{path} leads to {key}, a place where keys lie", self.mode, "mode") if key else said
 
     def _read_freely(self, path: Segments) -> Decision:
