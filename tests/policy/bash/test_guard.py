@@ -67,6 +67,8 @@ DENIED = lines(r"""
     cd / && rm -rf .
     cd /; rm -rf ./*
     cd ~ && rm -rf *
+    cd && rm -rf *
+    cd; rm -rf ./*
     cd /etc && rm -rf *
     cd .. && cd / && rm -rf .
     find / -delete
@@ -111,6 +113,10 @@ DENIED = lines(r"""
 """)
 
 ASKED = lines(r"""
+    cd $X && rm -rf *
+    cd "$X"; rm -rf ./*
+    cd - && rm -rf .
+    pushd "$X" && rm -rf *
     rm -rf $x
     rm -rf "$x"
     rm -rf $x/
@@ -137,6 +143,8 @@ ASKED = lines(r"""
 """)
 
 FREE = lines(r"""
+    cd "$X" && rm -rf build
+    cd sub && rm -rf *
     rm x
     rm -f x
     rm -rf build

@@ -123,6 +123,8 @@ def _targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) 
         if unknown is not None or (word.value is None and not word.pieces):
             yield Alarm("ask", f"{what} something that is not known beforehand: {word.source}")
             continue
+        if folders is None and next(_places(word, None)) in {"", ".", "./"}:
+            yield Alarm("ask", f"{what} a folder that is not known beforehand")
         for path in _places(word, folders):
             folder = path[: _first_glob(path)].rpartition("/")[0] or "/"
             if _system(path) or (_first_glob(path) < len(path) and path.startswith("/") and folder == "/"):

@@ -10,7 +10,7 @@ from vaka.policy.bash.profile.options import Refused
 from vaka.policy.bash.rules import Rules
 from vaka.policy.bash.variables import safe, unsafe
 from vaka.policy.bash.verdicts import Judgement, Opinion, Rule, strictest
-from vaka.policy.bash.words import Redirection, Script, Simple, Unreadable, Word, Words
+from vaka.policy.bash.words import Redirection, Script, Simple, Unreadable, Word, Words, literal
 
 PROFILE = "read-only"
 """The layer of what the read-only profile allows."""
@@ -84,7 +84,8 @@ class _Court:
             found = self._unforbidden(simple, forbidden)
         if places.moves(simple.words):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
-            self.folders.go(operands[0] if operands and simple.name == "cd" else None)
+            goes = operands[0] if operands else literal("~")
+            self.folders.go(goes if simple.name == "cd" else None)
         return found
 
     def _unforbidden(self, simple: Simple, asked: Opinion | None) -> Opinion:

@@ -57,7 +57,7 @@ class Folders:
     def go(self, word: Word | None) -> None:
         """Take note of a ``cd``."""
         path = word.path if word is not None else None
-        if path is None or self.known is None or len(self.known) >= self.MOST:
+        if path is None or path.startswith("-") or self.known is None or len(self.known) >= self.MOST:
             self.known = None
             return
         self.known = tuple(dict.fromkeys([*self.known, *(join(folder, path) for folder in self.known)]))
