@@ -305,3 +305,14 @@ async def test_changes_of_one_step_come_one_after_the_other(bench: Bench) -> Non
     made = await bench.do(*wanted, several, at_once=True)
     assert [result.failed for result in made] == [False, False, False]
     assert file.read_text() == "ONE\nTWO\nTHREE\n"
+
+
+async def test_a_large_file_is_edited_as_a_small_one(bench: Bench) -> None:
+    file = bench.write("a.txt", "a" * 300_000 + "b")
+    await bench.call("Read", file_path="a.txt")
+    refused = await bench.call("Edit", file_path="a.txt", old_string="aaa", new_string="b")
+    assert refused.text.startswith("InvalidInput: old_string is there 299998 times")
+    edits = [{"old_string": "ab", "new_string": "c"}, {"old_string": "d", "new_string": "e"}]
+    assert "edit 2 of 2" in (await bench.call("MultiEdit", file_path="a.txt", edits=edits)).text
+    assert not (await bench.call("MultiEdit", file_path="a.txt", edits=edits[:1])).failed
+    assert file.read_text() == "a" * 299_999 + "c"

@@ -21,6 +21,8 @@ from vaka.tools.builtin.lookalike import near_files
 from vaka.tools.builtin.passage import Exchange, check, exchanged, was_done
 from vaka.tools.builtin.text import Text, decode
 
+_THREADED = 1 << 18
+"""Bytes from which on passages are looked for beside the event loop: others wait for that."""
 _turns: "WeakValueDictionary[tuple[int, SessionId], asyncio.Lock]" = WeakValueDictionary()
 
 
@@ -83,12 +85,8 @@ async def exchange(context: ToolContext, path: str, wanted: Sequence[Exchange]) 
         seen.check(context, file.info, file.digest)
     except FileChanged as error:
         return await _done_before(context, file, wanted, error)
-    text, counts = file.text.text, list[int]()
-    for number, one in enumerate(wanted, 1):
-        with _naming(number, wanted):
-            done = exchanged(text, file.text.eol, one)
-        text = done.text
-        counts.append(done.replaced)
+    large = len(file.data) > _THREADED
+    text, counts = await asyncio.to_thread(_made, file, wanted) if large else _made(file, wanted)
     made = await put(context, path, file.text.encoded(text), known=file.digest)
     shown = await asyncio.to_thread(diff, file.text.text, text)
     total, every = sum(counts), any(one.every for one in wanted)
@@ -98,6 +96,17 @@ async def exchange(context: ToolContext, path: str, wanted: Sequence[Exchange]) 
         "before": file.digest, "after": made.digest, "diff": shown,
     }  # fmt: skip
     return result(context, f"{said}\n{shown}", value)
+
+
+def _made(file: Known, wanted: Sequence[Exchange]) -> tuple[str, list[int]]:
+    """Return the text with every passage exchanged, and how often each was."""
+    text, counts = file.text.text, list[int]()
+    for number, one in enumerate(wanted, 1):
+        with _naming(number, wanted):
+            done = exchanged(text, file.text.eol, one)
+        text = done.text
+        counts.append(done.replaced)
+    return text, counts
 
 
 def result(context: ToolContext, text: str, value: dict[str, Any]) -> ToolResult:
