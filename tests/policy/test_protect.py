@@ -12,6 +12,7 @@ from vaka.policy.protect import protected
         "/w/.idea/workspace.xml", "/w/.claude/settings.json", "/w/.claude/settings.local.json", "/w/.claude/hooks/x.sh",
         "/w/.claude", "/w/vaka.toml", "/w/.mcp.json", "/home/kim/.bashrc", "/home/kim/.gitconfig",
         "/home/kim/.config/vaka/config.toml", "/etc/vaka/managed-settings.json", "/w/.husky/pre-commit",
+        "/w/.devcontainer/devcontainer.json", "/w/.vaka/x", "/w/.envrc",
         # as other file systems see them
         "/w/.GIT/config", "/w/.Git/config", "/w/.git./config", "/w/.git /config", "/w/.git::$INDEX/config",
         "/w/.g\u200cit/config", "/w/\uff0egit/config", "/w/GIT~1/config", "/w/.CLAUDE/Settings.json", "/w/VAKA.TOML",

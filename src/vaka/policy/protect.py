@@ -5,12 +5,12 @@ import unicodedata
 
 from vaka.policy.paths import Segments
 
-_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky"})
+_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky", ".devcontainer", ".vaka"})
 _FILES = frozenset(
     {
         "vaka.toml", ".mcp.json", ".claude.json", "managed-settings.json", ".gitconfig", ".gitmodules", ".bashrc",
         ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
-        ".ripgreprc",
+        ".ripgreprc", ".envrc",
     }
 )  # fmt: skip
 _SETTINGS = frozenset({"settings.json", "settings.local.json", "hooks"})
