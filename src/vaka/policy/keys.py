@@ -1,6 +1,7 @@
 """Places where keys lie: what only reads is asked about there."""
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 _PLACES = re.compile(
@@ -32,5 +33,5 @@ def may_lie_at(pattern: str) -> bool:
     return any(_begins(file.split("/"), parts) for file in _FILES)
 
 
-def _begins(file: list[str], parts: list[str]) -> bool:
+def _begins(file: Sequence[str], parts: Sequence[str]) -> bool:
     return len(parts) >= len(file) and all(map(fnmatchcase, file, parts))
