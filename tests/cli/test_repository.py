@@ -89,6 +89,22 @@ def test_git_sees_nothing_of_what_holds_protected_places(repository: Shell) -> N
     ]  # fmt: skip
 
 
+def test_a_log_that_lies_in_the_workspace_can_neither_be_replaced_nor_given_a_journal(repository: Shell) -> None:
+    store = ("--store", "sqlite:///kept/log.db")
+    attack = (
+        "echo x > kept/log.db-journal || mv kept other || mv kept/log.db-journal x || echo x > kept/log.db || ls kept"
+    )
+    written(
+        repository, call("Bash", command=f"({attack}) 2> /dev/null"),
+        call("Write", file_path="kept/log.db-journal", content="x"), say("Done."),
+    )  # fmt: skip
+    assert work(repository, "Go.", "--permission-mode", "bypassPermissions", "--sandbox", "on", *store).code == 0
+    assert repository.vaka("sessions", "verify", "s", *store).code == 0
+    lines = repository.vaka("sessions", "export", "s", *store).out
+    assert "log.db-journal' is protected" in lines
+    assert sorted(path.name for path in (repository.folder / "kept").glob("log.db*")) == ["log.db", "log.db-live"]
+
+
 def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
     edit = call("Edit", file_path="calc.py", old_string="a - b", new_string="a + b")
     written(

@@ -29,6 +29,10 @@ from vaka.sandbox.proxy import Proxy
 from vaka.tools.builtin.shells import Fence, Shells
 from vaka.tools.builtin.summary import summariser
 
+_REPLAYED = ("", "-journal")
+"""Files of a store by the ends of their names. Whoever makes a journal decides what is in the log from then on:
+so these are held in their place, also while they are missing."""
+_FILES = (*_REPLAYED, "-wal", "-shm", "-live")
 EVERYWHERE = "*"
 """The host that stands for all hosts."""
 
@@ -45,7 +49,7 @@ class Lender:
         options = self._options
         cwd = os.path.realpath(options.cwd or os.curdir)
         network = options.network or self._connect()
-        files = options.files or Workspace(cwd, self._roots())
+        files = options.files or Workspace(cwd, self._roots(), protected=self._log())
         folders = files.roots if isinstance(files, Workspace) else ()
         return World(
             files=files, network=network, sandbox=self._sandbox(network), shells=Shells(self._fence(folders)),
@@ -73,7 +77,7 @@ class Lender:
     def _fence(self, folders: Sequence[str]) -> Fence:
         options = self._options
         return Fence(
-            protected=tuple(path for folder in folders for path in protected_paths(folder)),
+            protected=(*(path for folder in folders for path in protected_paths(folder)), *self._log(*_REPLAYED)),
             hidden=tuple(path for path in (*secret_paths(), *self._log()) if not _holds(path, folders)),
             network=EVERYWHERE in options.command_hosts, bounds=options.command_limits,
         )  # fmt: skip
@@ -88,10 +92,10 @@ class Lender:
                 raise ConfigError(f"add_dirs: {folder!r} is no folder")
         return [folder for folder in folders if Path(folder).is_dir()]
 
-    def _log(self) -> tuple[str, ...]:
+    def _log(self, *ends: str) -> tuple[str, ...]:
         """Return the files of the store: what happened is not for commands to change, nor to read."""
         path: Path | None = getattr(self._store, "path", None)
-        return tuple(f"{path}{end}" for end in ("", "-wal", "-shm", "-live")) if path is not None else ()
+        return tuple(f"{os.path.realpath(path)}{end}" for end in ends or _FILES) if path is not None else ()
 
     def _summariser(self) -> Summarise | None:
         """Pages are read by the cheapest model there is; without any they are told as they are."""
