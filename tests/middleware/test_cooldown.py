@@ -10,7 +10,7 @@ from vaka.core.types.errors import ConfigError
 from vaka.middleware import CoolDown, Rest
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.models import ScriptedModel, call, calls, say
 
 
 async def outcomes(cool: CoolDown, *waits: float, fails: bool = False) -> list[str]:
@@ -62,13 +62,27 @@ async def test_with_failures_only_a_tool_that_keeps_failing_rests() -> None:
     ]  # fmt: skip
 
 
+async def test_of_several_calls_in_one_step_one_is_made() -> None:
+    @vaka.tool(effect="read")
+    async def look(number: int) -> str:
+        """Look."""
+        return f"ok {number}"
+
+    store = MemoryStore()
+    at_once = calls(call("look", number=1), call("look", number=2))
+    bot = agent(ScriptedModel(at_once, say("done")), look, middleware=[CoolDown({"look": 10.0})])
+    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+        await (await rt.open(bot, id="s")).run("Go.")
+    assert [result.text for result in results(await logged(store, "s")).values() if not result.failed] == ["ok 1"]
+
+
 async def test_other_tools_and_other_sessions_do_not_rest() -> None:
     assert await outcomes(CoolDown({"other": 10.0}), 0) == ["ok", "ok"]
     cool = CoolDown({"look": 10.0})
     assert (await outcomes(cool, 0))[0] == "ok"
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, Rest(), Rest(steps=-1), Rest(failures=3)])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), Rest(), Rest(steps=-1), Rest(failures=3)])
 def test_a_rest_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         CoolDown({"look": wrong})

@@ -33,6 +33,14 @@ class _Use(msgspec.Struct):
     failed: int = 0
 
 
+class _Begun(msgspec.Struct, frozen=True):
+    """The step a tool was last let run in, and for which call: others of that step come too early."""
+
+    turn: str
+    step: int
+    call: str
+
+
 class CoolDown(Middleware):
     """Refuses a tool that rests, and tells the model for how long. The name ``*`` stands for every other tool.
 
@@ -42,26 +50,43 @@ class CoolDown(Middleware):
     def __init__(self, tools: "Mapping[str, Rest | float]") -> None:
         self._rests = {name: rest if isinstance(rest, Rest) else Rest(seconds=rest) for name, rest in tools.items()}
         for name, rest in self._rests.items():
-            if rest.seconds < 0 or rest.steps < 0 or rest.failures < 0 or not (rest.seconds or rest.steps):
+            fits = 0 <= rest.seconds < float("inf") and rest.steps >= 0 and rest.failures >= 0
+            if not fits or not (rest.seconds or rest.steps):
                 raise ConfigError(f"the rest of {name!r} is some seconds or steps, not {rest!r}")
         self._used: OrderedDict[SessionId, dict[str, _Use]] = OrderedDict()
+        self._begun: dict[SessionId, dict[str, _Begun]] = {}
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
         """Let the call pass, or say when it may be made."""
         rest = self._rest(call.name)
-        use = self._uses(turn.session).get(call.name) if rest else None
-        if rest is None or use is None or use.failed < rest.failures:
+        if rest is None:
             return call
+        said = self._resting(turn, call.name, rest, self._uses(turn.session).get(call.name))
+        if not said and not rest.failures and not self._begin(turn, call):
+            said = f"{call.name} is used once in a step; do something else meanwhile"
+        return failure(call.id, "denied", said) if said else call
+
+    def _resting(self, turn: Turn, name: str, rest: Rest, use: _Use | None) -> str:
+        """Return for how long a tool rests still, in words, ``""`` when it does not."""
+        if use is None or use.failed < rest.failures:
+            return ""
         wait = rest.seconds - (turn.env.clock.monotonic() - use.at)
         steps = rest.steps - (turn.at.step - use.step) + 1 if use.turn == turn.id else 0
         if wait <= 0 and steps <= 0:
-            return call
+            return ""
         when = [f"{wait:.1f} s"] if wait > 0 else []
         when += [f"{steps} more steps"] if steps > 0 else []
         why = f" after {use.failed} failures in a row" if rest.failures else ""
-        return failure(
-            call.id, "denied", f"{call.name} rests{why} for {' and '.join(when)}; do something else meanwhile"
-        )
+        return f"{name} rests{why} for {' and '.join(when)}; do something else meanwhile"
+
+    def _begin(self, turn: Turn, call: ToolCall) -> bool:
+        """Let a call be the one of its step; false when another one is."""
+        begun = self._begun.setdefault(turn.session, {})
+        mine, known = _Begun(turn.id, turn.at.step, call.id), begun.get(call.name)
+        if known is not None and (known.turn, known.step) == (mine.turn, mine.step):
+            return known.call == mine.call
+        begun[call.name] = mine
+        return True
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         """Remember that it was used."""
@@ -79,5 +104,6 @@ class CoolDown(Middleware):
         uses = self._used.setdefault(session, {})
         self._used.move_to_end(session)
         if len(self._used) > SESSIONS:
-            self._used.popitem(last=False)
+            gone, _ = self._used.popitem(last=False)
+            self._begun.pop(gone, None)
         return uses
