@@ -2,7 +2,9 @@
 
 import json
 import os
+import resource
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,27 @@ async def test_no_program_is_left_that_others_would_run_as_the_owner_of_the_work
     assert [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o4000] == []
     said = await finish(await kind().start(shell("cp /bin/true t && chmod u+s t; stat -c %a t", tmp_path)))
     assert said.stdout == "755\n"
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
+async def test_processes_outside_keep_their_limits_and_their_turn(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    script = (
+        "import os, resource, sys\nfiles = resource.RLIMIT_NOFILE\n"
+        "for way in (lambda: resource.prlimit(int(sys.argv[1]), files, (40, 40)),\n"
+        "            lambda: os.setpriority(os.PRIO_PROCESS, int(sys.argv[1]), 19),\n"
+        "            lambda: os.setpriority(os.PRIO_USER, 0, 19)):\n"
+        " try: way(); print('reached')\n except (PermissionError, ProcessLookupError): pass\n"
+        "resource.setrlimit(files, (50, 50)); os.setpriority(os.PRIO_PROCESS, 0, 5); os.nice(1)\n"
+        "print(resource.prlimit(os.getpid(), files), os.getpriority(os.PRIO_PROCESS, 0))"
+    )
+    with subprocess.Popen(["sleep", "1000"]) as outside:
+        try:
+            before = resource.prlimit(outside.pid, resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, outside.pid)
+            assert await ask(kind(), script, tmp_path, str(outside.pid)) == "(50, 50) 6\n"
+            after = resource.prlimit(outside.pid, resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, outside.pid)
+        finally:
+            outside.kill()
+    assert after == before
 
 
 async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ _MODES: dict[str, tuple[int, int, int]] = {
 """Calls that give a file its mode, and which argument that is."""
 _OPENS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
 """The same, if their flags say that they make one; the mode comes right behind the flags."""
+_LIMIT, _PRIORITY = (302, 261), (141, 140)
+"""Calls that reach any process of the same person, whatever it may look at: they are for oneself."""
+_OF_A_USER = 2
 _MAKES = 0x400040
 _SET_USER = 0o4000
 
@@ -63,6 +66,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _UNLESS_EQUAL = -_EQUAL
 _PLAIN = (_LOAD, _RETURN)
 _NUMBER, _ARCH = 0, 4
+
+_Step: TypeAlias = tuple[int, int, int]
 
 
 def supported(machine: str) -> bool:
@@ -84,6 +89,12 @@ def build(machine: str, sockets: Sockets) -> bytes:
             if pair[column] != _ABSENT:
                 code.ask(_EQUAL, pair[column], _failure(answer))
     _modes(code, column)
+    other: _Step = (_UNLESS_EQUAL, 0, _failure(errno.EPERM))
+    code.call(
+        _LIMIT[column], [*_argument(0), (_EQUAL, 0, _ALLOW), *_argument(2), other, *_argument(2, upper=True), other]
+    )
+    mine: _Step = (_EQUAL, _OF_A_USER, _failure(errno.EPERM))
+    code.call(_PRIORITY[column], [*_argument(0), mine, *_argument(1), other])
     code.call(_CLONE[column], [*_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _failure(errno.EPERM))])
     typing = [(_EQUAL, request, _failure(errno.EPERM)) for request in _TYPING]
     code.call(_IOCTL[column], [*_argument(1), *typing])
@@ -91,9 +102,6 @@ def build(machine: str, sockets: Sockets) -> bytes:
     code.call(_SOCKET[column], _sockets(sockets))
     code.give(_ALLOW)
     return bytes(code.words)
-
-
-_Step: TypeAlias = tuple[int, int, int]
 
 
 def _modes(code: "_Code", column: int) -> None:
@@ -112,8 +120,9 @@ def _failure(number: int) -> int:
     return _ERRNO | number
 
 
-def _argument(at: int) -> list[_Step]:
-    return [(_LOAD, 16 + 8 * at, 0)]
+def _argument(at: int, *, upper: bool = False) -> list[_Step]:
+    """Look at an argument, of which the machine sees one half at a time."""
+    return [(_LOAD, 16 + 8 * at + 4 * upper, 0)]
 
 
 def _otherwise(number: int) -> _Step:
