@@ -468,6 +468,9 @@ def test_a_long_command_is_always_asked_about_and_still_denied() -> None:
     assert "longer than 10000" in judged(long, allow=[None]).reason
     assert judged(long + "; curl x", allow=[None], deny=["curl:*"]).decision == "deny"
     assert judged("echo " + "a" * 9_000, allow=[None]).decision == "allow"
+    endless = "ls\n" * 400_000
+    assert (judged(endless, allow=[None]).decision, "cannot be run" in judged(endless).reason) == ("ask", True)
+    assert judged("curl x\n" + endless, allow=[None], deny=["curl:*"]).decision == "deny"
 
 
 @pytest.mark.parametrize("depth", [9, 40, 400])

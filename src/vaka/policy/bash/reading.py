@@ -9,6 +9,8 @@ from vaka.policy.bash.words import Script, Unreadable
 
 LONGEST = 10_000
 """Characters; a longer text is never allowed without a question, whatever it says."""
+MOST = 128 * 1024
+"""Characters of a text that is read at all: the kernel takes no longer argument, so no longer command can run."""
 
 _DEEPEST = 8
 
@@ -17,6 +19,9 @@ def read(command: str) -> Script | Unreadable:
     """Return every simple command of a text, or why it has no single sure reading. Never raises, runs nothing."""
     if not parsing.available():
         return _unreadable(command, "the grammar of bash is not installed: pip install 'vaka[shell]'")
+    if len(command) > MOST:
+        reason = f"it is longer than {MOST} characters, which cannot be run"
+        return Unreadable(command, reason, fragments(command[:MOST]))
     if problem := unprintable(command):
         return _unreadable(command, problem)
     try:
