@@ -122,6 +122,20 @@ async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path
     assert await ask(Landlock(namespaces=False), script, tmp_path) == "13\n" * 5 + "pair\n"
 
 
+async def test_without_namespaces_nothing_is_shared_with_others_nor_left_behind(tmp_path: Path) -> None:
+    numbers = {
+        "shmget": (29, 194),
+        "semget": (64, 190),
+        "msgget": (68, 186),
+        "mq_open": (240, 180),
+        "shmctl": (31, 195),
+    }
+    asked = json.dumps({name: pair[COLUMN] for name, pair in numbers.items()})
+    assert json.loads(await ask(Landlock(namespaces=False), ASK, tmp_path, asked)) == dict.fromkeys(numbers, 13)
+    made = "import ctypes; libc = ctypes.CDLL(None); print(libc.shmctl(libc.shmget(0, 4096, 0o1600), 0, None))"
+    assert await ask(Landlock(), made, tmp_path) == "0\n"
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_a_filter_is_a_program_that_ends(machine: str) -> None:
     for sockets in ("network", "none"):

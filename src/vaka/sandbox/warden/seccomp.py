@@ -10,7 +10,8 @@ import struct
 from typing import Literal, NamedTuple, TypeAlias
 
 Sockets: TypeAlias = Literal["network", "none"]
-"""``network``: unix and internet sockets, which namespaces and rules see to. ``none``: only pairs."""
+"""``network``: unix and internet sockets, which namespaces and rules see to. ``none``: only pairs, and nothing
+else that namespaces would hold apart."""
 
 
 class _Machine(NamedTuple):
@@ -40,6 +41,12 @@ _MISSING: dict[str, tuple[int, int]] = {
     "openat2": (437, 437),
 }  # fmt: skip
 """Said to be unknown, so that programs fall back to what can be filtered."""
+_SHARED: dict[str, tuple[int, int]] = {
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+}  # fmt: skip
+"""Memory and queues that belong to no process: without a namespace they are everybody's, and outlive a command."""
 _CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
 
 _MODES: dict[str, tuple[int, int, int]] = {
@@ -84,7 +91,12 @@ def build(machine: str, sockets: Sockets) -> bytes:
     code.load(_NUMBER)
     if machine == "x86_64":
         code.ask(_AT_LEAST, _X32, _failure(errno.EPERM))
-    for numbers, answer in ((_DENIED, errno.EPERM), (_MISSING, errno.ENOSYS)):
+    refused = [
+        (_DENIED, errno.EPERM),
+        (_MISSING, errno.ENOSYS),
+        *([(_SHARED, errno.EACCES)] if sockets == "none" else []),
+    ]
+    for numbers, answer in refused:
         for pair in numbers.values():
             if pair[column] != _ABSENT:
                 code.ask(_EQUAL, pair[column], _failure(answer))
