@@ -5,6 +5,7 @@ import os
 import resource
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,28 @@ async def test_without_namespaces_nothing_is_shared_with_others_nor_left_behind(
     assert json.loads(await ask(Landlock(namespaces=False), ASK, tmp_path, asked)) == dict.fromkeys(numbers, 13)
     made = "import ctypes; libc = ctypes.CDLL(None); print(libc.shmctl(libc.shmget(0, 4096, 0o1600), 0, None))"
     assert await ask(Landlock(), made, tmp_path) == "0\n"
+
+
+@pytest.mark.parametrize("opened", [kernel.open_exactly, kernel.open_by_steps])
+def test_a_path_with_a_link_in_it_is_not_opened(opened: Callable[[str, int], int], tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "other").symlink_to("file")
+    for path, kind in (
+        (tmp_path / "real", os.O_DIRECTORY),
+        (tmp_path / "real" / "file", 0),
+        (Path("/"), os.O_DIRECTORY),
+    ):
+        found = opened(str(path), os.O_PATH | kind)
+        assert os.fstat(found).st_ino == path.stat().st_ino
+        os.close(found)
+    before = kernel.descriptors()
+    for name, number in (("link", 40), ("link/file", 40), ("real/other", 40), ("real/gone", 2), ("real/file/x", 20)):
+        with pytest.raises(OSError) as error:
+            opened(str(tmp_path / name), os.O_PATH | os.O_DIRECTORY * (name == "link"))
+        assert error.value.errno == number
+    assert kernel.descriptors() == before
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

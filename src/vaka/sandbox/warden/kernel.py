@@ -1,8 +1,10 @@
 """What Python has no words for: system calls of Linux, by number."""
 
 import ctypes
+import errno
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Iterable
 
@@ -90,7 +92,28 @@ def open_exactly(path: str, flags: int) -> int:
     """Open an absolute path that has no link in it; ``OSError`` if it has one."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
     result = _libc.syscall(_OPENAT2, AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+    if result < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):  # old kernels, and filters of containers
+        return open_by_steps(path, flags)
     return _check(result, f"open {path!r}")
+
+
+def open_by_steps(path: str, flags: int) -> int:
+    """Open an absolute path that has no link in it, name by name; for systems that cannot see to it themselves."""
+    names = [name for name in path.split("/") if name]
+    at = os.open("/", (flags if not names else os.O_PATH) | os.O_CLOEXEC)
+    for number, name in enumerate(names, 1):
+        wanted = (flags if number == len(names) else os.O_PATH) | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            opened = os.open(name, wanted, dir_fd=at)
+        finally:
+            os.close(at)
+        at = opened
+        if stat.S_ISLNK(os.fstat(at).st_mode):  # it became one since
+            os.close(at)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return at
 
 
 def higher(descriptor: int) -> int:
