@@ -17,7 +17,7 @@ Listener: TypeAlias = Callable[[str], None]
 
 LONGEST = 100_000
 """Bytes of a command; the kernel takes no argument that is much longer."""
-AT_ONCE = 0.05
+AT_ONCE = 0.3
 """Seconds after which output that has not ended is held open by what was left behind."""
 LINGER = 1.0
 """Seconds that what a command left behind has to close its output."""
