@@ -143,7 +143,7 @@ def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: She
     screen = at(shell)
     screen.expect(PROMPT)
     screen.type("p")
-    screen.expect("settings.local.json; later runs count it with --trust")
+    screen.expect("settings.local.json; later runs count it once you trust this folder: vaka trust")
     screen.expect("Done.")
     assert screen.end() == 0
     assert allowed(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
@@ -179,6 +179,7 @@ def test_a_yes_for_good_is_kept_in_the_users_settings_with_the_rule_they_wrote(s
 
 
 def test_settings_that_cannot_be_written_leave_the_question_open(shell: Shell) -> None:
+    shell.vaka("trust", "--no")
     shell.file(".claude/settings.local.json", "{}")
     shell.script(bash("touch a"), say("Done."))
     screen = at(shell)

@@ -240,7 +240,7 @@ def _kept(body: ApprovalRequested, said: ApprovalResolved) -> str:
     if said.scope not in ("project", "user"):
         return ""
     path, _ = settings_file(said.scope, body.cwd, Path.home())
-    trust = "; later runs count it with --trust" if said.scope == "project" else ""
+    trust = "; later runs count it once you trust this folder: vaka trust" if said.scope == "project" else ""
     return f"kept in {printable(str(path), lines=False)}{trust}"
 
 

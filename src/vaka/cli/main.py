@@ -24,6 +24,7 @@ COMMANDS = {
     "models": ("vaka.cli.models:models", "List models and keys, try one, or serve the one on this machine."),
     "tools": ("vaka.cli.tools:tools", "List tools, or make one governed call."),
     "permissions": ("vaka.cli.permissions:permissions", "What the rules say of a call, and which rules there are."),
+    "trust": ("vaka.cli.trust:trust", "Let the settings of a folder count, or not."),
     "config": ("vaka.cli.config:config", "Settings, and where each comes from."),
     "doctor": ("vaka.cli.doctor:doctor", "Look whether everything is in place."),
     "completion": ("vaka.cli.completion:completion", "Print the completion script of a shell."),

@@ -172,7 +172,7 @@ class _Desk:
             file = self.given["settings"]
             found = load_permissions(
                 place, settings=Path(file).expanduser().absolute() if file else None, flags=own,
-                trust=self.given["trust"],
+                trust=own.trust,
             )  # fmt: skip
             self.notes += [*own.notes, *found.notes]
             self._read[cwd] = list(found.layers)

@@ -12,8 +12,9 @@ from vaka.cli.conversation import Conversation, Target
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.load import load_agent, load_tools
 from vaka.cli.report import Report
-from vaka.cli.start import run_loop, runtime_of, settings_of
+from vaka.cli.start import here, run_loop, runtime_of, settings_of
 from vaka.cli.stdin import read_prompt
+from vaka.cli.trust import ask_once
 from vaka.cli.wishes import asked
 from vaka.config.layers import Settings
 from vaka.core.types.errors import ConfigError
@@ -87,6 +88,8 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     """
     report = Report(given["output"] or "text", quiet=given["quiet"], verbose=given["verbose"], file=given["file"])
     try:
+        if not given["trust"]:
+            ask_once(here())
         settings = settings_of(given)
         report.shape(settings["output"])
         target, agent = _target(words, given), _agent(given, settings)

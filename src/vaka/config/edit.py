@@ -34,7 +34,7 @@ def write_setting(path: Path, key: Key, value: Any, at: tuple[str, ...] = ()) ->
         raise ConfigError(f"{path}: {error}") from error
     read_text(path, changed)
     try:
-        _replace(path, changed.encode())
+        replace_file(path, changed.encode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -147,7 +147,7 @@ def _name(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _toml(text)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Put new bytes in a file's place, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

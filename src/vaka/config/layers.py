@@ -12,6 +12,7 @@ from vaka.config import paths
 from vaka.config.files import project_file, read_file
 from vaka.config.keys import KEYS, Key, check, find, read
 from vaka.config.model_tables import CHECKS, shown_entry, untrusted
+from vaka.config.trust import Trust, trusted_root
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 Layer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
@@ -23,6 +24,8 @@ _WIDENING = frozenset(
     }
 )  # fmt: skip
 """Settings that let more happen, keep less, or bring sessions in which somebody else has allowed things."""
+_EACH_TIME = frozenset({"model_files"})
+"""Those that can say where keys are sent, as tables of models can: no yes of the past counts for them."""
 _LOOSE = ("acceptEdits", "bypassPermissions")
 _CAREFUL = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
@@ -48,6 +51,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def user_file(self) -> Path:
         """The user's own file, whether it exists or not."""
         return paths.config_file(self.environ, self.home)
+
+    @property
+    def trust(self) -> Trust:
+        """What this person has said of folders."""
+        return Trust(self.user_file.parent)
 
     @property
     def project_file(self) -> Path | None:
@@ -83,15 +91,21 @@ class Settings:
 
 
 def load(place: Place, flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Settings:
-    """Return the settings for somebody at ``place``; ``flags`` that are ``None`` or empty were not given."""
+    """Return the settings for somebody at ``place``; ``flags`` that are ``None`` or empty were not given.
+
+    A folder is trusted when ``trust`` says so, or when the person has said so before.
+    """
     settings = Settings({key.name: Value(key.default) for key in KEYS.values()})
     settings.values["store"] = Value(paths.default_store(place.environ, place.home))
-    settings.trust = trust
+    root = trusted_root(place.cwd)
+    remembered = place.trust.of(root) is True
+    settings.trust = trust or remembered
     if place.user_file.is_file():
         _file(settings, place.user_file, "user")
     project = place.project_file
     if project is not None:
-        _file(settings, project, "project", trust=trust)
+        inside = project.resolve().is_relative_to(root)  # a file further up is not what somebody was asked about
+        _file(settings, project, "project", trust=trust or (remembered and inside), typed=trust)
     _environment(settings, place.environ)
     for name, value in (flags or {}).items():
         if value is not None and value != ():
@@ -120,12 +134,14 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
     return sorted(name for name in environ if name.startswith("VAKA_") and name not in known)
 
 
-def _file(settings: Settings, path: Path, layer: Layer, *, trust: bool = True) -> None:
+def _file(settings: Settings, path: Path, layer: Layer, *, trust: bool = True, typed: bool = True) -> None:
+    """Let a file speak; ``typed``: it is trusted for this run, by a person who may look at it now."""
     for name, (value, origin, parts) in read_file(path).items():
-        if layer == "project" and (why := _too_loose(name, value, trust) or _loosens(settings, name, value, trust)):
+        trusts = typed if name in _EACH_TIME else trust
+        if layer == "project" and (why := _too_loose(name, value, trusts) or _loosens(settings, name, value, trusts)):
             settings.notes.append(f"{origin}: {name} does not count: {why}")
             continue
-        if layer == "project" and not trust and parts:
+        if layer == "project" and not typed and parts:
             value = _harmless(settings, name, value, parts)
         settings.add(
             KEYS[name],

@@ -20,6 +20,8 @@ LARGEST = 4 * 1024 * 1024
 
 _LISTS = ("allow", "ask", "deny", "additionalDirectories")
 _KNOWN = (*_LISTS, "defaultMode", "disableBypassPermissionsMode", "dialect")
+_PROJECT = {"settings.json": "project", "settings.local.json": "local"}
+"""Files of a project, the weaker first, and what their layer is called."""
 _OURS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "directories"}
 """Settings of vaka's own that are lists of rules, or of folders they hold in."""
 
@@ -75,9 +77,8 @@ def load_permissions(
             found.append(msgspec.structs.replace(layer, folder=str(folder or ""), **more))
 
     add(place.home / FOLDER / "settings.json", "user", place.home / FOLDER)
-    root = project_folder(place.cwd, place.home)
-    for name, file in (("project", "settings.json"), ("local", "settings.local.json")) if root else ():
-        add(cast("Path", root) / FOLDER / file, name, root, project=True, trusted=trust)
+    for path in settings_files(place):
+        add(path, _PROJECT[path.name], path.parents[1], project=True, trusted=trust)
     if settings is not None:
         path = place.cwd / settings.expanduser()
         if not path.exists():
@@ -88,6 +89,12 @@ def load_permissions(
         for path in (folder / "managed-settings.json", *_dropped_in(folder / "managed-settings.d")):
             add(path, "managed", None)
     return Permissions(layers=tuple(found), notes=tuple(notes))
+
+
+def settings_files(place: Place) -> list[Path]:
+    """Return the ``.claude`` settings that the folder somebody stands in brings along."""
+    root = project_folder(place.cwd, place.home)
+    return [path for file in _PROJECT if (path := root / FOLDER / file).exists()] if root is not None else []
 
 
 def permission_layer(
