@@ -95,13 +95,14 @@ class Author:
 def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
     """The commands that bash tried to run, each as its words."""
     out = folder / "out"
-    out.write_bytes(b"")
+    for old in folder.glob("out.*"):
+        old.unlink()
     work = folder / "work"
     work.mkdir(exist_ok=True)
     for left in work.iterdir():
         left.unlink()
     prepared = "FUNCNEST=5\nreadonly FUNCNEST\n"  # a function that calls itself must not fill the machine
-    prepared += "command_not_found_handle() { builtin printf '%s\\0' \"$@\" $'\\001' >>\"$OUT\"; }\n"
+    prepared += "command_not_found_handle() { builtin printf '%s\\0' \"$@\" $'\\001' >>\"$OUT.$BASHPID\"; }\n"
     file = folder / "script"
     file.write_text(prepared + script + "\n", "utf-8")
     environment = {"PATH": "/nonexistent", "OUT": str(out), "LANG": "C.UTF-8"}
@@ -109,7 +110,8 @@ def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
     bash_alone(bash, work, environment)
     found: list[tuple[str, ...]] = []
     words: list[str] = []
-    for word in os.fsdecode(out.read_bytes()).split("\0")[:-1]:
+    told = b"".join(file.read_bytes() for file in folder.glob("out.*"))  # one for each process: they write at once
+    for word in os.fsdecode(told).split("\0")[:-1]:
         if word == "\x01":
             found.append(tuple(words))
             words = []

@@ -192,6 +192,9 @@ UNREADABLE = [
         ((ls); pwd)
         ls {x}>f
         cat <<< {a,b}
+        time -"3"
+        time "-p" ls
+        time -v ls
         ls > {a,b}
         ls {PATH}>f
         ls -a2>f

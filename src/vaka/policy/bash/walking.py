@@ -327,8 +327,10 @@ class Walk:
     def _behind_keyword(self, words: list[Word], assignments: list[Assignment]) -> list[Word]:
         """Find the variables that are set behind ``time``: for the grammar it is a command, for bash it is not."""
         start = 1
-        while start < len(words) and words[start].value in {"-p", "--", "time"}:
+        while start < len(words) and words[start].bare and words[start].value in {"-p", "--", "time"}:
             start += 1
+        if not self.piped and start < len(words) and (words[start].value or "").startswith("-"):
+            raise Mismatch("what stands behind 'time' is no option, but a command")
         end = start
         while end < len(words) and (found := _VARIABLE.match(words[end].source)) is not None:
             if found[2] or self.piped:  # behind a pipe it is no keyword but a program
@@ -343,9 +345,7 @@ class Walk:
         if words and words[0].bare and words[0].value in {"time", "coproc"}:
             words = self._behind_keyword(words, assignments)
         end = max([node.end_byte, *(one.end_byte for one in redirects if one.type != "heredoc_redirect")])
-        simple = Simple(
-            tuple(words), tuple(assignments), tuple(redirections), self._source(node.start_byte, end),
-        )  # fmt: skip
+        simple = Simple(tuple(words), tuple(assignments), tuple(redirections), self._source(node.start_byte, end))
         self._add(simple)
         if following:
             self._follow(following, printed(simple))
