@@ -1,16 +1,15 @@
 """Keeping what a person allowed for good: rules put into the settings of a project or a user."""
 
-import contextlib
 import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from vaka.config.edit import replace_file
 from vaka.config.permissions import FOLDER, project_folder, read_document
 from vaka.core.types.errors import ConfigError, InvalidInput
 
@@ -68,7 +67,9 @@ def _change(path: Path, change: Callable[[list[str]], list[str]]) -> list[str]:
             changed = change(known)
             if changed != known:
                 _put(document, changed)
-                _replace(real, _text(document, real))
+                if real.exists() and not os.access(real, os.W_OK):
+                    raise PermissionError(None, "it is read-only")
+                replace_file(real, _text(document, real))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
     return [rule for rule in changed if rule not in known]
@@ -100,25 +101,6 @@ def _text(document: dict[str, Any], path: Path) -> bytes:
         return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
     except ValueError as error:
         raise ConfigError(f"{path}: holds what cannot be written again: {error}") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put new bytes in a file's place, whole or not at all; a new file is for its owner alone."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(None, "it is read-only")
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)  # noqa: PTH101  # the name is mkstemp's
-        os.replace(name, path)  # noqa: PTH105  # the name is mkstemp's
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108  # the name is mkstemp's
-        raise
 
 
 @contextmanager
