@@ -48,14 +48,15 @@ def end() -> None:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
-        if pid == 0:
-            kill(os.getpid())
+        # The kernel's list can miss one while another ends: who found nobody to kill has nobody to wait for, and looks
+        # again.
+        if pid == 0 and kill(os.getpid()):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
 
 
-def kill(root: int) -> None:
-    """Kill everything below ``root``."""
+def kill(root: int) -> int:
+    """Kill everything below ``root``; return how many that was."""
     seen: set[int] = set()
     # One that is stopped starts nothing: stop until there is nobody new, then kill.
     while found := [pid for pid in descendants(root) if pid not in seen]:
@@ -64,6 +65,7 @@ def kill(root: int) -> None:
         seen.update(found)
     for pid in seen:
         _send(pid, signal.SIGKILL)
+    return len(seen)
 
 
 def reap(main: int = 0) -> int | None:

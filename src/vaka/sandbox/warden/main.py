@@ -35,6 +35,7 @@ def main(descriptor: int, owner: int) -> None:
     gc.freeze()  # what forks share stays shared
     gc.disable()
     Warden(channel, bases, owner).serve()
+    _hear_no_more()
 
 
 class Warden:
@@ -143,6 +144,7 @@ class Warden:
                 keeper.keep(there, self._bases, owner, self._wake_up)
                 code = 0
             finally:
+                _hear_no_more()
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         there.close()
@@ -193,3 +195,8 @@ class Warden:
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Be woken."""
+
+
+def _hear_no_more() -> None:
+    """Go in peace: a handler that runs in the middle of what is done last can meet a lock that its own thread holds."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
