@@ -230,6 +230,37 @@ async def test_a_yes_for_the_session_does_not_hold_in_a_copy_of_it(office: Offic
     assert office.ran == ["npm test"]
 
 
+async def test_going_back_in_a_copy_to_before_it_was_one_does_not_bring_back_what_was_allowed(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("one"), bash("npm test"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    await office.go_on(who)
+    async with office.runtime() as rt:
+        copy = await (await rt.open(who, id="s")).fork(id="copy")
+        copied = next(e.seq for e in await logged(office.store, "copy") if e.type == "session.forked")
+        await copy.rewind(f"1.{copied - 1}")
+        with pytest.raises(Suspended):
+            await copy.run("Again.")
+    assert office.ran == ["npm test"]
+
+
+async def test_going_back_and_then_forth_again_does_not_bring_back_what_was_allowed(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("one"), bash("npm test"), say("two"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, scope="session")
+    await office.go_on(who)
+    end = (await logged(office.store, "s"))[-1].seq
+    async with office.runtime() as rt:
+        session = await rt.open(who, id="s")
+        await session.rewind(f"1.{end}")
+        assert (await session.run("Again.")).text == "two", "going back to where it was allowed leaves it allowed"
+        await session.rewind("1.2")
+        await session.rewind(f"1.{end}")
+        with pytest.raises(Suspended):
+            await session.run("And again.")
+    assert office.ran == ["npm test", "npm test"]
+
+
 # -------------------------------------------------------------------------------- asked once more when it runs
 
 

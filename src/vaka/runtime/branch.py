@@ -42,7 +42,7 @@ async def rewind(store: Store, session: SessionId, to: "Cursor | str", ts: str, 
     async def compose(now: Opened) -> list[tuple[Place, Body]]:
         prefix = await reopen(store, session, upto=seq)
         also = [(Place(), body) for body in noted]
-        return [*ended(now.state, "rewound"), *also, *reverted(prefix.state, now.state.calls, f"back to {seq}")]
+        return [*ended(now.state, "rewound"), *also, *reverted(prefix.state, now.state, f"back to {seq}")]
 
     events = await _amend(store, session, compose, ts)
     return next(event for event in events if event.type == "session.reverted")

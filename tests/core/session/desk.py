@@ -277,7 +277,7 @@ async def rewind(desk: Desk, to: int, session: SessionId = S) -> list[Event]:
     """Take a session back to an event; return what was written."""
     now = await reopen(desk.store, session)
     prefix = await reopen(desk.store, session, upto=to)
-    entries = [*branch.ended(now.state, "rewound"), *branch.reverted(prefix.state, now.state.calls, "")]
+    entries = [*branch.ended(now.state, "rewound"), *branch.reverted(prefix.state, now.state, "")]
     events = branch.chained(session, now.last, entries, NOW)
     term = await desk.store.events.claim(session)
     await desk.store.events.append(session, events, head=now.state.seq, term=term, release=True)

@@ -22,9 +22,11 @@ def forked(state: State, origin: SessionId, cursor: str) -> list[tuple[Place, Bo
     return entries
 
 
-def reverted(prefix: State, calls: int, reason: str) -> list[tuple[Place, Body]]:
-    """Return what takes a session back to ``prefix``; ``calls`` is how many calls it has made by now."""
-    return [(Place(), SessionReverted(to=prefix.seq, calls=calls, reason=reason)), *_sealed(prefix)]
+def reverted(prefix: State, now: State, reason: str) -> list[tuple[Place, Body]]:
+    """Return what takes a session as it is ``now`` back to ``prefix``: what is allowed there and was still allowed."""
+    grants = tuple(grant for grant in prefix.grants if grant in now.grants) if prefix.grants else None
+    body = SessionReverted(to=prefix.seq, calls=now.calls, reason=reason, grants=grants)
+    return [(Place(), body), *_sealed(prefix)]
 
 
 def ended(state: State, note: str) -> list[tuple[Place, Body]]:

@@ -204,6 +204,8 @@ def _reverted(state: State, event: Event, body: control.SessionReverted) -> None
         _onward(state, body.onward)
         return
     state.turn, state.inputs, state.decisions = None, {}, {}
+    if body.grants is not None:
+        state.grants = list(body.grants)
     for lane in state.lanes.values():
         lane.phase = "idle"
 

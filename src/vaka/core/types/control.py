@@ -162,6 +162,8 @@ class SessionReverted(Control, tag="session.reverted"):
     reason: str = ""
     onward: Onward | None = None
     """The turn that goes on from there; without it the turn has ended. What people said meanwhile is heard again."""
+    grants: tuple[Grant, ...] | None = None
+    """What is still allowed for the session: going back brings nothing back that was not allowed before it."""
 
 
 class SessionClosed(Control, tag="session.closed"):
