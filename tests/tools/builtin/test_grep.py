@@ -66,7 +66,7 @@ async def test_each_mode_has_its_form(bench: Bench, engine: Engine) -> None:
 
 async def test_few_places_and_many_are_told_the_same_way(bench: Bench, engine: Engine) -> None:
     for number in range(12):
-        bench.write(f"f{number:02}.txt", f"hit {'x' * 400}\nmiss\n" * 100)  # more than ripgrep is asked for at once
+        bench.write(f"f{number:02}.txt", f"hit {'x' * 400}\nmiss\n" * 100)
     bench.write("f00.txt", "hit one hit\nmiss\nhit two")
     (bench.root / "f01.txt").write_bytes(b"hit\n\0binary\nhit\n")
     few = await grep(bench, engine, "hit", output_mode="content", glob="f0[01].txt")
@@ -77,6 +77,29 @@ async def test_few_places_and_many_are_told_the_same_way(bench: Bench, engine: E
         ("f00.txt", 1), ("f00.txt", 3), ("f02.txt", 1),
     ]  # fmt: skip
     assert (many.value["total_files"], many.value["total_matches"]) == (11, 1002)
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+async def test_more_places_than_are_asked_for_at_once_are_told_the_same_way(
+    bench: Bench, engine: Engine, multiline: bool
+) -> None:
+    lines = 3_000 if multiline else 300_000
+    for number in range(4):
+        bench.write(f"f{number}.txt", "hit\n" * lines)
+    told = await grep(bench, engine, "hit", output_mode="content", head_limit=2, offset=1, multiline=multiline)
+    assert told.text.startswith("f0.txt:2: hit\nf0.txt:3: hit\n[")
+    assert (told.value["total_files"], told.value["total_matches"]) == (4, 4 * lines)
+
+
+async def test_what_proves_binary_late_has_no_lines_to_tell(bench: Bench, engine: Engine) -> None:
+    (bench.root / "late.dat").write_bytes(b"hit\n" + b"text\n" * 100_000 + b"\0\nhit\n")
+    bench.write("odd\n\nname.txt", "hit")
+    bench.write("short.txt", "\nh\n\n")
+    assert (await grep(bench, engine, "hit", output_mode="content")).value["matches"] == [
+        {"file": "odd\n\nname.txt", "line": 1, "match": "hit", "before": [], "after": []}
+    ]
+    short = await grep(bench, engine, "^h?$", output_mode="content")
+    assert short.text == "short.txt:1: \nshort.txt:2: h\nshort.txt:3: "
 
 
 async def test_lines_around_a_match_are_shown_up_to_five(bench: Bench, engine: Engine) -> None:

@@ -67,7 +67,10 @@ class Hunt:
         self._filter = Filter(query)
         self.shows: Callable[[str], bool] = lambda path: True
         """Whether a file may be told of."""
-        self._found: dict[str, tuple[int, list[Hit] | None]] = {}
+        self._found: dict[str, int] = {}
+        """Files, and how often the pattern is in each."""
+        self._places: dict[str, list[Hit]] = {}
+        """Where it is, as far as that is known already."""
         self._problem = ""
         self._worker: Worker | None = None
         self._ripgrep = self._choose(engine)
@@ -107,7 +110,7 @@ class Hunt:
             text, value, more = await self._content()
         else:
             text, value, more = await self._files_told()
-        totals = {"total_files": len(self._found), "total_matches": sum(count for count, _ in self._found.values())}
+        totals = {"total_files": len(self._found), "total_matches": sum(self._found.values())}
         said = [text or "no matches"]
         if more:
             said.append(f"[{query.limit} results from number {query.offset + 1} on, there are more; use offset]")
@@ -126,7 +129,7 @@ class Hunt:
         )
 
     def _take(self, path: str, count: int, hits: list[Hit]) -> None:
-        self._found[path] = (count, hits)
+        self._found[path], self._places[path] = count, hits
 
     def _accepts(self, path: str, tail: str) -> bool:
         return self._filter.accepts(path, tail) and self.shows(path)
@@ -156,7 +159,7 @@ class Hunt:
         more = len(self._found) > query.need
         if query.mode == "files_with_matches":
             return "\n".join(shown), {"files": shown}, more
-        counts = {path: self._found[path][0] for path in shown}
+        counts = {path: self._found[path] for path in shown}
         return "\n".join(f"{path}: {count}" for path, count in counts.items()), {"counts": counts}, more
 
     async def _look(self, paths: list[str]) -> Sequence[FileInfo | None]:
@@ -186,15 +189,13 @@ class Hunt:
         """Split off as many files as seem to have as many places as are wanted."""
         count = 0
         for at, path in enumerate(paths):
-            count += self._found[path][0]
+            count += self._found[path]
             if count >= wanted:
                 return paths[: at + 1], paths[at + 1 :]
         return paths, []
 
     async def _locate(self, paths: list[str]) -> dict[str, list[Hit]]:
-        if self._ripgrep is not None and any(self._found[path][1] is None for path in paths):
-            return await self._ripgrep.locate(paths, self._query.need + 1)
-        return {path: self._found[path][1] or [] for path in paths}
+        return self._places if self._ripgrep is None else await self._ripgrep.locate(paths, self._query.need + 1)
 
     async def _read(self, path: str, hits: list[Hit]) -> list[dict[str, Any]]:
         """Return the lines of some places; a file that is not there any more has none."""

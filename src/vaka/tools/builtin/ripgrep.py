@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
@@ -18,13 +19,22 @@ from vaka.tools.builtin.query import Hit, Query, names_only
 
 _MOST = 256 << 20
 """Bytes of its answer at most."""
-_FEW = 256 << 10
-"""Bytes of an answer with all lines, which is asked for first: most searches have no more."""
+_FEW = 1 << 20
+"""Bytes of an answer with everything on all lines, which is asked for first: most searches have no more."""
+_MANY = 32 << 20
+"""Bytes of an answer with the numbers of all lines."""
+_NUMBERS = ("--line-number", "--heading", "--null", "--with-filename", "--max-columns=1")
+"""Ask for the numbers of lines and no more: their text is left out, which is quicker than anything else."""
+_ENDS = b'\n{"type":"end"'
+"""Where what is said of a file ends; a line has no end of line within."""
 _SAID = 2_000
 _COMMON = (
     "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
     "--no-ignore-parent", "--no-require-git", "--glob=!.git", "--no-heading", "--no-ignore-messages",
 )  # fmt: skip
+
+
+_NUMBERED = re.compile(rb"\d+:")
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -86,8 +96,8 @@ class _Summary(msgspec.Struct, frozen=True, tag="summary"):
 
 _said = msgspec.json.Decoder(_Match | _End | _Begin | _Context | _Summary).decode
 
-Found: TypeAlias = dict[str, tuple[int, list[Hit] | None]]
-"""Files, how often the pattern is in each, and the places if they are known already."""
+Found: TypeAlias = dict[str, int]
+"""Files, and how often the pattern is in each."""
 
 
 class TooMuch(FileError):
@@ -108,21 +118,30 @@ class Ripgrep:
 
     def __init__(self, program: str, files: Files, query: Query) -> None:
         self._program, self._files, self._query = program, files, query
+        self._blocks: dict[str, bytes] = {}
+        """What it said of each file when it was asked for all at once; read when it is told."""
+        self._numbered = False
+        """Whether that is the numbers of lines and no more."""
 
     async def count(self, start: str) -> "Found":
         """Return every file beneath a folder, or the one file, in which the pattern is, and how often."""
         how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
         base, printed = await self._search(start, how, _MOST)
-        counts = await asyncio.to_thread(_counts, printed, "/" if base == "/" else "")
-        return {path: (count, None) for path, count in counts.items()}
+        return await asyncio.to_thread(_counts, printed, "/" if base == "/" else "")
 
     async def find(self, start: str, kind: FileKind) -> "Found | None":
-        """Return the same and every place, if there is not too much of it; otherwise ``None``."""
+        """Return the same and know every place, if there is not too much of it; otherwise ``None``."""
+        self._numbered = kind == "folder" and not self._query.multiline
+        how, most = (_NUMBERS, _MANY) if self._numbered else (("--json",), _FEW)
         try:
-            base, printed = await self._search(start, ["--json"], _FEW)
+            base, printed = await self._search(start, list(how), most)
         except TooMuch:
             return None
-        return self._found(printed, "/" if base == "/" else "", kind)  # it is little
+        top = "/" if base == "/" else ""
+        if not self._numbered:
+            return self._found(printed, top, kind)  # quick: it is read when it is told
+        short = len(printed) < _FEW
+        return self._counted(printed, top) if short else await asyncio.to_thread(self._counted, printed, top)
 
     async def _search(self, start: str, how: list[str], most: int) -> tuple[str, bytes]:
         base, target = self._base(start)
@@ -135,34 +154,50 @@ class Ripgrep:
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[Hit]]:
         """Return the first places in each of these files."""
-        places: dict[str, list[Hit]] = {}
-        for base in {self._base(path)[0] for path in paths}:
-            targets = [target for at, target in map(self._base, paths) if at == base]
+        read = _numbers if self._numbered else self._places
+        places = {path: read(self._blocks[path]) for path in paths if path in self._blocks}
+        rest = [path for path in paths if path not in places]
+        for base in {self._base(path)[0] for path in rest}:
+            targets = [target for at, target in map(self._base, rest) if at == base]
             printed = await self._run(base, ["--json", f"--max-count={need}"], targets)
-            await asyncio.to_thread(self._places, printed, "/" if base == "/" else "", places)
+            places |= await asyncio.to_thread(self._located, printed, "/" if base == "/" else "")
         return places
 
+    def _located(self, printed: bytes, top: str) -> dict[str, list[Hit]]:
+        return {top + end.path.path(): self._places(block) for end, block in _blocks(printed)}
+
     def _found(self, printed: bytes, top: str, kind: FileKind) -> "Found":
-        places: dict[str, list[Hit]] = {}
         found: Found = {}
-        for end in self._places(printed, top, places):
+        for end, block in _blocks(printed):
             # What is binary after all is no file of text that was come across, as when it is counted.
-            path = top + end.path.path()
-            if path in places and (end.binary_offset is None or kind == "file"):
-                count = end.stats.matches if self._query.multiline else end.stats.matched_lines
-                found[path] = (count, places[path])
+            if end.stats.matched_lines and (end.binary_offset is None or kind == "file"):
+                path = top + end.path.path()
+                self._blocks[path] = block
+                found[path] = end.stats.matches if self._query.multiline else end.stats.matched_lines
         return found
 
-    def _places(self, printed: bytes, top: str, places: dict[str, list[Hit]]) -> list[_EndData]:
-        """Note every place; return how the search of each file ended."""
-        ends: list[_EndData] = []
-        for line in printed.split(b"\n"):
+    def _counted(self, printed: bytes, top: str) -> "Found":
+        """Read ``name NUL lines``, one line after the other, with an empty line before the next name."""
+        found: Found = {}
+        start = 0
+        while (name := printed.find(b"\0", start)) >= 0:
+            end = printed.find(b"\n\n", name)
+            block = printed[name + 1 : end if end >= 0 else len(printed)].strip(b"\n")
+            path = top + os.fsdecode(printed[start:name]).removeprefix("./")
+            # Of what is binary after all, which is no text that was come across, it says so instead of a line.
+            if _NUMBERED.match(block, block.rfind(b"\n") + 1):
+                self._blocks[path], found[path] = block, block.count(b"\n") + 1
+            start = end + 2 if end >= 0 else len(printed)
+        return found
+
+    def _places(self, block: bytes) -> list[Hit]:
+        """Return every place that it said of one file."""
+        places: list[Hit] = []
+        for line in block.split(b"\n"):
             said = _said(line) if line else None
             if isinstance(said, _Match):
-                _add(places.setdefault(top + said.data.path.path(), []), said.data, multiline=self._query.multiline)
-            elif isinstance(said, _End):
-                ends.append(said.data)
-        return ends
+                _add(places, said.data, multiline=self._query.multiline)
+        return places
 
     def _base(self, path: str) -> tuple[str, str]:
         """Return the folder to work in, and the path from there."""
@@ -189,6 +224,23 @@ class Ripgrep:
                 raise InvalidInput(f"ripgrep cannot search for this: {said}")
             output.seek(0)
             return output.read()
+
+
+def _numbers(block: bytes) -> list[Hit]:
+    """Return every place that it gave the number of."""
+    numbers = [int(line.partition(b":")[0]) for line in block.split(b"\n")]
+    return [(number, number) for number in numbers]
+
+
+def _blocks(printed: bytes) -> Generator[tuple[_EndData, bytes]]:
+    """Yield how the search of each file ended, and what was said of it before: files come one after the other."""
+    start = 0
+    while (end := printed.find(_ENDS, start)) >= 0:
+        line = printed[end + 1 : printed.find(b"\n", end + 1)]
+        said = _said(line)
+        if isinstance(said, _End):
+            yield said.data, printed[start:end]
+        start = end + 1 + len(line)
 
 
 def _counts(printed: bytes, top: str) -> dict[str, int]:
