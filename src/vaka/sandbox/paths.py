@@ -19,8 +19,8 @@ _OF_SYSTEM = (
     "/var/lib/postgresql", "/var/snap/lxd", "/var/spool/cron", "/var/backups", "/boot",
 )  # fmt: skip
 PROTECTED = (
-    ".git/config", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".gitmodules", ".claude", ".vaka",
-    ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
+    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/info/attributes", ".gitmodules",
+    ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """In a workspace: what other programs of its owner would run, or take orders from."""
 FOLDERS = (

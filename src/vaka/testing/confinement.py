@@ -16,14 +16,13 @@ import pytest
 
 from vaka.core.ports.sandbox import Process, Sandbox
 from vaka.core.types.errors import SandboxError
-from vaka.testing.sandboxes import PYTHON, Ended, SandboxContract, appears, finish, shell
+from vaka.testing.protected_links import ProtectedLinksContract
+from vaka.testing.sandboxes import PYTHON, Ended, appears, finish, shell
 
 
-class ConfinementContract(SandboxContract):
+class ConfinementContract(ProtectedLinksContract):
     """What a sandbox promises that enforces ``write``, ``read`` and ``network``."""
 
-    holds_inside = True
-    """Whether it can hold protected and hidden paths inside writable folders."""
     hides_processes = True
     """Whether other processes cannot even be seen."""
 
@@ -127,7 +126,7 @@ class ConfinementContract(SandboxContract):
     )  # fmt: skip
     async def test_protected_paths_stay_as_they_are(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """Also those that do not exist yet; and what was made to hold them is gone afterwards."""
-        self._needs_inside()
+        self.needs_inside()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/hooks/pre-commit").write_text("as it was")
         (workspace / ".git/index").write_text("free")
@@ -144,7 +143,7 @@ class ConfinementContract(SandboxContract):
 
     async def test_beside_protected_paths_all_is_free(self, sandbox: Sandbox, workspace: Path) -> None:
         """What is not named can be changed, and what is can be read."""
-        self._needs_inside()
+        self.needs_inside()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/config").write_text("settings")
         held = (f"{workspace}/.git/hooks", f"{workspace}/.git/config", f"{workspace}/vaka.toml")
@@ -153,17 +152,9 @@ class ConfinementContract(SandboxContract):
         assert ended == Ended(0, "settings", "")
         assert sorted(path.name for path in workspace.iterdir()) == [".git", "free"]
 
-    async def test_a_protected_link_is_refused(self, sandbox: Sandbox, workspace: Path) -> None:
-        """It could be replaced, so it is no promise."""
-        self._needs_inside()
-        (workspace / "real").mkdir()
-        (workspace / ".claude").symlink_to("real")
-        with pytest.raises(SandboxError, match="link"):
-            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
-
     async def test_two_commands_can_hold_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
         """The first to end does not take it from the other."""
-        self._needs_inside()
+        self.needs_inside()
         held = (f"{workspace}/missing.json",)
         script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > missing.json"
         first = await sandbox.start(shell(script, workspace, protected=held))
@@ -175,7 +166,7 @@ class ConfinementContract(SandboxContract):
 
     async def test_whoever_made_a_missing_path_leaves_it_to_the_others(self, sandbox: Sandbox, workspace: Path) -> None:
         """As long as one command is held by it, it stays; then it goes."""
-        self._needs_inside()
+        self.needs_inside()
         held = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
         script = (
             "touch up{0}; until [ -e go{0} ]; do sleep 0.01; done; echo x > missing.json; echo x > .file; mkdir m; "
@@ -193,7 +184,7 @@ class ConfinementContract(SandboxContract):
 
     async def test_commands_in_a_row_can_hold_the_same_missing_paths(self, sandbox: Sandbox, workspace: Path) -> None:
         """The next one begins while the last one is being cleared away."""
-        self._needs_inside()
+        self.needs_inside()
         names = (".git/config", ".git/hooks", ".file", "settings.json", "one/two/three")
         command = shell("echo on", workspace, protected=tuple(f"{workspace}/{name}" for name in names))
         ended: list[Process] = []
@@ -208,7 +199,7 @@ class ConfinementContract(SandboxContract):
 
     async def test_what_was_written_to_a_missing_path_meanwhile_stays(self, sandbox: Sandbox, workspace: Path) -> None:
         """It was made to be held, and is somebody's file now."""
-        self._needs_inside()
+        self.needs_inside()
         script = "touch up; until [ -e go ]; do sleep 0.01; done"
         process = await sandbox.start(shell(script, workspace, protected=(f"{workspace}/.file",)))
         await appears(workspace / "up")
@@ -241,7 +232,7 @@ class ConfinementContract(SandboxContract):
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
         """By no name."""
-        self._needs_inside()
+        self.needs_inside()
         for name in (".env", "sub/.env", "keys/one"):
             (workspace / name).parent.mkdir(exist_ok=True)
             (workspace / name).write_text("canary")
@@ -361,10 +352,6 @@ class ConfinementContract(SandboxContract):
             "CapPrm": 0, "CapEff": 0, "CapInh": 0, "CapAmb": 0,
         }  # fmt: skip
         assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
-
-    def _needs_inside(self) -> None:
-        if not self.holds_inside:
-            pytest.skip("Landlock without namespaces cannot hold paths inside writable folders, and refuses them")
 
 
 def _outside(workspace: Path) -> Path:

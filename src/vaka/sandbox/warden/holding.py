@@ -18,8 +18,8 @@ from vaka.sandbox.warden.order import Refused
 
 _MADE = 402_653_184 * 10**9
 """A moment in 1982 that nothing else is from: whole and even, so that every file system can keep it."""
-_EMPTY = {True: b"{}\n", False: b""}
-"""What others may read meanwhile should be readable: an empty file is no JSON."""
+_SAYING = {".json": b"{}\n", "commondir": b".\n"}
+"""What others may read meanwhile should be readable: an empty file is no JSON, and git takes none for a folder."""
 _PATIENCE, _PAUSE = 5.0, 0.001
 
 
@@ -38,7 +38,7 @@ class Held(NamedTuple):
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISDIR(mine.st_mode):
                     os.rmdir(self.name, dir_fd=self.folder)
-                elif mine.st_size == len(_EMPTY[self.name.endswith(".json")]):
+                elif mine.st_size == len(_empty(self.name)):
                     os.unlink(self.name, dir_fd=self.folder)
         for descriptor in (self.descriptor, self.folder):
             os.close(descriptor)
@@ -116,12 +116,16 @@ def _same(at: int, name: str, descriptor: int) -> bool:
     return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
+def _empty(name: str) -> bytes:
+    return next((said for end, said in _SAYING.items() if name.endswith(end)), b"")
+
+
 def _make(at: int, name: str, *, folder: bool) -> None:
     if folder:
         os.mkdir(name, 0o755, dir_fd=at)
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=at)
     else:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=at)
-        os.write(descriptor, _EMPTY[name.endswith(".json")])
+        os.write(descriptor, _empty(name))
     os.utime(descriptor, ns=(_MADE, _MADE))
     os.close(descriptor)

@@ -35,6 +35,8 @@ AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
 AT_EMPTY_PATH = 0x1000
 MOUNT_ATTR_RDONLY = 1
+OPEN_TREE_CLONE = 1
+MOVE_MOUNT_EMPTY_PATHS = 0x04 | 0x40
 
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
@@ -42,7 +44,7 @@ RESOLVE_NO_SYMLINKS = 0x04
 NS_GET_USERNS = 0xB701
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_OPENAT2, _MOUNT_SETATTR = 437, 442
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _LAST_CAPABILITY = 63
@@ -86,6 +88,29 @@ def mount_flags(target: str, *, add: int = 0, clear: int = 0) -> None:
         _MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))
     )
     _check(result, f"mount_setattr {target!r}")
+
+
+def cover(link: int) -> None:
+    """Mount a link, opened as such, on itself, read-only: then it is followed as ever, and cannot be taken away."""
+    flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
+    tree = _check(_libc.syscall(_OPEN_TREE, link, b"", flags), "open_tree")
+    try:
+        attributes = struct.pack("=QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+        size = ctypes.c_size_t(len(attributes))
+        _check(_libc.syscall(_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, size), "mount_setattr")
+        _check(_libc.syscall(_MOVE_MOUNT, tree, b"", link, b"", MOVE_MOUNT_EMPTY_PATHS), "move_mount")
+    finally:
+        os.close(tree)
+
+
+def open_link(path: str, flags: int) -> int:
+    """Open what is at an absolute path, the link itself if it is one; no link leads there."""
+    folder, _, name = path.rpartition("/")
+    at = open_exactly(folder or "/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def open_exactly(path: str, flags: int) -> int:

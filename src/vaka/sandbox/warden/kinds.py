@@ -19,10 +19,12 @@ _CHILD = re.compile(rb'"child-pid"\s*:\s*(\d+)\s*[,}]')
 # It says that it is there, runs the command, says how that ended, and stays until it may go: bubblewrap ends everything
 # when its first process ends, and what a command left behind may still be printing. Bubblewrap itself keeps the first
 # three descriptors open, so the real ones have other numbers.
+# With links to be held it waits until they are.
 SCRIPT = (
-    'exec >/dev/null 2>&1; echo >&3; (exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
+    'exec >/dev/null 2>&1; echo >&3; {}(exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
     'echo "$code" >&3; exec 3>&-; read -r all_done <&4'
 )
+WAITING = "read -r held <&4 || exit; "
 
 
 class Started:
@@ -100,43 +102,49 @@ def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams
     diagnosis, diagnoses = launch.pipe()
     info, informs = launch.pipe()
     blocking, block = launch.pipe()
-    shared = [informs, blocking, *layout.descriptors]
+    mine = [informs, blocking]
     words = [*_namespaces(order), "--info-fd", str(informs), "--block-fd", str(blocking)]
     if order.filter:
-        shared.append(_data(bytes.fromhex(order.filter)))
-        words += ["--seccomp", str(shared[-1])]
+        mine.append(_data(bytes.fromhex(order.filter)))
+        words += ["--seccomp", str(mine[-1])]
     words += [*mounts.arguments(layout.steps, order.memory_bytes), "--chdir", layout.cwd]
-    shared.append(_data(b"".join(os.fsencode(word) + b"\0" for word in words)))
-    argv = [order.program, "--args", str(shared[-1]), "--", SHELL, "-c", SCRIPT, "sh", program, *order.argv[1:]]
+    mine.append(_data(b"".join(os.fsencode(word) + b"\0" for word in words)))
+    script = SCRIPT.format(WAITING if layout.links else "")
+    argv = [order.program, "--args", str(mine[-1]), "--", SHELL, "-c", script, "sh", program, *order.argv[1:]]
     user = user_of(order)
     placed = {0: streams[0], 1: diagnoses, 2: diagnoses, 3: reports, 4: holding, 5: streams[2], 6: streams[1]}
+    shared = [*mine, *(step.descriptor for step in layout.steps if step.operation in ("bind", "robind"))]
     try:
         if user is None:
             pid = launch.spawn(argv, order.env, placed, shared)
         else:
             pid = launch.start(argv, order.env, placed, lambda: launch.become(user), shared=shared)
     finally:
-        for descriptor in (reports, holding, diagnoses, informs, blocking, *shared[2 + len(layout.descriptors) :]):
+        for descriptor in (reports, holding, diagnoses, *mine):
             os.close(descriptor)
     started = Started(pid, pid, layout.remove)
     started.report, started.held = report, held
-    _release(order, started, info, block, diagnosis)
+    _release(order, started, layout.links, (info, block, diagnosis))
     return started
 
 
-def _release(order: Order, started: Started, info: int, block: int, diagnosis: int) -> None:
+def _release(order: Order, started: Started, links: list[mounts.Step], pipes: tuple[int, int, int]) -> None:
     """Bound the new namespace from outside, and let its first process go on."""
-    left = {info, block, diagnosis}
+    left, user = set(pipes), user_of(order)
+    info, block, diagnosis = pipes
     try:
         started.inner = _inner(info)
         # Only inside its user namespace do no other processes of its user count.
-        _bound(started.inner, limits.limits(order, processes=order.processes), user_of(order))
+        _bound(started.inner, limits.limits(order, processes=order.processes), user)
         if order.listen:
             started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
         left.remove(block)
         os.close(block)
         if os.read(started.report, 1) != b"\n":
             raise Refused("bubblewrap could not start the command")
+        if links:
+            launch.apart(lambda: spaces.hold_links(links, started.inner), user)
+            os.write(started.held, b"\n")
     except (OSError, Refused) as error:
         raise Refused(_failed(started, diagnosis, str(error))) from error
     finally:
@@ -149,17 +157,8 @@ def _bound(pid: int, bounds: dict[int, int], user: tuple[int, int] | None) -> No
     """Set limits of another process, as its user: root may not, if it lacks the capability for it."""
     if user is None:
         limits.bound(bounds, pid)
-        return
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with contextlib.suppress(OSError):
-            launch.become(user)
-            limits.bound(bounds, pid)
-            code = 0
-        os._exit(code)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        raise Refused("what it may use cannot be bounded")
+    else:
+        launch.apart(lambda: limits.bound(bounds, pid), user)
 
 
 def _namespaces(order: Order) -> list[str]:

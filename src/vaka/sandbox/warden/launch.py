@@ -120,6 +120,27 @@ def _become_program(
     os.execve(argv[0], argv, env)  # noqa: S606  # nosec B606  # that is what this is for
 
 
+def apart(work: Callable[[], None], user: tuple[int, int] | None) -> None:
+    """Do something in a process of its own, as somebody else. Raises ``Refused`` with what went wrong there."""
+    said, says = pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(user)
+            work()
+        except (OSError, ValueError, Refused) as error:
+            with contextlib.suppress(OSError):
+                os.write(says, f"{error}".encode(errors="replace")[:4096])
+        finally:
+            os._exit(0)
+    os.close(says)
+    with os.fdopen(said, "rb") as reading:
+        problem = reading.read()
+    os.waitpid(pid, 0)
+    if problem:
+        raise Refused(problem.decode(errors="replace"))
+
+
 def elsewhere(work: Callable[[], socket.socket]) -> socket.socket:
     """Do something in a process of its own, which may change its namespaces, and return the socket it made."""
     here, there = socket.socketpair()

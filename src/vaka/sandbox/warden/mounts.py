@@ -2,22 +2,23 @@
 
 Folders that may be written are opened before anything is mounted, and only if no link leads to them; so whoever swaps a
 folder for a link in between gains nothing. A protected path inside a writable folder is a mount of its own, and so is
-every folder on the way to it: what is mounted on can be neither renamed nor removed.
+every folder on the way to it: what is mounted on can be neither renamed nor removed. So is a link, with itself on top.
 """
 
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from vaka.sandbox.warden.holding import Held, hold, look, made
-from vaka.sandbox.warden.kernel import higher, open_exactly
+from vaka.sandbox.warden.holding import Held
+from vaka.sandbox.warden.kernel import higher, open_exactly, open_link
 from vaka.sandbox.warden.order import Order, Refused
+from vaka.sandbox.warden.ways import Ways, within
 
-Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal"]
+Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal", "link"]
 
 MASKED = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # they are replaced by empty ones
 KEPT = (
@@ -31,7 +32,7 @@ _SOCKET_FIELDS = 8
 
 
 class Step(NamedTuple):
-    """One mount. ``seal`` makes what is there read-only; ``empty`` is a new, empty folder."""
+    """One mount. ``seal`` makes what is there read-only; ``empty`` is a new, empty folder; ``link`` holds a link."""
 
     operation: Operation
     path: str
@@ -61,6 +62,11 @@ class Layout:
         return any(step.operation == "null" and not _there(step.path) for step in self.steps)
 
     @property
+    def links(self) -> list[Step]:
+        """The links to be held, which is done last."""
+        return [step for step in self.steps if step.operation == "link"]
+
+    @property
     def descriptors(self) -> list[int]:
         """The open folders and files that are mounted."""
         return [step.descriptor for step in self.steps if step.descriptor >= 0]
@@ -85,13 +91,13 @@ def _lay(order: Order, layout: Layout, protect: bool) -> None:
     layout.hidden = _hidden(order, layout)
     layout.steps += [Step("empty", path) for path in MASKED if _plain_folder(path)]
     layout.steps += [Step("robind", path, _open(path)) for path in KEPT if _there(path) and _direct(path)]
-    if _masked(layout.cwd) and not _within(layout.cwd, layout.writable):
+    if _masked(layout.cwd) and not within(layout.cwd, layout.writable):
         layout.steps.append(Step("robind", layout.cwd, _open(layout.cwd)))
     layout.steps += [Step("bind", path, _open(path)) for path in layout.writable]
     if protect:
         _protect(order, layout)
     for path in layout.hidden:
-        if not _masked(path) or _within(path, layout.writable):
+        if not _masked(path) or within(path, layout.writable):
             layout.steps += _hide(path)
     layout.steps += [Step("null", path) for path in _sockets(layout)]
 
@@ -99,47 +105,23 @@ def _lay(order: Order, layout: Layout, protect: bool) -> None:
 def inside(order: Order) -> list[str]:
     """Return the protected paths that lie in writable folders: the ones that need holding."""
     roots = [os.path.normpath(path) for path in order.writable]
-    return [path for path in order.protected if _within(_place(path, roots), roots)]
+    return [path for path in order.protected if within(_place(path, roots), roots)]
 
 
 # ------------------------------------------------------------------------------------------------------------ protect
 
 
 def _protect(order: Order, layout: Layout) -> None:
-    held: set[str] = set()
-    ways: set[str] = set()
+    ways = Ways(layout.writable, layout.held)
     for path in inside(order):
-        place = _place(path, layout.writable)
-        root = max((one for one in layout.writable if _within(place, [one])), key=len)
-        if place == root:
-            held.add(root)
-            continue
-        way, last = _walk(root, place, layout, folder=path.endswith("/") or _name(path) in order.folders)
-        ways.update(way)
-        held.add(last)
-    for path in sorted(ways - held):
+        ways.protect(_place(path, layout.writable), folder=path.endswith("/") or _name(path) in order.folders)
+    # What is in a folder that is held is held with it.
+    held = {path for path in ways.held if not within(_parent(path), ways.held)}
+    for path in sorted(path for path in ways.folders if not within(path, held)):
         layout.steps.append(Step("bind", path, _open(path)))
     layout.steps += [Step("robind", path, _open(path)) for path in sorted(held)]
-
-
-def _walk(root: str, place: str, layout: Layout, *, folder: bool) -> tuple[list[str], str]:
-    """Return the folders on the way from ``root`` to a protected place, and what to hold: it, or what stands for it."""
-    way: list[str] = []
-    at = root
-    names = place.removeprefix(root).strip("/").split("/")
-    for number, name in enumerate(names):
-        last = number == len(names) - 1
-        inner = f"{at}/{name}"
-        found = look(inner)
-        if found is not None and stat.S_ISLNK(found.st_mode):
-            raise Refused(f"{inner!r} is a link in a writable folder, so it cannot be protected: put a file there")
-        if last or found is None or not stat.S_ISDIR(found.st_mode) or made(found):
-            if inner not in layout.held:
-                layout.held[inner] = hold(at, name, folder=folder or not last)
-            return way, inner
-        way.append(inner)
-        at = inner
-    return way, at
+    links = [path for path in ways.links if not within(path, held)]
+    layout.steps += [Step("link", path, _open(path, open_link)) for path in sorted(links)]
 
 
 # --------------------------------------------------------------------------------------------------------------- hide
@@ -150,11 +132,11 @@ def _hidden(order: Order, layout: Layout) -> list[str]:
     found: set[str] = set()
     for path in order.hidden:
         real = os.path.realpath(path)
-        if any(_within(one, [real]) for one in needed):
+        if any(within(one, [real]) for one in needed):
             raise Refused(f"{path!r} cannot be hidden: the command is to work in it")
         found.add(real)
     secrets = {os.path.realpath(path) for path in order.secrets if _there(path)}
-    found |= {path for path in secrets if not any(_within(one, [path]) for one in needed)}
+    found |= {path for path in secrets if not any(within(one, [path]) for one in needed)}
     return sorted(path for path in found if _there(path))
 
 
@@ -178,9 +160,9 @@ def _sockets(layout: Layout) -> list[str]:
 
 
 def _visible(name: str, layout: Layout) -> bool:
-    if _within(name, layout.hidden):
+    if within(name, layout.hidden):
         return False
-    return not _masked(name) or _within(name, layout.writable)
+    return not _masked(name) or within(name, layout.writable)
 
 
 def _is_socket(path: str) -> bool:
@@ -202,9 +184,9 @@ def _folder(path: str, what: str) -> str:
     return path
 
 
-def _open(path: str) -> int:
+def _open(path: str, how: Callable[[str, int], int] = open_exactly) -> int:
     try:
-        return higher(open_exactly(path, _FOLDER))
+        return higher(how(path, _FOLDER))
     except OSError as error:
         raise Refused(f"{path!r} changed while it was looked at: {error}") from error
 
@@ -212,7 +194,7 @@ def _open(path: str) -> int:
 def _place(path: str, roots: Iterable[str]) -> str:
     """Return where a path is: as it is written, or, if it is written by way of links, where they lead."""
     written = os.path.normpath(path)
-    if _within(written, roots):
+    if within(written, roots):
         return written
     folder, name = os.path.split(written)
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118  # strings in, strings out
@@ -222,12 +204,12 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _within(path: str, roots: Iterable[str]) -> bool:
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _masked(path: str) -> bool:
-    return _within(path, MASKED)
+    return within(path, MASKED)
 
 
 def _plain_folder(path: str) -> bool:
@@ -260,4 +242,6 @@ def arguments(steps: Sequence[Step], size: int | None) -> list[str]:
                 words += ["--bind-fd", str(step.descriptor), step.path]
             case "robind":
                 words += ["--ro-bind-fd", str(step.descriptor), step.path]
+            case "link":  # it would follow it
+                continue
     return words

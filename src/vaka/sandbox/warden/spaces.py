@@ -5,6 +5,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 from vaka.sandbox.warden import kernel
@@ -46,9 +47,22 @@ def join_network(pid: int) -> None:
     kernel.setns(network, kernel.CLONE_NEWNET)
 
 
+def hold_links(links: list[Step], pid: int = 0) -> None:
+    """Hold links as they are, in the mounts of another process if one is named. Raises ``Refused`` where that fails."""
+    if pid:
+        mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+        kernel.setns(fcntl.ioctl(mounts, kernel.NS_GET_USERNS), kernel.CLONE_NEWUSER)
+        kernel.setns(mounts, kernel.CLONE_NEWNS)
+    for step in links:
+        try:
+            kernel.cover(_again(step, kernel.open_link))
+        except OSError as error:
+            raise Refused(f"{step.path!r} is a link in a writable folder and cannot be protected: {error}") from error
+
+
 def _mount(steps: list[Step], size: int | None) -> None:
     # Descriptors that were opened before are of the old mounts: open the same things in the new ones.
-    sources = {step.path: _again(step) for step in steps if step.descriptor >= 0}
+    sources = {step.path: _again(step) for step in steps if step.operation in ("bind", "robind")}
     null = os.open(os.devnull, os.O_PATH)
     kernel.mount_flags("/", add=kernel.MOUNT_ATTR_RDONLY)
     for step in steps:
@@ -57,6 +71,8 @@ def _mount(steps: list[Step], size: int | None) -> None:
         if step.operation == "empty":
             options = "mode=1777" + (f",size={size}" if size else "")
             kernel.mount("tmpfs", _point(step), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+        elif step.operation == "link":
+            hold_links([step])
         elif step.operation == "seal":
             kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
         else:
@@ -68,8 +84,8 @@ def _mount(steps: list[Step], size: int | None) -> None:
                 kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
 
 
-def _again(step: Step) -> int:
-    found = kernel.open_exactly(step.path, os.O_PATH)
+def _again(step: Step, how: Callable[[str, int], int] = kernel.open_exactly) -> int:
+    found = how(step.path, os.O_PATH)
     before, now = os.fstat(step.descriptor), os.fstat(found)
     if (before.st_dev, before.st_ino) != (now.st_dev, now.st_ino):
         raise Refused(f"{step.path!r} changed while it was looked at")

@@ -1,0 +1,197 @@
+"""What a sandbox promises of protected paths that are links, or are reached by way of some: part of its contract."""
+# ruff: noqa: S101, ASYNC240  # asserts are what a contract is made of, and files how commands are heard
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
+from vaka.testing.sandboxes import PYTHON, Ended, SandboxContract, shell
+
+_EXCHANGE = "import ctypes; ctypes.CDLL(None).syscall({}, -100, b'evil', -100, b'.claude', 2)".format(
+    {"x86_64": 316, "aarch64": 276}.get(os.uname().machine, -1)
+)
+_PROTECTED = (
+    ".claude", ".vscode", ".idea", ".mcp.json", ".devcontainer", "way/link/inner", ".git/config", ".git/hooks", ".envrc"
+)  # fmt: skip
+
+
+class ProtectedLinksContract(SandboxContract):
+    """Neither a protected link nor what it leads to can be changed; both can be read."""
+
+    holds_inside = True
+    """Whether it can hold protected and hidden paths inside writable folders."""
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "rm .claude", "mv .claude was", "ln -sfn evil .claude", "rm -rf .claude; cp -r evil .claude",
+            "touch t; mv -fT t .claude", "mv -fT evil .claude", "ln -s evil t; mv -fT t .claude", "touch -h .claude",
+            f"{PYTHON} -c {shlex.quote(_EXCHANGE)}", "ln .claude hard; rm .claude; ln -s evil .claude",
+            "ln -P .idea hard && rm -f .idea", "unlink .vscode; mkdir .vscode", "rm -rf .vscode .idea .git .mcp.json",
+            "echo x > .claude/file", "echo x > .claude/new", "echo x > real/file", "echo x > real/new", "rm -rf real",
+            "mv real was; cp -r evil real", "ln real/file hard && echo x > hard", "ln .claude/file h && echo x > h",
+            "chmod 777 real/file; echo x > real/file", "mkdir gone", "ln -s evil gone", "echo x > .idea", "touch gone",
+            "echo x > .mcp.json", "echo x > conf/mcp.json", "mv conf was; mkdir conf; echo x > conf/mcp.json",
+            "ln -sf ../evil/file conf/mcp.json", "cp evil/file .devcontainer/file", "mv deep was; cp -r evil deep",
+            "rm -rf deep/er; mkdir -p deep/er; echo x > deep/er/file", "mv way was; cp -r evil way",
+            "rm way/link; ln -s ../evil way/link", "mkdir there/inner; echo x > there/inner/file", "mv there was",
+            "rm .git; cp -r evil .git", "echo x > repo/hooks/new", "echo x >> repo/config", "mv repo was; mkdir repo",
+            "rm one; ln -s evil one", "mv two was; mkdir two", "echo x > two", "rm -f one two; cp evil/file two",
+        ],
+    )  # fmt: skip
+    async def test_a_protected_link_and_its_target_stay(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """Whatever is in the way: folders, links to links, links that lead nowhere or out of the workspace."""
+        self.needs_inside()
+        outside = _links(workspace)
+        before = _held(workspace, outside)
+        held = tuple(f"{workspace}/{name}" for name in _PROTECTED)
+        ended = await self.run(sandbox, f"exec 2>&1; {attack}; echo; echo ran", workspace, protected=held)
+        assert ended.stdout.endswith("ran\n")
+        assert _held(workspace, outside) == before
+
+    async def test_protected_links_are_followed_as_ever(self, sandbox: Sandbox, workspace: Path) -> None:
+        """What is not protected is free, and nothing is left behind."""
+        self.needs_inside()
+        _links(workspace)
+        before = sorted(path.name for path in workspace.iterdir())
+        held = tuple(f"{workspace}/{name}" for name in _PROTECTED)
+        script = (
+            "cat .claude/file .mcp.json .devcontainer/file .git/config && readlink .claude .idea && ls .claude/"
+            " && echo x > free && echo x > conf/other && echo x > repo/HEAD && echo x > there/other && mkdir deep/other"
+            " && ln -s real/file link && mv link moved && cat moved"
+        )
+        ended = await self.run(sandbox, script, workspace, protected=held)
+        assert ended == Ended(0, "as it was" * 4 + "real\ngone\nfile\nas it was", "")
+        assert sorted(path.name for path in workspace.iterdir()) == sorted([*before, "free", "moved"])
+        assert [path.name for path in (workspace / "there").iterdir()] == ["other"]
+
+    async def test_what_a_link_leads_to_outside_can_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
+        """As far as anything outside can."""
+        self.needs_inside()
+        (workspace / "os-release").symlink_to("/etc/os-release")
+        held = (f"{workspace}/os-release",)
+        ended = await self.run(sandbox, "cat os-release; rm -f os-release 2>&1", workspace, protected=held)
+        assert ended.stdout.startswith(Path("/etc/os-release").read_text())
+        assert os.readlink(workspace / "os-release") == "/etc/os-release"  # noqa: PTH115  # the very text
+
+    @pytest.mark.parametrize(
+        ("target", "why"), [(".", "work in"), ("..", "work in"), ("/", "work in"), (".claude", "too many"),
+                            ("none/../evil", "no folder")],
+    )  # fmt: skip
+    async def test_what_cannot_be_held_is_refused(
+        self, sandbox: Sandbox, workspace: Path, target: str, why: str
+    ) -> None:
+        """Links to where the command works, to themselves, and by way of what is not there."""
+        self.needs_inside()
+        (workspace / ".claude").symlink_to(target)
+        with pytest.raises(SandboxError, match=why):
+            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
+        assert [path.name for path in workspace.iterdir()] == [".claude"]
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            "echo x > repo/.git/hooks/pre-commit", "echo x >> repo/.git/config", "mv repo/.git was", "mv repo was",
+            "echo gitdir: ../evil > tree/.git", "rm tree/.git; cp -r evil tree/.git", "echo x > $own/config.worktree",
+            "echo ../evil > repo/.git/commondir", "echo ../../evil > $own/commondir", "mv $own was", "rm -rf $own",
+            "rm $own/commondir; echo ../evil > $own/commondir",
+        ],
+    )  # fmt: skip
+    async def test_a_work_tree_runs_nothing_else_than_before(
+        self, sandbox: Sandbox, workspace: Path, attack: str
+    ) -> None:
+        """Its repository is elsewhere, and what git runs and obeys is protected there."""
+        self.needs_inside()
+        _work_tree(workspace)
+        settings = [
+            workspace / name
+            for name in ("tree/.git", "repo/.git/config", "repo/.git/worktrees/tree/commondir")
+        ]  # fmt: skip
+        before = [path.read_bytes() for path in settings]
+        hooks = sorted(path.name for path in (workspace / "repo/.git/hooks").iterdir())
+        script = f"exec 2>&1; own=$PWD/repo/.git/worktrees/tree; {attack}"
+        await self.run(sandbox, script, workspace, protected=_of_git(workspace / "tree"))
+        assert [path.read_bytes() for path in settings] == before
+        assert sorted(path.name for path in (workspace / "repo/.git/hooks").iterdir()) == hooks
+        missing = ("repo/.git/commondir", "repo/.git/worktrees/tree/config.worktree")
+        assert [name for name in missing if (workspace / name).exists()] == []
+
+    @pytest.mark.parametrize("folder", ["tree", "repo"])
+    async def test_git_works_as_ever(self, sandbox: Sandbox, workspace: Path, folder: str) -> None:
+        """In a repository and in a work tree of it: looking, and keeping."""
+        self.needs_inside()
+        _work_tree(workspace)
+        script = (
+            f"cd {folder} && git status --short && echo x > new && git add new && git commit -qm new"
+            " && git log --oneline | wc -l && git status --short && git rev-parse --show-toplevel"
+        )
+        ended = await self.run(sandbox, script, workspace, protected=_of_git(workspace / folder))
+        assert ended == Ended(0, f"2\n{workspace / folder}\n", "")
+
+    async def test_a_repository_takes_no_orders_from_elsewhere(self, sandbox: Sandbox, workspace: Path) -> None:
+        """One small file is enough for git to take its settings, and with them its programs, from another folder."""
+        self.needs_inside()
+        _work_tree(workspace)
+        ended = await self.run(
+            sandbox, "echo ../../evil > .git/commondir", workspace / "repo", protected=_of_git(workspace / "repo")
+        )
+        assert (ended.code != 0, (workspace / "repo/.git/commondir").exists()) == (True, False)
+
+    def needs_inside(self) -> None:
+        """Leave out a test of what it cannot do."""
+        if not self.holds_inside:
+            pytest.skip("Landlock without namespaces cannot hold paths inside writable folders, and refuses them")
+
+
+def _links(workspace: Path) -> Path:
+    """Make links of all kinds, and what they lead to; return a folder outside."""
+    outside = workspace.parent / "outside"
+    for folder in (outside, *(workspace / name for name in ("real", "conf", "deep/er", "there", "evil", "repo/hooks"))):
+        folder.mkdir(parents=True)
+    for path in (outside / "file", *(workspace / name for name in ("real/file", "deep/er/file", "conf/mcp.json"))):
+        path.write_text("as it was")
+    (workspace / "repo/config").write_text("as it was")
+    (workspace / "evil/file").write_text("evil")
+    (workspace / "way").mkdir()
+    links = {
+        ".claude": "real", ".vscode": "../outside", ".idea": "gone", ".mcp.json": "conf/mcp.json",
+        ".devcontainer": f"{workspace}/deep/./er", "way/link": "../there", ".git": "repo", ".envrc": "one",
+        "one": "two",
+    }  # fmt: skip
+    for name, target in links.items():
+        (workspace / name).symlink_to(target)
+    return outside
+
+
+def _held(workspace: Path, outside: Path) -> list[object]:
+    """Return all that is to stay: links, with their times, and what is at their ends."""
+    links = [workspace / name for name in (".claude", ".vscode", ".idea", ".mcp.json", "way/link", ".git", "one")]
+    folders = [outside, *(workspace / name for name in ("real", "deep/er", "repo/hooks"))]
+    files = [workspace / name for name in ("real/file", "deep/er/file", "conf/mcp.json", "repo/config")]
+    missing = [workspace / name for name in ("gone", "two", "there/inner")]
+    return [
+        [(os.readlink(path), path.lstat().st_mtime_ns) for path in links],  # noqa: PTH115  # the very text
+        [sorted(path.name for path in folder.iterdir()) for folder in folders],
+        [path.read_text() for path in files],
+        [os.path.lexists(path) for path in missing],
+    ]
+
+
+def _work_tree(workspace: Path) -> None:
+    """Make a repository with a work tree beside it."""
+    script = (
+        "git init -q repo && cd repo && git config user.name kim && git config user.email kim@example.org"
+        " && git config extensions.worktreeConfig false && git commit -q --allow-empty -m first"
+        " && git worktree add -q ../tree && mkdir ../evil"
+    )
+    subprocess.run(["/bin/bash", "-c", script], cwd=workspace, check=True, capture_output=True)
+
+
+def _of_git(folder: Path) -> tuple[str, ...]:
+    names = (".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/info/attributes")
+    return tuple(f"{folder}/{name}" for name in names)

@@ -1,0 +1,62 @@
+"""Protected links where root runs commands as the owner of the workspace, and between commands that run at once."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.paths import protected_paths
+from vaka.testing.sandboxes import Ended, appears, finish, shell
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+KINDS = [Bubblewrap, Landlock]
+
+
+@pytest.fixture
+def owned() -> Iterator[Path]:
+    """A workspace of somebody who is not root, with a link."""
+    with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
+        (Path(folder) / "real").mkdir()
+        (Path(folder) / "real/file").write_text("as it was")
+        (Path(folder) / ".claude").symlink_to("real")
+        for path in (folder, f"{folder}/real", f"{folder}/real/file", f"{folder}/.claude"):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@needs_root
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whoever_root_becomes_cannot_change_a_protected_link(kind: type[Bubblewrap], owned: Path) -> None:
+    sandbox: Sandbox = kind()
+    script = (
+        "id -u; cat .claude/file; rm .claude; ln -sfn x .claude; echo x > real/file; mv real was; rm -rf real; ls -A"
+    )
+    ended = await finish(await sandbox.start(shell(f"{script} 2>/dev/null", owned, protected=(f"{owned}/.claude",))))
+    assert (ended.stdout, (owned / ".claude").readlink()) == ("65534\nas it was.claude\nreal\n", Path("real"))
+    assert (owned / "real/file").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_two_commands_can_hold_the_same_link_at_once(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    sandbox: Sandbox = kind()
+    (tmp_path / ".claude").symlink_to("gone")
+    held = protected_paths(str(tmp_path))
+    script = (
+        "touch up; until [ -e go ]; do sleep 0.01; done; rm .claude; ln -sfn x .claude; echo x > .claude; mkdir gone"
+    )
+    first = await sandbox.start(shell(script, tmp_path, protected=held))
+    await appears(tmp_path / "up")
+    assert await finish(await sandbox.start(shell("readlink .claude", tmp_path, protected=held))) == Ended(
+        0, "gone\n", ""
+    )
+    (tmp_path / "go").touch()
+    assert (await finish(first)).code != 0
+    assert (sorted(path.name for path in tmp_path.iterdir()), (tmp_path / ".claude").is_symlink()) == (
+        [".claude", "go", "up"], True,
+    )  # fmt: skip
