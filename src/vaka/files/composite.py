@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.ports.files import FileBytes, FileInfo, Files
+from vaka.core.ports.files import FileBytes, FileInfo, Files, Parted, Rooted
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
 from vaka.files.listing import Listing, listings
@@ -46,8 +46,22 @@ class CompositeFiles:
 
     @property
     def root(self) -> str:
-        """The root of the default tree."""
+        """The root of the default tree: a folder of this machine in which some of the files are not, see ``whole``."""
         return self._default.root
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The folders of this machine that are the default tree's."""
+        if isinstance(self._default, Rooted):
+            return tuple(self._default.roots)
+        return (self._default.root,) if self._default.root else ()
+
+    def whole(self, path: str) -> bool:
+        """Tell whether everything from a path on lies in the folders of this machine."""
+        owner = self._owner(path)
+        if owner.prefix or self._beneath(owner):
+            return False
+        return not isinstance(self._default, Parted) or self._default.whole(path)
 
     async def stat(self, path: str) -> FileInfo:
         """Look at what a path names."""

@@ -27,6 +27,7 @@ from vaka.runtime.registry import Durability
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.tools.builtin.shells import Habits
 
 EntryPoint: TypeAlias = Literal["cli", "ci", "platform"]
 Says: TypeAlias = "str | Part | Content | list[Part]"
@@ -106,6 +107,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     command_env: tuple[str, ...] = ()
     """Variables that commands may see though they look like secrets, by name or with ``*``."""
     command_limits: Bounds = Bounds()
+    command_habits: "Habits | None" = None
+    """How long commands may take, whether one that takes longer goes on, and how much of them is kept."""
     search: Search | None = None
     """Who finds pages for WebSearch."""
     network: Network | None = None

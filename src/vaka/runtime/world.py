@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from vaka.core.ports.files import Rooted
 from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import Command, Process, Sandbox
@@ -50,10 +51,11 @@ class Lender:
         cwd = os.path.realpath(options.cwd or os.curdir)
         network = options.network or self._connect()
         files = options.files or Workspace(cwd, self._roots(), protected=self._log())
-        folders = files.roots if isinstance(files, Workspace) else ()
+        folders = files.roots if isinstance(files, Rooted) else ()
         return World(
-            files=files, network=network, sandbox=self._sandbox(network), shells=Shells(self._fence(folders)),
-            summarise=self._summariser(), search=options.search, cwd=cwd if folders else "",
+            files=files, network=network, sandbox=self._sandbox(network),
+            shells=Shells(self._fence(folders), options.command_habits),
+            summarise=self._summariser(), search=options.search, cwd=_standing(cwd, folders),
             snapshots=Snapshots(files, self._store.blobs) if options.snapshots else None,
             may_read=readable(self._policy),
         )  # fmt: skip
@@ -128,6 +130,12 @@ class Proxied:
                 await self._owner.enter_async_context(self._proxy)
                 self._listens = True
         return await self._inner.start(msgspec.structs.replace(command, proxy=self._proxy.address))
+
+
+def _standing(cwd: str, folders: Sequence[str]) -> str:
+    """Return where tools stand: in the working folder if it is one of theirs, else in the first that is."""
+    inside = any(_holds(folder, [cwd]) for folder in folders)
+    return cwd if inside else next(iter(folders), "")
 
 
 def _holds(path: str, folders: Sequence[str]) -> bool:

@@ -100,3 +100,22 @@ class Looks(Protocol):
     async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
         """Return what ``stat`` would for each of these paths, ``None`` for those where it would fail."""
         ...
+
+
+@runtime_checkable
+class Rooted(Protocol):
+    """Files that lie in several folders of this machine."""
+
+    @property
+    def roots(self) -> Sequence[str]:
+        """The folders."""
+        ...
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """Files of which some are not in the folder that is their root."""
+
+    def whole(self, path: str) -> bool:
+        """Tell whether everything from a path on lies in folders of this machine, where others can search it."""
+        ...

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from vaka.core.ports.files import FileInfo, Files, Looks
+from vaka.core.ports.files import FileInfo, Files, Looks, Parted
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.content import Text, clean
 from vaka.core.types.errors import FileError, InvalidInput
@@ -78,6 +78,8 @@ class Hunt:
     def _choose(self, engine: Engine) -> ripgrep.Ripgrep | None:
         if engine == "python" or self._query.pattern.rust is None or not self._files.root:
             return None
+        if isinstance(self._files, Parted) and not self._files.whole(self._start.path):
+            return None  # some of it is not in any folder that ripgrep could look into
         program = ripgrep.program(self._files.root)
         if program is None and engine == "ripgrep":
             raise InvalidInput("ripgrep is not installed")

@@ -5,10 +5,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from vaka.core.ports.files import Rooted
 from vaka.core.ports.sandbox import Bounds, Command, Sandbox
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
@@ -50,15 +50,10 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
     quota: int = QUOTA
     """Bytes of output that are kept on disk for all sessions together."""
 
-
-@runtime_checkable
-class HasRoots(Protocol):
-    """Files with several folders that are theirs."""
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """The folders."""
-        ...
+    def __post_init__(self) -> None:
+        for name, least in (("timeout", 1), ("longest", 1), ("running", 0), ("ended", 0), ("quota", 0)):
+            if (given := getattr(self, name)) < least:
+                raise InvalidInput(f"{name} is at least {least}, not {given!r}")
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -224,7 +219,7 @@ def roots(context: ToolContext) -> tuple[str, ...]:
     """Return the folders of the workspace, the first one being where commands begin."""
     world = context.world
     files = world.files
-    known = (files.root, *(files.roots if isinstance(files, HasRoots) else ())) if files is not None else ()
+    known = (files.root, *(files.roots if isinstance(files, Rooted) else ())) if files is not None else ()
     found = tuple(dict.fromkeys(folder for folder in (world.cwd, *known) if folder))
     if not found:
         raise ConfigError("this runtime has no folder for commands to run in; give it one with cwd=…")
