@@ -90,12 +90,17 @@ def _option(*options: str) -> Carrier:
     def found(words: Words, _stdin: Text | None) -> Iterator[Inner]:
         for index, word in enumerate(words):
             value = word.sketch
-            if value in options and index + 1 < len(words):
+            if _asks_for(value, options) and index + 1 < len(words):
                 yield Inner(value, _said(words[index + 1]))
             elif (start := next((one for one in options if _attached(one, value)), "")) != "":
                 yield Inner(start, Text(value[len(start) :].removeprefix("="), word.guess is not None))
 
     return found
+
+
+def _asks_for(value: str, options: tuple[str, ...]) -> bool:
+    """Return whether the next word is the value of an option, alone or the last of several in one word (``-qc``)."""
+    return value in options or (re.fullmatch(r"-[A-Za-z]+", value) is not None and f"-{value[-1]}" in options)
 
 
 def _attached(option: str, value: str) -> bool:
@@ -131,23 +136,41 @@ def _alias(words: Words, _stdin: Text | None) -> Iterator[Inner]:
 def _git(words: Words, _stdin: Text | None) -> Iterator[Inner]:
     for before, word in pairwise(words):
         key, _, body = word.sketch.partition("=")
-        if before.value in {"-c", "--config-env"} and key.startswith("alias.") and body.startswith("!"):
-            yield Inner("git alias", Text(body[1:], word.guess is not None))
+        if before.value in {"-c", "--config-env"} and key.lower().startswith("alias.") and body:
+            text = body[1:] if body.startswith("!") else f"git {body}"
+            yield Inner("git alias", Text(text, word.guess is not None))
 
 
 def _parallel(words: Words, stdin: Text | None) -> Iterator[Inner]:
-    for index, word in enumerate(words):
-        if word.sketch.startswith(":::"):
-            for later in words[index + 1 :]:
-                yield Inner("parallel", _said(later))
-            return
-    if stdin is not None:
-        yield Inner("parallel", stdin)
+    end = next((index for index, word in enumerate(words) if word.sketch.startswith(":::")), len(words))
+    start = 0
+    while start < end and words[start].sketch.startswith("-"):
+        start += 2 if words[start].value in _PARALLEL_VALUED else 1
+    if start < end:
+        yield Inner("parallel", _joined(words[start:end]))
+    else:
+        yield from (Inner("parallel", _said(word)) for word in words[end + 1 :])
+        if stdin is not None:
+            yield Inner("parallel", stdin)
+
+
+_PARALLEL_VALUED = frozenset({"-j", "-P", "-I", "-n", "-N", "-a", "-S", "-d", "-E", "--jobs", "--arg-file", "--delay"})
+
+
+def _ssh(words: Words, _stdin: Text | None) -> Iterator[Inner]:
+    """What stands behind the host is a script for the shell over there."""
+    index = 0
+    while index < len(words) and words[index].sketch.startswith("-"):
+        index += 2 if re.fullmatch(r"-[A-Za-z0-9]*[BbcDEeFIiJLlmOopQRSWw]", words[index].sketch) else 1
+    while index + 1 < len(words) and words[index + 1].sketch.startswith("-"):
+        index += 1
+    if words[index + 1 :]:
+        yield Inner("ssh", _joined(words[index + 1 :]))
 
 
 _CARRIERS: Mapping[str, Carrier] = {
     "eval": _eval, "trap": _trap, "watch": _watch, "source": _source, ".": _source, "alias": _alias, "git": _git,
-    "at": _from_input, "batch": _from_input, "parallel": _parallel,
+    "at": _from_input, "batch": _from_input, "parallel": _parallel, "ssh": _ssh,
     "su": _option("-c", "--command", "--session-command"), "runuser": _option("-c", "--command"),
     "script": _option("-c", "--command"), "flock": _option("-c", "--command"), "sg": _option("-c"),
     "mapfile": _option("-C"), "readarray": _option("-C"),
@@ -183,6 +206,8 @@ def fed(redirections: tuple[Redirection, ...]) -> Text | None:
     for one in reversed(redirections):
         if one.body is not None:
             return Text(one.body, one.target.value is not None)
+        if one.operator == "<" and (given := _substituted((one.target,))) is not None:
+            return given
     return None
 
 

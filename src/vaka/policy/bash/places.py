@@ -1,5 +1,6 @@
 """Paths in commands: what is read, what is written, and where a script has gone meanwhile."""
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -149,7 +150,9 @@ def likely(word: Word) -> Iterator[str]:
 
 
 def _shown(hole: Hole) -> str:
-    return "~" if hole.name == "HOME" else hole.name if hole.kind in {"glob", "tilde"} else "x"
+    if hole.kind == "tilde":
+        return {"~+": ".", "~-": "x"}.get(hole.name) or os.path.expanduser(hole.name)  # noqa: PTH111  # of any user
+    return "~" if hole.name == "HOME" else hole.name if hole.kind == "glob" else "x"
 
 
 def _candidates(word: Word) -> Iterator[str]:

@@ -6,7 +6,7 @@ Texts are bytes written as Latin-1 here, so that offsets are those of the tree.
 import re
 from typing import NamedTuple
 
-from vaka.policy.bash.words import Hole
+from vaka.policy.bash.words import Hole, is_number
 
 
 class Mismatch(Exception):
@@ -150,11 +150,12 @@ class Scanner:
         if known is not None:
             self.used += 1
             hole = known.hole
-            splits = (not quoted or "@" in hole.name) and hole.kind != "process"
+            splits = (not quoted or "@" in hole.name) and hole.kind != "process" and not hole.number
             self.parts.append(Hole(hole.kind, hole.name, splits, hole.guess))
             return known.end
         if found := PARAMETER.match(self.text, at):
-            self.parts.append(Hole("parameter", found[1], not quoted or found[1] == "@"))
+            splits = (not quoted or found[1] == "@") and not is_number(found[1])
+            self.parts.append(Hole("parameter", found[1], splits))
             return found.end()
         if self.text[at] != "$" or self.text.startswith(("$(", "${", "$["), at):
             raise Mismatch("an expansion stands where the tree has none")

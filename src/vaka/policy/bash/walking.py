@@ -6,19 +6,19 @@ Where the two disagree there is no sure reading.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from vaka.policy.bash import heredoc
 from vaka.policy.bash.expanding import Expander
 from vaka.policy.bash.grammar import BLOCKS, CASE_ENDS, RESERVED, TOKENS, fed_by_file
 from vaka.policy.bash.nested import Text, fed, printed, scripts
 from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
-from vaka.policy.bash.words import Assignment, Redirection, Script, Simple, Word, Words, literal
-from vaka.policy.bash.wrappers import EXACT, base, inner, plain
+from vaka.policy.bash.redirecting import Redirector
+from vaka.policy.bash.words import Assignment, Script, Simple, Word, literal
+from vaka.policy.bash.wrappers import ELSEWHERE, EXACT, base, inner, plain
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Nodes: TypeAlias = "Sequence[Node]"
 
 _DEEPEST = 60
+_SHOWN = EXACT | ELSEWHERE
 _FREE, _BLANKS = re.compile(r"[ \t\n]*"), re.compile(r"[ \t]*")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTALL)
 
@@ -44,6 +45,7 @@ class Walk:
         self.stdin: Text | None = None
         self.piped = False
         self.words = Expander(self)
+        self.redirector = Redirector(self)
         self.doubts = self.words.doubts
         self.kinds: dict[str, Callable[[Node, Nodes], None]] = {
             "list": self._list,
@@ -145,7 +147,7 @@ class Walk:
         """Take in redirections of something that is no simple command; return the text they feed to it."""
         if not tail:
             return None
-        redirections, extra, following = self._redirections(tail)
+        redirections, extra, following = self.redirector.all(tail)
         if extra:
             raise Mismatch("a word stands behind a redirection of a group")
         source = self._source(tail[0].start_byte, tail[-1].end_byte)
@@ -340,7 +342,7 @@ class Walk:
         return words[:start] + words[end:]
 
     def _finish(self, node: "Node", words: list[Word], assignments: list[Assignment], redirects: list["Node"]) -> None:
-        redirections, extra, following = self._redirections(redirects)
+        redirections, extra, following = self.redirector.all(redirects)
         words = [*words, *extra]
         if words and words[0].bare and words[0].value in {"time", "coproc"}:
             words = self._behind_keyword(words, assignments)
@@ -406,12 +408,15 @@ class Walk:
         found = dict.fromkeys(one for reading in (words, *readings) for one in scripts(reading, stdin))
         unsure = any(not one.text.sure for one in found)
         inside = [(one.origin, self.read(one.text.text)) for one in found]
-        if words and base(words[0].sketch) in EXACT:
-            # Only a rule that names the whole of it allows such a runner, so its script is no command of its own.
+        if words and (name := base(words[0].sketch)) in _SHOWN:
+            # Only a rule that names the whole of it allows such a runner, or it runs nothing here: its script is no
+            # command of its own.
             readings += tuple(
                 part for _, script in inside for one in script.commands for part in (one.words, *one.wrapped)
             )
             inside = []
+            if name in ELSEWHERE:
+                unsure, readings = False, tuple(one for one in readings if one and one[0].value is not None)
         doubt = "the script it runs is not known beforehand" if unsure else ""
         self.commands.append(
             msgspec.structs.replace(
@@ -427,66 +432,6 @@ class Walk:
             self.commands.append(msgspec.structs.replace(one, origin=one.origin or origin))
         self.doubts += script.doubts
         self.bomb = self.bomb or script.bomb
-
-    # ---------------------------------------------------------------------------------------- redirections
-
-    def _redirections(self, nodes: Iterable["Node"]) -> tuple[list[Redirection], Words, list["Node"]]:
-        found: list[Redirection] = []
-        extra: list[Word] = []
-        following: list[Node] = []
-        for node in nodes:
-            if node.type == "heredoc_redirect":
-                self._heredoc(node, found, extra, following)
-            else:
-                found.append(self._redirection(node, extra))
-        return found, tuple(extra), following
-
-    def _redirection(self, node: "Node", extra: list[Word]) -> Redirection:
-        children = list(node.children)
-        if children and children[0].type == "file_descriptor":
-            start, end = children[0].start_byte, children[0].end_byte
-            alone = start == 0 or self.raw[start - 1] in BREAKS
-            if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
-                raise Mismatch("a number before a redirection does not belong to it")
-            children.pop(0)
-        operator = children.pop(0).type
-        at = node.children[-len(children) - 1].end_byte
-        words: list[Word] = []
-        for index, child in enumerate(children):
-            if child.end_byte <= at:
-                continue
-            self.gap(at, child.start_byte, _BLANKS)
-            made, at = self.words.word(children, index)
-            words += made
-        if operator in {">&-", "<&-"}:
-            extra += words
-            return Redirection(operator, literal("-"))
-        if at != node.end_byte or not words or words[0].braced:
-            raise Mismatch("a redirection has no target, or several")
-        extra += words[1:]
-        return Redirection(operator, words[0], words[0].sketch + "\n" if operator == "<<<" else None)
-
-    def _heredoc(self, node: "Node", found: list[Redirection], extra: list[Word], following: list["Node"]) -> None:
-        start, end, quoted = heredoc.body(self.raw, node)
-        text = self.raw[start:end]
-        sure = quoted or self.words.heredoc_text(node, start, end)
-        if node.children[0].type == "<<-":
-            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
-        found.append(Redirection(node.children[0].type, Word("" if sure else None), decoded(text)))
-        at = node.children[1].end_byte
-        middle = [child for child in node.children[2:-1] if child.type != "heredoc_body"]
-        index = 0
-        while index < len(middle) and middle[index].type not in {"pipeline", "&&", "||"}:
-            child = middle[index]
-            self.gap(at, child.start_byte, _BLANKS)
-            if child.type.endswith("redirect"):
-                found.append(self._redirection(child, extra))
-                at = child.end_byte
-            else:
-                made, at = self.words.word(middle, index)
-                extra += made
-            index += 1
-        following += middle[index:]
 
     def _follow(self, nodes: Sequence["Node"], given: Text | None) -> None:
         """Walk over what stands behind a here-document on its line."""

@@ -19,6 +19,19 @@ class Hole(msgspec.Struct, frozen=True):
     guess: str | None = None
     """What it becomes if nothing surprising happens: the output of an ``echo`` of known words."""
 
+    @property
+    def number(self) -> bool:
+        """Whether it becomes a number, whatever happens."""
+        return self.kind == "arithmetic" or (self.kind == "parameter" and is_number(self.name))
+
+
+def is_number(parameter: str) -> bool:
+    """Return whether a parameter, as it is written, can be nothing but a number: ``$?``, ``$#``, ``${#x}``."""
+    return parameter in _NUMBERS or (parameter.startswith("#") and parameter[1:].isidentifier())
+
+
+_NUMBERS = frozenset({"?", "$", "#", "PPID", "UID", "EUID"})
+
 
 Piece: TypeAlias = str | Hole
 
@@ -70,6 +83,17 @@ class Word(msgspec.Struct, frozen=True):
         parts = [piece if isinstance(piece, str) else piece.guess for piece in self.pieces]
         known = [part for part in parts if part is not None]
         return "".join(known) if len(known) == len(parts) else None
+
+    @property
+    def numbered(self) -> str | None:
+        """Its value, where a number may stand for what only bash will know; ``None`` when that is no number."""
+        if self.value is not None:
+            return self.value
+        return "".join(piece if isinstance(piece, str) else "1" for piece in self.pieces) if self._counts else None
+
+    @property
+    def _counts(self) -> bool:
+        return bool(self.pieces) and all(hole.number for hole in self.holes)
 
     @property
     def sketch(self) -> str:

@@ -1,6 +1,8 @@
 """Commands that run another command."""
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -91,7 +93,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "systemd-run": _of("tPqdGrS", "MpuE", "unit", "property", "uid", "gid", "slice", "setenv", "working-directory"),
     "systemd-inhibit": _of("", "", "what", "who", "why", "mode"),
     "start-stop-daemon": _of("SbmovtqC", "xpungcdrkRNIO", "exec", "pidfile", "startas"),
-    "firejail": Wrapper(), "bwrap": Wrapper(), "proot": _of("0", "rbRwqkS"), "fakeroot": _of("uh", "lsib"),
+    "proot": _of("0", "rbRwqkS"), "fakeroot": _of("uh", "lsib"),
     "fakechroot": Wrapper(), "dbus-run-session": Wrapper(), "dbus-launch": Wrapper(),
     "xvfb-run": _of("al", "efnpsw", "server-num", "server-args"),
     "eatmydata": Wrapper(), "torsocks": Wrapper(), "torify": Wrapper(), "tsocks": Wrapper(),
@@ -115,7 +117,11 @@ STRIPPED = frozenset({"timeout", "time", "nice", "nohup", "stdbuf"})
 EXACT = frozenset({"watch", "setsid", "ionice", "flock"})
 """Runners that a rule with a wildcard does not cover."""
 
-_RUNNERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "git"})
+ELSEWHERE = frozenset({"ssh", "docker", "podman", "nerdctl", "kubectl", "oc"})
+"""Runners that run a command on another machine, or in a container: only rules that deny or ask see it."""
+
+_BOXES = frozenset({"bwrap", "firejail"})
+_RUNNERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "git"}) | ELSEWHERE | _BOXES
 _FIND_RUNS = {"-exec", "-execdir", "-ok", "-okdir"}
 _FD_RUNS = {"-x", "--exec", "-X", "--exec-batch"}
 _FOUND = Hole("input", guess="{}")
@@ -166,6 +172,10 @@ def _direct(words: Words) -> Iterator[Words]:
         yield from _Reading(words, wrapper).commands()
     elif name == "git" and len(words) > 1:
         yield from _git(words)
+    elif name in _BOXES:
+        yield from _anywhere(words, 1)
+    elif name in ELSEWHERE and name != "ssh":
+        yield from _contained(words)
 
 
 def _git(words: Words) -> Iterator[Words]:
@@ -174,6 +184,18 @@ def _git(words: Words) -> Iterator[Words]:
             for later in range(index + 1, len(words)):
                 if words[later].value in {"run", "foreach", "--exec", "-x"}:
                     yield words[later + 1 :]
+
+
+def _contained(words: Words) -> Iterator[Words]:
+    """What ``docker run`` and ``docker exec`` run, behind the name of an image or a container."""
+    start = next((index for index, word in enumerate(words) if word.value in {"run", "exec"}), len(words))
+    yield from _anywhere(words, start + 2)
+
+
+def _anywhere(words: Words, start: int) -> Iterator[Words]:
+    """Any word may be the first of the command: what such options take is not for us to know."""
+    places = (index for index in range(start, len(words)) if re.fullmatch(r"[\w./+]+", words[index].value or ""))
+    yield from (words[index:] for index in islice(places, _MOST // 2))
 
 
 def _runs(words: Words, actions: set[str]) -> Iterator[Words]:

@@ -2,6 +2,7 @@
 
 import re
 
+from vaka.policy.bash.profile.brackets import end_of_pattern
 from vaka.policy.bash.profile.options import Parsed, Refused
 
 _TOKEN = re.compile(
@@ -10,10 +11,11 @@ _TOKEN = re.compile(
     r"|(?P<sign>\|\||&&|\|&|>>|>=|<=|==|!=|!~|\+\+|--|[-+*/%^]=|\*\*|[{}()\[\];,?:<>=!~|+\-*/%^$\n@])",
     re.DOTALL,
 )
-_REGEX = re.compile(r"/(?:\\.|\[\^?\]?[^\]/\n]*\]|[^/\\\n\[])*/")
-_GOES_ON = frozenset({",", "&&", "||", "{"})
-_BEFORE_REGEX = frozenset({"", "(", ",", "!", "~", "!~", "&&", "||", "{", "}", ";", "\n", "print", "return"})
-_REFUSED = frozenset({"system", "getline", "ENVIRON", "close", "fflush", "PROCINFO", "SYMTAB", "FUNCTAB"})
+_GOES_ON = frozenset({",", "&&", "||", "{", "?", ":"})
+_BEFORE_VALUE = frozenset({"print", "printf", "return", "else", "do", "case", "in", "exit", "delete"})
+"""Words behind which a value may begin, and so a pattern."""
+_BEFORE_CONDITION = frozenset({"if", "while", "for", "switch"})
+_REFUSED = frozenset({"system", "getline", "ENVIRON", "ARGV", "close", "fflush", "PROCINFO", "SYMTAB", "FUNCTAB"})
 _STREAMS = frozenset({'"/dev/stdout"', '"/dev/stderr"'})
 
 
@@ -25,9 +27,10 @@ def check_awk(parsed: Parsed) -> None:
             return
         programs = [parsed.operands[0]]
     for program in programs:
-        if program.value is None:
+        text = program.numbered
+        if text is None:
             raise Refused(f"the awk program {program.source} is not known beforehand")
-        _Program(program.value).check()
+        _Program(text).check()
 
 
 class _Program:
@@ -37,16 +40,20 @@ class _Program:
         self.text = text
         self.at = 0
         self.last = ""
+        self.divides: bool | None = False
+        """Whether ``/`` would divide what stands before it, or begin a pattern; ``None``: programs disagree."""
+        self.opened: list[str] = []
+        """What stood before each parenthesis that is open."""
         self.printing = False
         self.depth = 0
 
     def check(self) -> None:
         while self.at < len(self.text):
-            if self.text[self.at] == "/" and self.last in _BEFORE_REGEX:
-                found = _REGEX.match(self.text, self.at)
-                if found is None:
+            if self.text[self.at] == "/" and not self.divides:
+                end = end_of_pattern(self.text, self.at + 1, "/") if self.divides is False else None
+                if end is None:
                     raise Refused("an awk program with such a pattern is not known to only print")
-                self.at, self.last = found.end(), "/"
+                self.at, self.last, self.divides = end + 1, "/", True
                 continue
             found = _TOKEN.match(self.text, self.at)
             if found is None:
@@ -54,7 +61,21 @@ class _Program:
             self.at = found.end()
             if found.lastgroup not in {"blank", "comment"}:
                 self._one(found[0], found.lastgroup or "")
+                self.divides = self._ends_value(found[0], found.lastgroup or "")
                 self.last = found[0]
+
+    def _ends_value(self, sign: str, kind: str) -> bool | None:
+        """Return whether what was just read may be divided."""
+        if kind == "name":
+            return None if sign == "length" else sign not in _BEFORE_VALUE
+        if sign == "(":
+            self.opened.append(self.last)
+        elif (sign == ")" and (self.opened.pop() if self.opened else "if") in _BEFORE_CONDITION) or sign in {
+            "++",
+            "--",
+        }:
+            return None
+        return kind != "sign" or sign in {")", "]"}
 
     def _one(self, sign: str, kind: str) -> None:
         if kind == "name":

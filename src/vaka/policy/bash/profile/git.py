@@ -11,10 +11,8 @@ _RUNS = names("--output --ext-diff --textconv --show-signature")
 
 
 def _no_signatures(parsed: Parsed) -> None:
-    for value in (*parsed.values("--format", "--pretty"), *parsed.values("-L")):
-        if value.value is None and value.source == "":
-            continue
-        if "%G" in (value.value or value.source):
+    for value in parsed.values("--format", "--pretty"):
+        if value.value is None or "%G" in value.value:
             raise Refused("%G in a format runs the program that checks signatures")
 
 
@@ -51,6 +49,7 @@ _SHOW = Program(
         " decorate-refs-exclude max-parents min-parents encoding unified diff-algorithm"
     ),
     refused=_RUNS,
+    files=names("-O -L"),
     check=_no_signatures,
 )
 

@@ -4,7 +4,9 @@ import re
 
 from vaka.policy.bash.profile.options import Parsed, Refused
 
-_ELSEWHERE = re.compile(r"(?<![.\w$])env\b|\$ENV\b|\b(?:import|include|input_filename|get_search_list|modulemeta)\b")
+_ELSEWHERE = re.compile(
+    r"""(?<![.\w$"])(?:env\b(?!\s*:)|(?:import|include|get_search_list|modulemeta)\b)|\$(?:\s|\#[^\n]*\n)*ENV\b"""
+)
 
 
 def check_jq(parsed: Parsed) -> None:

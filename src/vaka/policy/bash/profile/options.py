@@ -226,9 +226,9 @@ class _Parser:
 
 
 def _may_begin_with_dash(word: Word) -> bool:
-    """Whether a word that begins with something unknown may become an option."""
+    """Whether a word that begins with something unknown may become an option; ``-5`` is none that does anything."""
     first = word.holes[0]
-    return first.kind not in {"tilde", "process"}
+    return first.kind not in {"tilde", "process"} and not first.number
 
 
 def any_use(*, paths: bool = True, texts: int = 0, valued: str = "", files: str = "", scripts: str = "") -> Program:

@@ -43,6 +43,7 @@ PROGRAMS: Mapping[str, Program] = {
             " format batch-size"
         ),
         refused=names("-x --exec -X --exec-batch --list-details -l --gen-completions"),
+        files=names("--ignore-file --search-path --base-directory -C"),
         texts=1,
     ),
 }  # fmt: skip

@@ -2,10 +2,13 @@
 
 import re
 
+from vaka.policy.bash.profile.brackets import end_of_pattern
 from vaka.policy.bash.profile.options import Parsed, Refused
 
 _ADDRESS = re.compile(r"\d+(?:~\d+)?|\$|\+\d+|~\d+")
 _SPACES = re.compile(r"[\s;]*")
+_TEXT = re.compile(r"[ \t]*(?:\\\n)?(?:[^\n\\]|\\[^\\\n \t]|\\[ \t]+(?=[^\s\\])|(?<!\\)\\\n)*(?:\n|\\?\Z)")
+"""What is put in: to the end of a line that no single backslash stands at."""
 _PLAIN = frozenset("=dDgGhHlnNpPxzFqQ")
 
 
@@ -17,9 +20,9 @@ def check_sed(parsed: Parsed) -> None:
             return
         scripts = [parsed.operands[0]]
     for script in scripts:
-        if script.value is None:
+        if script.numbered is None:
             raise Refused(f"the sed script {script.source} is not known beforehand")
-    _Script("\n".join(script.value or "" for script in scripts)).check()
+    _Script("\n".join(script.numbered or "" for script in scripts)).check()
 
 
 class _Script:
@@ -69,18 +72,17 @@ class _Script:
         self._skip(re.compile(r"[IM]*"))
 
     def _until(self, delimiter: str, *, regex: bool = False) -> None:
-        """Go behind the next delimiter. Inside brackets it may or may not count, so brackets around one are refused."""
-        start = self.at
-        if not delimiter or delimiter in "\n\\":
+        """Go behind the next delimiter; a line that ends before it is an error for some and not for others."""
+        if not delimiter or delimiter in "\n\\[]":
             raise Refused("a sed script with such a delimiter is not known to only read")
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            self.at += 2 if character == "\\" else 1
-            if character == delimiter:
-                if regex and re.search(r"\[\^?\]?[^\]]*$", self.text[start : self.at - 1]):
-                    raise Refused("a sed pattern with its delimiter in brackets is not known to only print")
-                return
-        raise Refused("a sed script that does not end is not known to only read")
+        end = end_of_pattern(self.text, self.at, delimiter) if regex else self._plain_end(delimiter, self.at)
+        if end is None:
+            raise Refused("a sed script with a pattern of which it is not certain where it ends")
+        self.at = end + 1
+
+    def _plain_end(self, delimiter: str, start: int) -> int | None:
+        found = re.compile(rf"(?:[^\\\n{re.escape(delimiter)}]|\\.)*", re.DOTALL).match(self.text, start)
+        return found.end() if found is not None and self.text.startswith(delimiter, found.end()) else None
 
     def _command(self) -> None:
         name = self._peek()
@@ -111,12 +113,10 @@ class _Script:
             self._skip(re.compile(r"[ \t]*[A-Za-z0-9_.-]*"))
             self._end()
         elif name in "aic":
-            while True:
-                end = self.text.find("\n", self.at)
-                line = self.text[self.at : end if end >= 0 else len(self.text)]
-                self.at = end + 1 if end >= 0 else len(self.text)
-                if not line.endswith("\\") or end < 0:
-                    break
+            found = _TEXT.match(self.text, self.at)
+            if found is None:
+                raise Refused("a sed script with a text of which it is not certain where it ends")
+            self.at = found.end()
         elif name == "#":
             self._skip(re.compile(r"[^\n]*"))
         else:
@@ -125,11 +125,24 @@ class _Script:
     def _substitute(self) -> None:
         delimiter = self._peek()
         self.at += 1
+        start = self.at
         self._until(delimiter, regex=True)
+        if self._plain_end(delimiter, start) != self.at - 1:
+            self._without_brackets(delimiter, start)
         self._until(delimiter)
         found = re.compile(r"[gpiImM0-9]*").match(self.text, self.at)
         self.at = found.end() if found else self.at
         self._end()
+
+    def _without_brackets(self, delimiter: str, start: int) -> None:
+        """An older sed ends the pattern in its brackets; before it finds that to be none it opens the file of ``w``."""
+        for _ in range(2):
+            end = self._plain_end(delimiter, start)
+            if end is None:
+                return
+            start = end + 1
+        if re.compile(r"[gpiImMe0-9]*w").match(self.text, start):
+            raise Refused("a sed pattern with its delimiter in brackets may write a file")
 
     def _end(self) -> None:
         self._skip(re.compile(r"[ \t]*"))

@@ -5,20 +5,15 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from vaka.policy.bash.profile.options import Parsed, Program, Refused, any_use
+from vaka.policy.bash.profile.ps import PS
 from vaka.policy.bash.text import names
-from vaka.policy.bash.words import Hole, Word, Words
+from vaka.policy.bash.words import Word, Words
 
 
 def _only_formats(parsed: Parsed) -> None:
     for word in parsed.operands:
         if not word.prefix.startswith("+"):
             raise Refused("date with a time sets the clock")
-
-
-def _no_environment(parsed: Parsed) -> None:
-    for word in parsed.operands:
-        if word.value is None or "e" in word.value.lower().partition(",")[0]:
-            raise Refused("ps may show the environment of processes, and the keys in it")
 
 
 def _pages(parsed: Parsed) -> None:
@@ -65,9 +60,10 @@ PROGRAMS: Mapping[str, Program] = {
         ),
         long_valued=names("gitfile infofile"),
         refused=names("-o -R -H --output --fromfile --fromtabfile"),
+        files=names("--gitfile --infofile"),
     ),
     "man": Program(
-        flags="afkwWiIud7", valued="seS",
+        flags="afkwWiId7", valued="seS",
         long=names(
             "all whatis apropos where path location where-cat ignore-case match-case names-only regex wildcard"
         ),
@@ -80,9 +76,7 @@ PROGRAMS: Mapping[str, Program] = {
         paths=False,
         check=_pages,
     ),
-    "ps": Program(
-        lenient=True, valued="opqstuCGgUN", refused=names("-E -y --environment"), paths=False, check=_no_environment,
-    ),
+    "ps": PS,
 }  # fmt: skip
 
 
@@ -136,7 +130,7 @@ def read_test(words: Words) -> list[Word]:
 
 def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
     """Return whether a word may turn out as one of the operators: as one of several, or where one can stand."""
-    if all(_is_number(hole) for hole in word.holes):
+    if all(hole.number or hole.name == "!" for hole in word.holes):
         return False
     shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
     if word.splits and all(hole.kind == "glob" for hole in word.holes):
@@ -147,10 +141,6 @@ def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
     looked_at = bool(before) and _UNARY.fullmatch(before[0].value or "") is not None
     alone = not before and (not after or after[0].value == "]")
     return word.prefix in {"", "-"} and not (compared or looked_at or alone)
-
-
-def _is_number(hole: Hole) -> bool:
-    return hole.kind == "arithmetic" or hole.name in {"?", "$", "!"} or hole.name.startswith("#")
 
 
 def read_exec(words: Words) -> list[Word]:

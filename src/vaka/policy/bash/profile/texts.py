@@ -9,16 +9,17 @@ from vaka.policy.bash.profile.sed import check_sed
 from vaka.policy.bash.text import names
 
 _AWK = Program(
-    flags="bcCghnNPrsStV",
+    flags="bcChknMNOPrsStV",
     valued="Fve",
     ordered=True,
     long=names(
         "posix traditional re-interval sandbox characters-as-bytes non-decimal-data use-lc-numeric version help"
+        " bignum csv optimize no-optimize"
     ),
     long_valued=names("field-separator assign source"),
     refused=names(
         "-f --file -i --include -l --load -E --exec -o --pretty-print -p --profile -d --dump-variables -D"
-        " --debug -W -L --lint --gen-pot -g -I --trace --random --csv"
+        " --debug -W -L --lint --gen-pot -g -I --trace --random"
     ),
     texts=1,
     scripts=names("-e --source"),
@@ -45,7 +46,7 @@ PROGRAMS: Mapping[str, Program] = {
     "true": any_use(paths=False),
     "false": any_use(paths=False),
     ":": any_use(paths=False),
-    "diff": any_use(valued="CDFILSTUWXx", files="-X --exclude-from"),
+    "diff": any_use(valued="CDFILSTUWXx", files="-X --exclude-from --from-file --to-file"),
     "sort": Program(
         flags="bdfghiMnRrVcCmsuz",
         valued="kSt",
