@@ -6,8 +6,11 @@ import pytest
 
 import vaka
 from tests.runtime.scene import agent, collect, last, load, logged, now, results, runtime, sound, types, until
+from vaka.core.ports.model import Estimate, Prompt
 from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.types.errors import Busy, Suspended, TurnError
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.usage import Usage
 from vaka.policy.names import NamePolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -106,6 +109,26 @@ class TestAnAgentThatIsAScript:
         async with runtime() as rt:
             response = await (await rt.open(who, id="s")).run("Go.")
         assert (response.stop, response.limit, response.text, response.usage.total) == ("limit", "tokens", "xxx", 300)
+
+    async def test_a_script_that_is_a_tool_is_paid_by_its_agent_which_goes_on_when_the_money_is_gone(self) -> None:
+        class Priced(ScriptedModel):
+            def estimate(self, prompt: Prompt) -> Estimate:
+                return Estimate(usage=Usage(input=80), max_tokens=20)
+
+        text = """ function invoke(ctx)
+            for i = 1, 9 do ctx.generate("low", "More?") end
+        end"""
+        cost = {"usage": {"input": 80, "output": 20}}
+        small = Priced(agents={"more": [say("x") | cost for _ in range(9)]})
+        model = ScriptedModel(call("more") | cost, say("That is all.") | {"usage": {"input": 5}})
+        tool = vaka.LuauTool(text, name="more", description="More.")
+        store = MemoryStore()
+        async with runtime(store, model_pool={"low": small}) as rt:
+            who = vaka.Agent("a", model=model, tools=[tool], limits=vaka.Limits(max_tokens=390))
+            response = await (await rt.open(who, id="s")).run("Go.")
+        assert (response.stop, response.text, response.usage.total) == ("end", "That is all.", 305)
+        used = [event.data for event in await logged(store, "s") if isinstance(event.data, UsageRecorded)]
+        assert [body.call for body in used] == [None, "call_1", "call_1", None]
 
 
 class TestSecrets:

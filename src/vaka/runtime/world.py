@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from vaka.core.ports.files import Rooted
+from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import Command, Process, Sandbox
 from vaka.core.ports.store import Store
-from vaka.core.ports.web import Summarise
 from vaka.core.ports.world import World
 from vaka.core.types.errors import ConfigError
 from vaka.files.snapshots import Snapshots
@@ -28,7 +28,6 @@ from vaka.sandbox.choose import choose
 from vaka.sandbox.paths import protected_paths, secret_paths
 from vaka.sandbox.proxy import Proxy
 from vaka.tools.builtin.shells import Fence, Shells
-from vaka.tools.builtin.summary import summariser
 
 _REPLAYED = ("", "-journal")
 """Files of a store by the ends of their names. Whoever makes a journal decides what is in the log from then on:
@@ -55,7 +54,7 @@ class Lender:
         return World(
             files=files, network=network, sandbox=self._sandbox(network),
             shells=Shells(self._fence(folders), options.command_habits),
-            summarise=self._summariser(), search=options.search, cwd=_standing(cwd, folders),
+            reader=self._reader(), search=options.search, cwd=_standing(cwd, folders),
             snapshots=Snapshots(files, self._store.blobs) if options.snapshots else None,
             may_read=readable(self._policy),
         )  # fmt: skip
@@ -99,10 +98,9 @@ class Lender:
         path: Path | None = getattr(self._store, "path", None)
         return tuple(f"{os.path.realpath(path)}{end}" for end in ends or _FILES) if path is not None else ()
 
-    def _summariser(self) -> Summarise | None:
+    def _reader(self) -> Model | None:
         """Pages are read by the cheapest model there is; without any they are told as they are."""
-        model = self._models.choose("low") if "low" in self._models.book.tiers else self._models.default
-        return summariser(model) if model is not None else None
+        return self._models.choose("low") if "low" in self._models.book.tiers else self._models.default
 
 
 class Proxied:

@@ -18,7 +18,6 @@ from vaka.net.rules import Rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, fail, say
 from vaka.tools.builtin.page_cache import Cache
-from vaka.tools.builtin.summary import summariser
 from vaka.tools.builtin.web_fetch import address_of, web_fetch
 
 HTML = [("Content-Type", "text/html; charset=utf-8")]
@@ -61,7 +60,7 @@ async def test_a_page_is_told_as_markdown_between_marks_it_cannot_forge() -> Non
 
 async def test_a_question_is_answered_by_the_smaller_model_which_sees_the_page_as_data() -> None:
     model = ScriptedModel(say("It is 42."), agents={"web": [say("It is 42.")]})
-    async with web({"/": page("<p>The number is 42.</p>")}, summarise=summariser(model)) as it:
+    async with web({"/": page("<p>The number is 42.</p>")}, reader=model) as it:
         result = await it.fetch("/", "Which number?")
     assert "\nIt is 42.\n" in result.text
     prompt = model.prompts[0]
@@ -71,7 +70,7 @@ async def test_a_question_is_answered_by_the_smaller_model_which_sees_the_page_a
 
 async def test_when_the_smaller_model_fails_the_page_itself_is_told() -> None:
     model = ScriptedModel(agents={"web": [fail(500, "broken")]})
-    async with web({"/": page("<p>The number is 42.</p>")}, summarise=summariser(model)) as it:
+    async with web({"/": page("<p>The number is 42.</p>")}, reader=model) as it:
         result = await it.fetch("/")
     assert "could not be answered" in result.text
     assert "The number is 42." in result.text

@@ -1,10 +1,16 @@
-"""Tokens and money are looked at before they are spent: a call that a budget cannot pay for is not made."""
+"""Tokens and money are looked at before they are spent: a call that a budget cannot pay for is not made.
+
+Who makes a call is bound by its own limits and by those of everyone above it, up to the root agent, whose limits are
+those of the whole turn. Calls that are under way count as if they had cost the most they can; one that would have less
+room beside them waits until they are over.
+"""
 
 import math
 
 import msgspec
 
-from vaka.core.loop.limits import Limits
+from vaka.core.loop.limits import Limits, reached
+from vaka.core.loop.purse import Hold
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.ports.model import Estimate, Estimates, Model, Prompt
@@ -23,26 +29,82 @@ LEAST = 16
 _WARNED = "vaka.budget.warned"
 
 
-def afford(turn: Turn, model: Model, prompt: Prompt) -> Prompt:
-    """Return ``prompt`` with its answer bounded by what is left.
+def exhausted(turn: Turn) -> str:
+    """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
+    return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in turn.payers)), "")
+
+
+async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = True) -> Hold:
+    """Return ``prompt`` with its answer bounded by what is left, and what it may cost held until it is released.
 
     Raises ``Stopped`` when nothing would be left, and ``ConfigError`` for money and a model whose price nobody knows.
+    ``steady`` is a call that ends by itself.
     """
-    limits = turn.recipe.limits
-    if (limits.max_cost is None and limits.max_tokens is None) or not isinstance(model, Estimates):
-        return prompt
+    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
+    if not payers or not isinstance(model, Estimates):
+        return Hold(prompt)
+    while True:
+        estimate = _estimated(payers, model, prompt)
+        alone = _most(payers, estimate, prompt, beside=False)
+        if _fits(payers, estimate, prompt, alone):
+            return turn.purse.hold(_held(turn, prompt, estimate, alone, steady=steady))
+        await turn.purse.changed()
+
+
+def check(turn: Turn, model: Model, hold: Hold) -> None:
+    """Raise ``Stopped`` when a call that is tried again can no longer be paid: what failed may have cost something."""
+    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
+    if payers and isinstance(model, Estimates):
+        _most(payers, _estimated(payers, model, hold.prompt), hold.prompt, beside=True, without=hold)
+
+
+def _fits(payers: list[Turn], estimate: Estimate, prompt: Prompt, alone: int | None) -> bool:
+    """Whether there is as much room beside the calls that are under way as there will be without them."""
+    try:
+        return _most(payers, estimate, prompt, beside=True) == alone
+    except Stopped:
+        return False
+
+
+def _bounded(limits: Limits) -> bool:
+    return limits.max_cost is not None or limits.max_tokens is not None
+
+
+def _estimated(payers: list[Turn], model: Estimates, prompt: Prompt) -> Estimate:
     estimate = model.estimate(prompt)
-    if limits.max_cost is not None and estimate.unpriced:
+    if estimate.unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
         raise ConfigError(estimate.unpriced)
-    spent = turn.spent + estimate.usage
-    _warn(turn, spent)
+    return estimate
+
+
+def _bound(estimate: Estimate, prompt: Prompt) -> int | None:
     given = prompt.options.get("max_tokens")
-    bound = given if isinstance(given, int) else estimate.max_tokens
-    room = _room(limits, spent, estimate, min(LEAST if bound is None else bound, LEAST))
+    return given if isinstance(given, int) else estimate.max_tokens
+
+
+def _most(
+    payers: list[Turn], estimate: Estimate, prompt: Prompt, *, beside: bool, without: Hold | None = None
+) -> int | None:
+    """Return how many tokens the answer may have, ``None`` when no bound is needed, ``beside`` calls that will end."""
+    bound, room = _bound(estimate, prompt), math.inf
+    for payer in payers:
+        held = payer.purse.held(payer.path, without=without, steady=beside)
+        spent = payer.spent + held + estimate.usage
+        if not beside:
+            _warn(payer, spent)
+        room = min(room, _room(payer.recipe.limits, spent, estimate, min(LEAST if bound is None else bound, LEAST)))
     if room >= (LONGEST if bound is None else bound):
-        return prompt
-    most = min(room, ANSWER if bound is None else bound, math.inf if estimate.takes is None else estimate.takes)
-    return msgspec.structs.replace(prompt, options={**prompt.options, "max_tokens": int(most)})
+        return None
+    return int(min(room, ANSWER if bound is None else bound, math.inf if estimate.takes is None else estimate.takes))
+
+
+def _held(turn: Turn, prompt: Prompt, estimate: Estimate, most: int | None, *, steady: bool) -> Hold:
+    bound = _bound(estimate, prompt)
+    if most is not None:
+        prompt = msgspec.structs.replace(prompt, options={**prompt.options, "max_tokens": most})
+    answer = most if most is not None else LONGEST if bound is None else bound
+    usage = estimate.usage + Usage(output=answer, cost=answer * estimate.output_price)
+    return Hold(prompt, turn.path, usage, steady)
 
 
 def _room(limits: Limits, spent: Usage, estimate: Estimate, least: int) -> float:

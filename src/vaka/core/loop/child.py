@@ -48,7 +48,7 @@ async def _run(context: Context, recipe: Recipe, content: Content, name: str) ->
         done = lane.done
         return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
     stop = Stop(context.stop)
-    turn = Turn(parent.log, recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
+    turn = Turn(parent.log, recipe, parent.env, Place(parent.id, 0, path), stop, context.timer).below(parent)
     try:
         ending = await drive(turn, None if lane is not None else Opening(content=content, call=context.call))
     except Suspended as suspended:

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.loop.consult import consult
 from vaka.core.loop.scope import Timer, Turn
 from vaka.core.loop.stop import Stop
 from vaka.core.ports.files import Files
+from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.world import World
 from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.log import stamp
@@ -44,7 +46,7 @@ class Context:
         """Done when the tool has ended or its time is over."""
         self.timer = Timer(timeout, self.over, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
-        self._asked = 0
+        self._asked = self._consulted = 0
         self._started = 0
         self._block, self._sent = block, 0
         self.closed = False
@@ -99,6 +101,11 @@ class Context:
             self._show(text)
         else:
             self._loop.call_soon_threadsafe(self._show, text)
+
+    async def consult(self, model: Model, prompt: Prompt) -> str:
+        """Put a question of this call to a model and return its whole answer."""
+        self._consulted += 1
+        return await consult(self.owner, model, prompt, call=self.open, ordinal=self._consulted)
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
         """Ask a person and return the answer, ``None`` when nobody answers in time."""

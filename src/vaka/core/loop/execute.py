@@ -103,6 +103,12 @@ async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     return task.result()
 
 
+def _unpaid(stopped: Stopped) -> str:
+    if stopped.why != "limit":
+        return f"stopped before it was done: {stopped}"
+    return f"it needs an answer of a model, for which the budget of this turn ({stopped.note}) has no room left"
+
+
 def _doubt(ready: Ready) -> str:
     """What the model should know of a call that was cut: it may have had its effect."""
     return "; its outcome is unknown, verify before repeating it" if ready.tool.spec.effect == "once" else ""
@@ -117,6 +123,8 @@ async def _call(turn: Turn, ready: Ready, context: Context) -> ToolResult:
         return as_result(ready.call.id, await watched(ready.tool.call(context, ready.call.arguments), blocked))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
+    except Stopped as stopped:
+        return failure(ready.call.id, _REASONS[stopped.why], _unpaid(stopped))
     except BaseException as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
         return failure(ready.call.id, "error", f"{type(error).__name__}: {error}")
 

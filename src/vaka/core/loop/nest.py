@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vaka.core.loop.budget import exhausted
 from vaka.core.loop.dispatch import settle_one
 from vaka.core.loop.execute import Left
-from vaka.core.loop.limits import reached
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import LARGE
@@ -129,7 +129,7 @@ class Nest:
         if begun is not None:
             self._same(begun, request)
             return begun.model
-        limit = reached(self.turn.recipe.limits, 0, self.turn.total)
+        limit = exhausted(self.turn)
         if limit:
             raise Stopped("limit", limit)
         agent = self.turn.lane.agent or self.turn.agent

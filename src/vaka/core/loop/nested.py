@@ -36,7 +36,7 @@ async def nested(
     check_depth(path)
     lane = parent.state.lanes.get(lane_key(path))
     stop = Stop(context.stop)
-    turn = Turn(parent.log, parent.recipe, parent.env, Place(parent.id, 0, path), stop, context.timer)
+    turn = Turn(parent.log, parent.recipe, parent.env, Place(parent.id, 0, path), stop, context.timer).below(parent)
     turn.agent, turn.tools = agent, {**turn.tools, **tools}
     if lane is None:
         parent.log.later(parent.at, SubagentStarted(call=context.call, agent=agent, child=child))

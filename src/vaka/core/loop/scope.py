@@ -12,6 +12,7 @@ import msgspec
 
 from vaka.core.loop.limits import Limits
 from vaka.core.loop.middleware import Chain, Middleware
+from vaka.core.loop.purse import Purse
 from vaka.core.loop.stop import Stop
 from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
@@ -130,6 +131,14 @@ class Turn:
         for open in self.state.calls_at(place.path):
             self.admitted[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
+        self.payers: tuple[Turn, ...] = (self,)
+        """Whose budgets a model call of this agent is paid from: its own, and those of everyone above it."""
+        self.purse = Purse()
+
+    def below(self, parent: "Turn") -> "Turn":
+        """Be at work for ``parent``: what this costs is paid from its budgets too."""
+        self.payers, self.purse = (*parent.payers, self), parent.purse
+        return self
 
     @property
     def lane(self) -> Lane:
@@ -144,16 +153,18 @@ class Turn:
     @property
     def spent(self) -> Usage:
         """What counts against this agent's limits: for the root agent also what its children used."""
-        return self.lane.usage if self.path else self.total
+        if not self.path:
+            return self.total
+        return sum(self._waiting(lambda place: place.path == self.path), self.lane.usage)
 
     @property
     def total(self) -> Usage:
         """What the whole turn has used, children included, written already or about to be."""
-        total = self.state.turn.usage if self.state.turn else Usage()
-        for _, body in self.log.deferred:
-            if isinstance(body, UsageRecorded):
-                total = total + body.usage
-        return total
+        return sum(self._waiting(lambda _: True), self.state.turn.usage if self.state.turn else Usage())
+
+    def _waiting(self, mine: Callable[[Place], bool]) -> list[Usage]:
+        """Return what was used and is not written yet."""
+        return [body.usage for place, body in self.log.deferred if isinstance(body, UsageRecorded) and mine(place)]
 
     @property
     def text(self) -> str:

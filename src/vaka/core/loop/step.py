@@ -5,10 +5,11 @@ from contextlib import aclosing
 import msgspec
 
 from vaka.core.loop.assemble import UNFINISHED, Assembly, WrittenCall
-from vaka.core.loop.budget import afford
+from vaka.core.loop.budget import afford, check
 from vaka.core.loop.mail import mark
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
+from vaka.core.loop.purse import Hold
 from vaka.core.loop.scope import Kept, Menu, Turn
 from vaka.core.loop.stop import Stopped
 from vaka.core.loop.texts import keep, offload, restore
@@ -52,8 +53,16 @@ async def ask(turn: Turn) -> list[OpenCall]:
     if isinstance(value, AssistantMessage):
         said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new("msg")))
         return await _finish(turn, prompt, prompt, _reread(turn, said, ()), Usage())
-    value = afford(turn, turn.recipe.model, value)
-    assembly = await _stream(turn, value)
+    with turn.stop.region():
+        hold = await afford(turn, turn.recipe.model, value)
+    try:
+        return await _answer(turn, prompt, hold)
+    finally:
+        hold.release()
+
+
+async def _answer(turn: Turn, planned: Prompt, hold: Hold) -> list[OpenCall]:
+    assembly = await _stream(turn, hold)
     try:
         whole = _message(turn, assembly)
         said = _reread(turn, await turn.chain.after_model(turn, whole), whole.calls)
@@ -63,7 +72,7 @@ async def ask(turn: Turn) -> list[OpenCall]:
     except Exception as error:
         _discard(turn, assembly, str(error))
         raise
-    calls = await _finish(turn, prompt, value, said, assembly.usage)
+    calls = await _finish(turn, planned, hold.prompt, said, assembly.usage)
     if assembly.stop == "length" and not calls:
         raise Stopped("limit", "length")
     return calls
@@ -85,15 +94,15 @@ def _choice(turn: Turn) -> ToolChoice:
     return choice if choice == "none" or not turn.lane.tools else "auto"
 
 
-async def _stream(turn: Turn, prompt: Prompt) -> Assembly:
+async def _stream(turn: Turn, hold: Hold) -> Assembly:
     assembly = _new(turn)
     try:
         with turn.stop.region():
-            async with aclosing(turn.recipe.model.stream(prompt)) as chunks:
+            async with aclosing(turn.recipe.model.stream(hold.prompt)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, RetryChunk):
                         assembly = await _again(turn, assembly, chunk)
-                        afford(turn, turn.recipe.model, prompt)  # what failed may have cost something
+                        check(turn, turn.recipe.model, hold)
                         continue
                     if isinstance(chunk, NoticeChunk):
                         turn.log.later(turn.at, chunk.event)

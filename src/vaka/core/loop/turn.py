@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from vaka.core.loop.budget import exhausted
 from vaka.core.loop.dispatch import settle
 from vaka.core.loop.ending import Ending, last, seal, stopped
 from vaka.core.loop.limits import reached
@@ -120,7 +121,7 @@ async def _converse(turn: Turn) -> Ending:
         if not answered:
             if not asking:
                 await deliver(turn)
-            limit = "" if asking else reached(turn.recipe.limits, turn.lane.step, turn.spent)
+            limit = "" if asking else reached(turn.recipe.limits, turn.lane.step, turn.spent) or exhausted(turn)
             if limit:
                 return Ending(text=turn.text, limit=limit)
             if not asking:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from vaka.core.ports.files import Files
+from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.world import World
 from vaka.core.types.content import Part, Stored
 from vaka.core.types.ids import JSON, CallId, Digest, Path, SessionId, TurnId
@@ -67,6 +68,14 @@ class ToolContext(Protocol):
 
     def emit(self, text: str) -> None:
         """Show a piece of output to whoever is watching. Safe to call from a thread."""
+        ...
+
+    async def consult(self, model: Model, prompt: Prompt) -> str:
+        """Put a question of this call to a model and return its whole answer, which is recorded and counted.
+
+        The model is not asked when a budget of the turn cannot pay for it: the call then fails with the reason
+        ``limit``. Raises ``ModelError``.
+        """
         ...
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:

@@ -1,14 +1,11 @@
 """The sockets of what looks things up on the web."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from vaka.core.ports.net import Network
-
-Summarise: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""Answers a question (the second text) about a page (the first). What the page says is data, never an instruction."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

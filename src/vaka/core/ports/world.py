@@ -6,9 +6,10 @@ from typing import Protocol
 import msgspec
 
 from vaka.core.ports.files import Files
+from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Sandbox
-from vaka.core.ports.web import Search, Summarise
+from vaka.core.ports.web import Search
 from vaka.core.types.ids import JSON, Digest, SessionId
 
 SHELL_FOLDER = "shell.cwd"
@@ -41,8 +42,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     network: Network | None = None
     shells: Lasting | None = None
     """Where commands run that tools start."""
-    summarise: Summarise | None = None
-    """Answers questions about pages; without it they are told as they are."""
+    reader: Model | None = None
+    """The model that answers questions about pages; without it they are told as they are."""
     search: Search | None = None
     """Who finds pages; without it the one that comes with the tool is asked."""
     snapshots: Copies | None = None

@@ -67,7 +67,9 @@ def _message_completed(state: State, event: Event, body: progress.MessageComplet
 
 
 def _model_failed(state: State, event: Event, body: monitor.ModelFailed) -> None:
-    if body.retried:
+    if body.number:
+        state.asked(body.agent, body.number)
+    elif body.retried:
         number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
         _lane(state, event.path, body.agent).number = number
 
@@ -78,6 +80,7 @@ def _usage(state: State, event: Event, body: monitor.UsageRecorded) -> None:
         state.turn.usage = state.turn.usage + body.usage
     lane = _lane(state, event.path)
     lane.usage = lane.usage + body.usage
+    state.asked(body.agent, body.number, body.call)
 
 
 def _tool_called(state: State, event: Event, body: progress.ToolCalled) -> None:

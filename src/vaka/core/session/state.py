@@ -38,6 +38,8 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     attempt: int = 0
     result: ToolResult | None = None
     approval: DecisionId | None = None
+    asked: tuple[int, ...] = ()
+    """Which model calls the tool has made, by their numbers: run again, it makes the same ones."""
 
     def sealed(self, reason: Reason, text: str) -> ToolResult:
         """Return the result of a call that will get no other."""
@@ -160,6 +162,13 @@ class State(msgspec.Struct, omit_defaults=True):
     def calls_at(self, path: Path) -> list[OpenCall]:
         """Return the open calls of the agent at ``path``, in the order they were made."""
         return [call for call in self.open.values() if call.path == path]
+
+    def asked(self, agent: str, number: int, call: CallId | None = None) -> None:
+        """Count a model call that says itself which one of its agent it is, and which tool call made it; 0 is none."""
+        if number:
+            self.models[agent] = max(self.models.get(agent, 0), number)
+        if number and call in self.open:
+            self.open[call].asked = (*self.open[call].asked, number)
 
     @property
     def early(self) -> list[int]:

@@ -16,6 +16,10 @@ class UsageRecorded(Monitor, tag="usage"):
     model: str
     usage: Usage
     agent: str = ""
+    call: CallId | None = None
+    """The tool call that made it; an agent's own calls have none."""
+    number: int = 0
+    """Which model call of ``agent`` this is on the live branch, where nothing else says so."""
 
 
 class ModelSelected(Monitor, tag="model.selected"):
@@ -35,6 +39,10 @@ class ModelFailed(Monitor, tag="model.failed"):
     agent: str = ""
     message_id: MessageId | None = None
     retried: bool = False
+    call: CallId | None = None
+    """The tool call that made it; an agent's own calls have none."""
+    number: int = 0
+    """Which model call of ``agent`` this is on the live branch, where nothing else says so."""
 
 
 class HookRan(Monitor, tag="hook.ran"):

@@ -7,10 +7,11 @@ from itertools import count
 
 import msgspec
 
-from vaka.core.loop.budget import afford
-from vaka.core.loop.nest import Request
+from vaka.core.loop.budget import afford, check
+from vaka.core.loop.nest import Nest, Request
+from vaka.core.loop.purse import Hold
 from vaka.core.ports.model import Chunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import ScriptError, VakaError
+from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
 from vaka.luau.host.arguments import is_list, is_table, table, text
@@ -39,24 +40,37 @@ class Asker:
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
-    def prompt(self, request: Request, model: Model, question: Question) -> Prompt:
-        """Return a question as a model takes it, with its number among those of this agent and within its budget."""
+    def prompt(self, request: Request, question: Question) -> Prompt:
+        """Return a question as a model takes it, with its number among those of this agent."""
         nest = self._parts.nest
         made = Prompt(messages=question.messages, system=question.system, options=question.options)
         if nest is None:
             return msgspec.structs.replace(made, number=next(self._asked))
         turn = nest.turn
-        made = msgspec.structs.replace(
+        return msgspec.structs.replace(
             made,
             agent=turn.lane.agent or turn.agent,
             path=turn.path,
             number=nest.asks(request),
             session=turn.session,
         )
-        return afford(turn, model, made)
 
-    async def read(self, model: Model, prompt: Prompt) -> AsyncGenerator[str | None]:
-        """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch."""
+    async def read(self, model: Model, prompt: Prompt, *, steady: bool = False) -> AsyncGenerator[str | None]:
+        """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch.
+
+        The answer is kept within the budgets of the turn. ``steady``: it is read to its end without a pause.
+        """
+        nest = self._parts.nest
+        hold = Hold(prompt) if nest is None else await _affordable(nest, model, prompt, steady=steady)
+        try:
+            async with aclosing(self._pieces(model, hold)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            hold.release()
+
+    async def _pieces(self, model: Model, hold: Hold) -> AsyncGenerator[str | None]:
+        prompt, nest = hold.prompt, self._parts.nest
         stop: StopChunk | None = None
         cost: UsageChunk | None = None
         try:
@@ -67,6 +81,8 @@ class Asker:
                     elif isinstance(chunk, RetryChunk):
                         self._spent(model, prompt, cost)
                         cost = None
+                        if nest is not None:
+                            check(nest.turn, model, hold)
                         yield None
                     elif isinstance(chunk, StopChunk):
                         stop = chunk
@@ -84,7 +100,9 @@ class Asker:
     def _spent(self, model: Model, prompt: Prompt, cost: UsageChunk | None) -> None:
         """What a try has cost was spent, also when it does not count."""
         if cost is not None and self._parts.usage is not None:
-            self._parts.usage(UsageRecorded(model=cost.model or model.name, usage=cost.usage, agent=prompt.agent))
+            call = self._parts.nest.call if self._parts.nest is not None else None
+            named = cost.model or model.name
+            self._parts.usage(UsageRecorded(model=named, usage=cost.usage, agent=prompt.agent, call=call))
 
     def _notice(self, chunk: Chunk) -> None:
         nest = self._parts.nest
@@ -94,13 +112,20 @@ class Asker:
     async def whole(self, model: Model, prompt: Prompt) -> str:
         """Return an answer."""
         pieces: list[str] = []
-        async with aclosing(self.read(model, prompt)) as stream:
+        async with aclosing(self.read(model, prompt, steady=True)) as stream:
             async for piece in stream:
                 if piece is None:
                     pieces.clear()
                 else:
                     pieces.append(piece)
         return "".join(pieces)
+
+
+async def _affordable(nest: Nest, model: Model, prompt: Prompt, *, steady: bool) -> Hold:
+    try:
+        return await afford(nest.turn, model, prompt, steady=steady)
+    except ConfigError as error:
+        raise ScriptError(str(error)) from error
 
 
 def generate_functions(parts: Parts) -> Functions:
@@ -113,11 +138,11 @@ def generate_functions(parts: Parts) -> Functions:
 
     async def generate(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen, question = asker.model(model), question_of(prompt, options)
-        return await asker.whole(chosen, asker.prompt(request, chosen, question))
+        return await asker.whole(chosen, asker.prompt(request, question))
 
     async def open(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen = asker.model(model)
-        asked = asker.prompt(request, chosen, question_of(prompt, options))
+        asked = asker.prompt(request, question_of(prompt, options))
         stream = streams[request.number] = Stream(lambda: asker.read(chosen, asked), whole=parts.closing is None)
         if parts.closing is not None:
             parts.closing.push_async_callback(stream.close)
@@ -159,7 +184,7 @@ def _json_function(parts: Parts, asker: Asker) -> HostFunction:
         if isinstance(said, str) and isinstance(problem, str):
             question = question.again(said, problem)
         chosen = asker.model(model)
-        answer = await asker.whole(chosen, asker.prompt(request, chosen, question))
+        answer = await asker.whole(chosen, asker.prompt(request, question))
         value, fault = _data(answer)
         fault = fault or fits(wanted, value)
         return Several((None, fault, answer)) if fault else Several((value,))

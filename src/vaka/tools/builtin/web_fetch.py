@@ -21,6 +21,7 @@ from vaka.tools.builtin.markdown import markdown
 from vaka.tools.builtin.media import PDF, kind_of
 from vaka.tools.builtin.outputs import name_of
 from vaka.tools.builtin.page_cache import cache_of
+from vaka.tools.builtin.summary import question
 
 SECONDS = 30.0
 BYTES = 5 * 1024**2
@@ -200,10 +201,10 @@ async def _told(context: ToolContext, page: Fetched, prompt: str) -> tuple[Part,
         return (Text(text=f"{page.url} ({page.kind}, {page.size} bytes):"), page.part)
     if not page.text.strip():
         return (Text(text=f"{page.url} has no text."),)
-    summarise, note = context.world.summarise, ""
-    if summarise is not None:
+    reader, note = context.world.reader, ""
+    if reader is not None:
         try:
-            answer = await summarise(page.text[:ASKED], prompt)
+            answer = await context.consult(reader, question(page.text[:ASKED], prompt))
         except ModelError as error:
             note = f"[the question could not be answered from the page: {error}]\n"
         else:

@@ -1,0 +1,61 @@
+"""What model calls that are under way may still cost: nobody else of the turn may spend it meanwhile."""
+
+import asyncio
+
+import msgspec
+
+from vaka.core.ports.model import Prompt
+from vaka.core.types.ids import Path
+from vaka.core.types.usage import Usage
+
+
+class Hold(msgspec.Struct, eq=False):
+    """What one model call may cost, from before it begins until what it did cost is put down."""
+
+    prompt: Prompt
+    """The prompt, with its answer bounded by what is left."""
+    path: Path = ()
+    usage: Usage = Usage()
+    steady: bool = True
+    """Whether it ends by itself: only for such calls others may wait."""
+    purse: "Purse | None" = None
+
+    def release(self) -> None:
+        """Let others spend what is left; safe to call twice."""
+        purse, self.purse = self.purse, None
+        if purse is not None:
+            purse.holds.remove(self)
+            purse.nudge()
+
+
+class Purse:
+    """What is held of the budgets of one turn; its agents, tools and scripts share it."""
+
+    def __init__(self) -> None:
+        self.holds: list[Hold] = []
+        self.asked: dict[str, int] = {}
+        """The last model call of each agent that a tool has begun here; it may not be in the log yet."""
+        self._changed: asyncio.Event | None = None
+
+    def held(self, path: Path, *, without: Hold | None = None, steady: bool = True) -> Usage:
+        """Return what is held of the budget of the agent at ``path``: for the root agent what anyone holds."""
+        mine = [hold for hold in self.holds if (not path or hold.path == path) and hold is not without]
+        return sum([hold.usage for hold in mine if steady or not hold.steady], Usage())
+
+    def hold(self, hold: Hold) -> Hold:
+        """Keep others from spending what a call may cost."""
+        hold.purse = self
+        self.holds.append(hold)
+        return hold
+
+    async def changed(self) -> None:
+        """Return when something is no longer held."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
+
+    def nudge(self) -> None:
+        """Let everyone who waits look again."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None

@@ -1,0 +1,296 @@
+"""A tool asks a model: it is written down who asked and what it cost, and no budget is overdrawn."""
+
+import asyncio
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, counted, load, logged, results, runtime, sound, types
+from vaka.core.loop.consult import consult
+from vaka.core.loop.scope import Turn
+from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, StopChunk, TextChunk
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.content import Text, as_content
+from vaka.core.types.errors import ModelError
+from vaka.core.types.event import Event
+from vaka.core.types.message import UserMessage
+from vaka.core.types.monitor import Logged, ModelFailed, UsageRecorded
+from vaka.core.types.usage import Usage
+from vaka.models.retry import Retry
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, fail, say
+
+CHEAP = {"usage": {"input": 10, "output": 5, "cost": 0.01}}
+DEAR = {"usage": {"input": 100, "output": 50, "cost": 0.3}}
+
+
+def question(text: str = "What?", agent: str = "") -> Prompt:
+    return Prompt(messages=(UserMessage(content=as_content(text)),), agent=agent)
+
+
+def asking(model: Model, who: str = "") -> Tool:
+    @vaka.tool(effect="read")
+    async def think(context: ToolContext, about: str = "it") -> str:
+        """Think."""
+        return await context.consult(model, question(about, who))
+
+    return think
+
+
+class Priced(ScriptedModel):
+    """Says beforehand that a prompt has 100 tokens and costs 10 cents, and each token of an answer a tenth of one."""
+
+    def estimate(self, prompt: Prompt) -> Estimate:
+        return Estimate(usage=Usage(input=100, cost=0.1), output_price=0.001, max_tokens=200)
+
+
+def used(log: list[Event]) -> list[UsageRecorded]:
+    return [event.data for event in log if isinstance(event.data, UsageRecorded)]
+
+
+def total(log: list[Event]) -> Usage:
+    return sum([body.usage for body in used(log)], Usage())
+
+
+async def ended(model: Model, *tools: Any, **limits: Any) -> tuple[Any, list[Event]]:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, *tools, limits=vaka.Limits(**limits)), id="s")
+        response = await session.run("Go.")
+    log = await logged(store, "s")
+    sound(log)
+    return response, log
+
+
+async def test_what_a_tool_asks_is_in_the_log_with_its_call_and_counts_for_the_turn_and_the_session() -> None:
+    other = ScriptedModel(agents={"think": [say("Four.") | CHEAP]}, name="other")
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(call("think") | DEAR, say("done") | DEAR), asking(other)), id="s")
+        response = await session.run("Go.")
+        stats = await rt.stats("s")
+    log = await logged(store, "s")
+    assert results(log)["call_1"].text == "Four."
+    mine = UsageRecorded(
+        model="other", usage=Usage(input=10, output=5, cost=0.01), agent="think", call="call_1", number=1  # type: ignore[arg-type]  # an id
+    )  # fmt: skip
+    assert [body for body in used(log) if body.call] == [mine]
+    assert response.usage == total(log) == stats.usage == Usage(input=210, output=105, cost=0.61)
+    assert {name: one.request_count for name, one in stats.by_model.items()} == {"scripted": 2, "other": 1}
+    assert {name: one.request_count for name, one in stats.by_agent.items()} == {"assistant": 2, "think": 1}
+    assert other.prompts[0].path == ("think",)
+
+
+async def test_calls_at_once_have_numbers_of_their_own_and_later_ones_go_on_from_there() -> None:
+    other = ScriptedModel(agents={"helper": [say(str(number)) for number in range(1, 5)]})
+    both = calls(call("think", about="a"), call("think", about="b"))
+    _, log = await ended(ScriptedModel(both, both, say("done")), asking(other, "helper"))
+    assert sorted(result.text for result in results(log).values()) == ["1", "2", "3", "4"]
+    assert sorted(body.number for body in used(log) if body.call) == [1, 2, 3, 4]
+
+
+async def test_every_try_is_written_down_and_an_answer_that_came_in_the_end_counts() -> None:
+    other = Retry(ScriptedModel(agents={"think": [fail(529, "busy"), say("Four.")]}), clock=FakeClock(auto=True))
+    _, log = await ended(ScriptedModel(call("think"), say("done")), asking(other))
+    assert results(log)["call_1"].text == "Four."
+    failed = [event.data for event in log if isinstance(event.data, ModelFailed)]
+    assert [(body.call, body.agent, body.number, body.retried) for body in failed] == [("call_1", "think", 1, True)]
+    assert [body.number for body in used(log) if body.call] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"chunks": ["a", "b"], "cut_after": 1}, "without its end marker"),
+        (say("I won't.", stop="refusal"), "refused to answer"),
+        (say("Half of", stop="length"), "reached its length limit"),
+        (fail(400, "no such thing"), "no such thing"),
+    ],
+)
+async def test_half_an_answer_is_none(line: Any, why: str) -> None:
+    caught: list[ModelError] = []
+    other = ScriptedModel(agents={"think": [line]})
+
+    @vaka.tool(effect="read")
+    async def think(context: ToolContext) -> str:
+        """Think."""
+        try:
+            return await context.consult(other, question())
+        except ModelError as error:
+            caught.append(error)
+            return "no answer"
+
+    response, log = await ended(ScriptedModel(call("think"), say("done")), think)
+    assert (response.text, results(log)["call_1"].text) == ("done", "no answer")
+    assert why in str(caught[0])
+    failed = [event.data for event in log if isinstance(event.data, ModelFailed)]
+    assert [(body.code, body.call, body.retried) for body in failed] == [(caught[0].code, "call_1", False)]
+
+
+async def test_what_the_model_tells_operators_gets_into_the_log() -> None:
+    async def answer(prompt: Prompt) -> list[Any]:
+        return [NoticeChunk(Logged(level="info", message="hm")), TextChunk("Yes."), StopChunk()]
+
+    _, log = await ended(ScriptedModel(call("think"), say("done")), asking(FunctionModel(answer)))
+    assert [event.data.message for event in log if isinstance(event.data, Logged)] == ["hm"]
+    assert [(body.usage, body.call) for body in used(log) if body.call] == [(Usage(), "call_1")]
+
+
+@pytest.mark.parametrize(("limit", "name"), [({"max_cost": 0.4}, "cost"), ({"max_tokens": 250}, "tokens")])
+async def test_a_model_that_the_budget_cannot_pay_is_not_asked_and_the_agent_goes_on(limit: Any, name: str) -> None:
+    other = Priced(agents={"think": [say("never")]})
+    response, log = await ended(ScriptedModel(call("think") | DEAR, say("done") | CHEAP), asking(other), **limit)
+    result = results(log)["call_1"]
+    assert (other.prompts, result.failed, result.reason) == ([], True, "limit")
+    assert f"the budget of this turn ({name}) has no room left" in result.text
+    assert (response.stop, response.text) == ("end", "done")
+
+
+async def test_an_answer_for_a_tool_is_bounded_by_what_is_left() -> None:
+    other = Priced(agents={"think": [say("Four.", repeat=True)]})
+    lines = [call("think") | CHEAP, say("done")]
+    await ended(ScriptedModel(*lines), asking(other), max_tokens=215)
+    await ended(ScriptedModel(*lines), asking(other), max_tokens=400)
+    assert [prompt.options for prompt in other.prompts] == [{"max_tokens": 100}, {}]
+
+
+async def test_a_budget_that_is_used_up_lets_nobody_ask_a_model_that_cannot_tell_its_price() -> None:
+    other = ScriptedModel(agents={"think": [say("never")]})
+    model = ScriptedModel(call("think") | DEAR, say("never"))
+    response, log = await ended(model, asking(other), max_cost=0.2)
+    assert (other.prompts, results(log)["call_1"].reason) == ([], "limit")
+    assert (response.stop, response.limit) == ("limit", "cost")
+
+
+async def test_calls_at_once_never_spend_the_same_money() -> None:
+    spent = {"usage": {"input": 100, "output": 200, "cost": 0.3}}
+    other = Priced(agents={"think": [say("Four.") | spent] * 4})
+    lines = [calls(*[call("think", about=str(number)) for number in range(4)]) | CHEAP, say("done") | CHEAP]
+    response, log = await ended(ScriptedModel(*lines), asking(other), max_cost=0.95)
+    assert [prompt.options for prompt in other.prompts] == [{}, {}, {}]
+    assert sorted(result.reason or "" for result in results(log).values()) == ["", "", "", "limit"]
+    assert round(response.usage.cost, 9) == round(total(log).cost, 9) == 0.92
+
+
+async def test_a_call_that_has_less_room_beside_others_waits_for_them() -> None:
+    """They may cost less than they could."""
+    cheap = {"usage": {"input": 100, "output": 10, "cost": 0.11}}
+    other = Priced(agents={"think": [say("Four.") | cheap] * 4})
+    lines = [calls(*[call("think", about=str(number)) for number in range(4)]), say("done")]
+    _, log = await ended(ScriptedModel(*lines), asking(other), max_cost=0.7)
+    assert [prompt.options for prompt in other.prompts] == [{}] * 4
+    assert [result.text for result in results(log).values()] == ["Four."] * 4
+
+
+async def test_one_that_waits_for_room_hears_a_stop() -> None:
+    begun = asyncio.Event()
+
+    class Slow(FunctionModel):
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return Estimate(usage=Usage(input=100), max_tokens=100)
+
+    async def answer(prompt: Prompt) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel(calls(call("think", about="a"), call("think", about="b")))
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(
+            agent(model, asking(Slow(answer)), limits=vaka.Limits(max_tokens=350, grace=0.1)), id="s"
+        )
+        task = asyncio.create_task(collect(session.stream("Go.")))
+        await begun.wait()
+        await session.interrupt("enough")
+        await task
+    log = await logged(store, "s")
+    assert types(log)[-1] == "turn.interrupted"
+    assert {result.reason for result in results(log).values()} == {"interrupted"}
+
+
+async def test_what_children_ask_is_paid_by_everyone_above_them() -> None:
+    child = Priced(agents={"helper": [call("look") | DEAR, call("look") | DEAR, call("look") | DEAR, say("never")]})
+
+    @vaka.tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    helper = vaka.Agent("helper", model=child, tools=[look], limits=vaka.Limits(max_cost=100.0))
+    model = ScriptedModel(call("helper", prompt="Help.") | CHEAP, say("done") | CHEAP)
+    response, log = await ended(model, helper, max_cost=0.7)
+    assert len(child.prompts) == 2
+    assert response.usage.cost < 0.7
+    assert (response.stop, response.text) == ("end", "done")
+    assert [event.data.stop for event in log if event.type == "subagent.completed"] == ["cost"]  # type: ignore[attr-defined]  # that event
+
+
+async def test_a_child_whose_model_cannot_tell_its_price_stops_when_the_money_of_its_root_is_gone() -> None:
+    model = ScriptedModel(call("helper", prompt="Help.") | CHEAP, agents={"helper": [call("nothing") | DEAR] * 9})
+    response, _ = await ended(model, vaka.Agent("helper", model=model), max_cost=0.5)
+    assert (response.stop, response.limit) == ("limit", "cost")
+    assert response.usage.cost == pytest.approx(0.61)
+
+
+async def test_middleware_may_ask_too() -> None:
+    other = ScriptedModel(agents={"judge": [say("harmless") | CHEAP]})
+
+    class Judge(vaka.Middleware):
+        async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+            verdict = await consult(turn, other, question("Is it?", "judge"))
+            return prompt if verdict == "harmless" else question("no")
+
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("done") | CHEAP), middleware=[Judge()]), id="s")
+        response = await session.run("Go.")
+    log = await logged(store, "s")
+    assert [(body.agent, body.call, body.number) for body in used(log)] == [("judge", None, 1), ("assistant", None, 0)]
+    assert response.usage == Usage(input=20, output=10, cost=0.02)
+
+
+async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:
+    def made(other: ScriptedModel) -> vaka.Agent:
+        model = ScriptedModel(calls(call("think", about="a"), call("think", about="b")) | DEAR, say("done") | DEAR)
+        return agent(model, asking(other, "helper"))
+
+    def others() -> ScriptedModel:
+        return ScriptedModel(agents={"helper": [say("Four.") | CHEAP, say("Five.") | CHEAP]})
+
+    store = MemoryStore()
+    commits = counted(store).commits
+    async with runtime(store) as rt:
+        await (await rt.open(made(others()), id="s")).run("Go.")
+    whole = await logged(store, "s")
+    cuts = list(accumulate(map(len, commits)))[:-1]
+    assert len(cuts) >= 3
+    for cut in cuts:
+        again, other = MemoryStore(), others()
+        before = [body for body in used(whole[:cut]) if body.call]
+        await load(again, "s", whole[:cut])()
+        async with runtime(again) as rt:
+            session = await rt.open(made(other), id="s")
+            await collect(session.resume())
+        log = await logged(again, "s")
+        sound(log)
+        asked = [body for body in used(log) if body.call]
+        assert len(asked) == len(before) + len(other.prompts)
+        assert log[-1].data.usage == total(log)  # type: ignore[attr-defined]  # the end of a turn
+        assert {prompt.number for prompt in other.prompts} <= {1, 2}
+        assert sorted(result.text for result in results(log).values()) == ["Five.", "Four."]
+
+
+async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> None:
+    other = ScriptedModel(agents={"think": [say("Four.")]})
+    model = ScriptedModel(call("think"), say("done"), say("again"))
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, asking(other)), id="s")
+        await session.run("Go.")
+        assert (await session.run("And?")).text == "again"
+    assert [len(prompt.messages) for prompt in model.prompts] == [1, 3, 5]
+    assert model.prompts[-1].messages[-1] == UserMessage(content=(Text(text="And?"),))
