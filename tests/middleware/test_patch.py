@@ -58,7 +58,13 @@ def test_an_id_that_is_used_again_keeps_its_own_result() -> None:
     assert shown(patched([asked("1"), asked("1"), got("1")])) == ["A", [("1", "cancelled")], "A", [("1", "")]]
 
 
-ids = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
+def test_calls_of_one_message_that_share_an_id_are_told_apart_with_their_results() -> None:
+    made = patched([asked("1", "1", "1_2", ""), got("1_2", "1", "", "1"), user("b")])
+    assert shown(made) == ["A", [("1", ""), ("1_3", ""), ("1_2", ""), ("call_2", "")], "U"]
+    assert shown(patched([asked("1", "1"), got("1")])) == ["A", [("1", ""), ("1_2", "cancelled")]]
+
+
+ids = st.lists(st.sampled_from(["a", "b", "c", "a_2", ""]), min_size=1, max_size=4)
 histories = st.lists(st.one_of(ids.map(lambda i: asked(*i)), ids.map(lambda i: got(*i)), st.just(user("x"))))
 
 
@@ -70,6 +76,7 @@ def test_every_call_has_one_result_and_every_result_its_call(history: list[Messa
             behind = made[at + 1]
             assert isinstance(behind, ToolMessage)
             assert [result.call for result in behind.results] == [call.id for call in message.calls]
+            assert len({call.id for call in message.calls} - {""}) == len(message.calls)
         if isinstance(message, ToolMessage):
             assert isinstance(made[at - 1], AssistantMessage)
     assert patched(made) == made

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import vaka
@@ -12,6 +13,7 @@ from vaka.core.types.message import UserMessage
 from vaka.middleware import TodoList
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin import builtin
 
 
 @vaka.tool(effect="idempotent", name="TodoWrite")
@@ -69,6 +71,20 @@ async def test_nothing_is_said_when_nothing_is_left_or_there_never_was_a_list() 
     assert not any(await reminded(call("TodoWrite", todos=done), *[call("look")] * 3, say("done"), every=1))
     assert not any(await reminded(*[call("look")] * 3, say("done"), every=1))
     assert not any(await reminded(call("TodoWrite", todos=[]), *[call("look")] * 3, say("done"), every=1))
+
+
+async def test_a_list_that_has_left_the_window_is_known_to_the_session() -> None:
+    async def forget(turn: Any, prompt: Any) -> Any:
+        return msgspec.structs.replace(prompt, messages=prompt.messages[-1:])
+
+    model = ScriptedModel(call("TodoWrite", todos=[{"content": "wash", "status": "pending"}]), say("a"), say("b"))
+    middleware = [vaka.from_functions("forget", before_model=forget), TodoList(builtin(["TodoWrite"])[0], every=50)]
+    async with runtime(permission_mode="bypassPermissions") as rt:
+        for _ in range(2):
+            await (await rt.open(agent(model, middleware=middleware), id="s")).run("Go.")
+    last = model.prompts[-1].messages[-1]
+    assert isinstance(last, UserMessage)
+    assert "[ ] wash" in text_of(last.content)
 
 
 def test_every_step_or_more() -> None:

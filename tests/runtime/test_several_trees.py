@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.scene import logged, results
+from tests.tools.builtin.scene import value
 from vaka.core.types.message import ToolResult
 from vaka.files.composite import CompositeFiles
 from vaka.files.kv import KeyValueFiles
@@ -90,5 +91,4 @@ async def test_commands_have_the_habits_that_were_given(tmp_path: Path) -> None:
         command_habits=Habits(timeout=300, longest=1_000, late_goes_on=True),
     )  # fmt: skip
     assert late.text.splitlines()[1].startswith("[it takes longer than 300 ms and goes on in the background as bash_1]")
-    assert isinstance(most.value, dict)
-    assert most.value["timeout_ms"] == 1_000
+    assert value(most)["timeout_ms"] == 1_000

@@ -1,14 +1,16 @@
-"""Eviction: a result too long for the model's window is put away, and how it begins and ends is told."""
+"""Eviction: what is too long for the model's window is put away, and how it begins and ends is told."""
 
 import msgspec
 
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import Turn
+from vaka.core.ports.model import Prompt
 from vaka.core.types.content import Content, Part, Stored, Text
 from vaka.core.types.errors import ConfigError, NotFound
-from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.message import Message, ToolCall, ToolResult, UserMessage
 
 TOKENS = 20_000
+SAID = 50_000
 BYTES = 4
 """Bytes that are about a token."""
 HEAD, TAIL = 4_000, 2_000
@@ -17,42 +19,91 @@ READ = "Read"
 
 
 class Eviction(Middleware):
-    """Puts away each text of a result that has more than ``tokens``, and says how to read it again."""
+    """Puts away the texts of a result that have more than ``tokens``, and says how to read them again.
 
-    def __init__(self, tokens: int = TOKENS) -> None:
-        if tokens * BYTES <= HEAD + TAIL:
-            raise ConfigError(f"tokens is more than {(HEAD + TAIL) // BYTES}, not {tokens!r}")
-        self._most = tokens * BYTES
+    Of what people say each text with more than ``said`` tokens is told to the model in the same way; the log has all of
+    it.
+    """
+
+    def __init__(self, tokens: int = TOKENS, *, said: int = SAID) -> None:
+        for name, given in (("tokens", tokens), ("said", said)):
+            if given * BYTES <= HEAD + TAIL:
+                raise ConfigError(f"{name} is more than {(HEAD + TAIL) // BYTES}, not {given!r}")
+        self._most, self._said = tokens * BYTES, said * BYTES
+
+    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+        """Return the prompt with what people said at too great length told in part; the same one if they did not."""
+        if not any(isinstance(message, UserMessage) and self._long(message) for message in prompt.messages):
+            return prompt
+        messages = tuple([await self._heard(turn, message) for message in prompt.messages])
+        return msgspec.structs.replace(prompt, messages=messages)
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Return the result with what is too long put away."""
-        if call.name == READ or not any(_size(part) > self._most for part in result.content):
+        """Return the result with its texts put away, as one, if they are too long together."""
+        if call.name == READ or sum(map(_size, result.content)) <= self._most:
             return result  # what is read again in pieces is as long as its reader wants it
-        content: Content = tuple([await self._away(turn, part) for part in result.content])
+        texts = [part for part in result.content if _size(part)]
+        part = texts[0] if len(texts) == 1 else await _joined(turn, texts)
+        away, first = await _away(turn, part), result.content.index(texts[0])
+        content: Content = tuple(
+            away if at == first else other
+            for at, other in enumerate(result.content)
+            if at == first or not _size(other)
+        )  # fmt: skip
         return msgspec.structs.replace(result, content=content)
 
-    async def _away(self, turn: Turn, part: Part) -> Part:
-        if _size(part) <= self._most:
-            return part
-        if isinstance(part, Text):
-            text = turn.log.secrets.clean(part).text
-            data = text.encode()
-            stored = Stored(blob=await turn.log.store.blobs.put(data), size=len(data))
-        else:
-            assert isinstance(part, Stored)  # noqa: S101  # nothing else has a size
-            stored = part
-            try:
-                text = (await turn.log.store.blobs.get(part.blob)).decode("utf-8", "replace")
-            except NotFound:
-                text = part.preview
-        how = f"give {READ} output:{stored.blob} as file_path" if READ in turn.tools else "ask for less at a time"
-        left = len(text) - HEAD - TAIL
-        said = f"[… {left} characters left out; to see them {how} …]"
-        preview = f"{text[:HEAD]}\n{said}\n{text[-TAIL:]}" if left > 0 else text
-        return msgspec.structs.replace(stored, cut=True, preview=preview)
+    def _long(self, message: UserMessage) -> bool:
+        return any(self._too_long(part) for part in message.content)
+
+    def _too_long(self, part: Part) -> bool:
+        # No character has more than four bytes: most texts need not be counted exactly.
+        return isinstance(part, Text) and 4 * len(part.text) > self._said and _size(part) > self._said
+
+    async def _heard(self, turn: Turn, message: Message) -> Message:
+        if not isinstance(message, UserMessage) or not self._long(message):
+            return message
+        parts = [
+            Text(text=(await _away(turn, part)).preview) if self._too_long(part) else part for part in message.content
+        ]
+        return UserMessage(content=tuple(parts))
+
+
+async def _joined(turn: Turn, parts: list[Part]) -> Text:
+    """Return several texts as one, each from a new line on."""
+    whole = ""
+    for part in parts:
+        text = await _text(turn, part)
+        whole += f"\n{text}" if whole and not whole.endswith("\n") and not text.startswith("\n") else text
+    return Text(text=whole)
+
+
+async def _away(turn: Turn, part: Part) -> Stored:
+    text = await _text(turn, part)
+    if isinstance(part, Stored):
+        stored = part
+    else:
+        data = text.encode()
+        stored = Stored(blob=await turn.log.store.blobs.put(data), size=len(data))
+    how = f"give {READ} output:{stored.blob} as file_path" if READ in turn.tools else "ask for less at a time"
+    left = len(text) - HEAD - TAIL
+    said = f"[… {left} characters left out; to see them {how} …]"
+    preview = f"{text[:HEAD]}\n{said}\n{text[-TAIL:]}" if left > 0 else text
+    return msgspec.structs.replace(stored, cut=True, preview=preview)
+
+
+async def _text(turn: Turn, part: Part) -> str:
+    """Return what a part says, without registered secrets."""
+    if isinstance(part, Text):
+        return turn.log.secrets.clean(part).text
+    assert isinstance(part, Stored)  # noqa: S101  # nothing else has a size
+    try:
+        return (await turn.log.store.blobs.get(part.blob)).decode("utf-8", "replace")
+    except NotFound:
+        return part.preview
 
 
 def _size(part: Part) -> int:
+    """Return the bytes of a text that the model would be told, 0 for anything else."""
     if isinstance(part, Text):
-        return len(part.text.encode())
+        return len(part.text.encode("utf-8", "replace"))
     return part.size if isinstance(part, Stored) and not part.cut else 0

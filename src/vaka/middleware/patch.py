@@ -1,6 +1,8 @@
 """PatchToolCalls: a history that came from elsewhere is made whole, so that no provider refuses it."""
 
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -8,6 +10,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.model import Prompt
 from vaka.core.types.content import Text
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import AssistantMessage, Message, Reason, ToolCall, ToolMessage, ToolResult
 
 CANCELLED = "This call has no result: the conversation went on before there was one."
@@ -27,33 +30,63 @@ class PatchToolCalls(Middleware):
 
 
 def patched(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Return messages in which each call has its one result and each result its call; the first of several counts."""
+    """Return messages in which each call has its one result and each result its call; the first of several counts.
+
+    Calls of one message that have the same id, or none, get ids of their own, and the results in their order.
+    """
     given = list(messages)
     made: list[Message] = []
     for at, message in enumerate(given):
         if isinstance(message, ToolMessage):
             continue
-        made.append(message)
-        if isinstance(message, AssistantMessage) and message.calls:
-            found = _results(given[at + 1 :], message)
-            made.append(ToolMessage(results=tuple(found.get(call.id) or _missing(call) for call in message.calls)))
+        if not isinstance(message, AssistantMessage) or not message.calls:
+            made.append(message)
+            continue
+        found = _results(given, at)
+        calls = _told_apart(message.calls)
+        results = [_result(new, found[old.id]) for old, new in zip(message.calls, calls, strict=True)]
+        made.append(message if calls == message.calls else msgspec.structs.replace(message, calls=calls))
+        made.append(ToolMessage(results=tuple(results)))
     return tuple(made)
 
 
-def _results(after: list[Message], message: AssistantMessage) -> dict[str, ToolResult]:
+def _results(given: Sequence[Message], at: int) -> dict[str, deque[ToolResult]]:
     """Return the results of a message's calls, up to where another message makes calls of the same names."""
-    wanted = {call.id for call in message.calls}
-    found: dict[str, ToolResult] = {}
-    for later in after:
-        if isinstance(later, AssistantMessage) and wanted & {call.id for call in later.calls}:
+    message = given[at]
+    wanted = Counter(call.id for call in message.calls) if isinstance(message, AssistantMessage) else Counter[str]()
+    found: dict[str, deque[ToolResult]] = {id: deque() for id in wanted}
+    for later in islice(given, at + 1, None):
+        if isinstance(later, AssistantMessage) and any(call.id in wanted for call in later.calls):
             break
         if isinstance(later, ToolMessage):
             for result in later.results:
-                if result.call in wanted:
-                    found.setdefault(result.call, result)
-        if len(found) == len(wanted):
+                if result.call in found:
+                    found[result.call].append(result)
+        if all(len(found[id]) >= count for id, count in wanted.items()):
             break
     return found
+
+
+def _told_apart(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return calls of which no two have the same id."""
+    taken = {call.id for call in calls}
+    seen: set[str] = {""}
+    made: list[ToolCall] = []
+    for call in calls:
+        id, number = call.id, 1
+        while id in seen or (id != call.id and id in taken):
+            number += 1
+            id = CallId(f"{call.id or 'call'}_{number}")
+        seen.add(id)
+        made.append(call if id == call.id else msgspec.structs.replace(call, id=id, provider_id=""))
+    return tuple(made)
+
+
+def _result(call: ToolCall, found: deque[ToolResult]) -> ToolResult:
+    if not found:
+        return _missing(call)
+    result = found.popleft()
+    return result if result.call == call.id else msgspec.structs.replace(result, call=call.id)
 
 
 def _missing(call: ToolCall) -> ToolResult:

@@ -14,6 +14,8 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
 
 TOOL = "TodoWrite"
+KEY = "todos"
+"""Under which the session keeps the list that TodoWrite made."""
 LISTED = 10
 """Things that are listed at most."""
 _SIGNS = {"in_progress": "[>]", "pending": "[ ]"}
@@ -36,11 +38,9 @@ class TodoList(Middleware):
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
         """Add the reminder when it is time."""
-        found = _last(prompt.messages)
-        if found is None:
-            return prompt
-        since, todos = found
+        since, written = _last(prompt.messages)
         begins = self._at_start and turn.at.step == 1
+        todos = _things(turn.kept(KEY) if written is None else written)  # it may have left the window meanwhile
         left = [todo for todo in todos if todo.get("status") in _SIGNS]
         if not left or not (begins or (since and since % self._every == 0)):
             return prompt
@@ -59,8 +59,8 @@ def reminder_of(left: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _last(messages: Sequence[Message]) -> tuple[int, list[dict[str, Any]]] | None:
-    """Return how many answers ago the list was written, and the list."""
+def _last(messages: Sequence[Message]) -> tuple[int, Any]:
+    """Return how many answers ago the list was written, and the list; all and ``None`` when that is not among them."""
     failed: set[str] = set()
     since = 0
     for message in reversed(messages):
@@ -69,9 +69,9 @@ def _last(messages: Sequence[Message]) -> tuple[int, list[dict[str, Any]]] | Non
         elif isinstance(message, AssistantMessage):
             for call in reversed(message.calls):
                 if call.name == TOOL and call.id not in failed:
-                    return since, _things(call.arguments.get("todos"))
+                    return since, call.arguments.get("todos", ())
             since += 1
-    return None
+    return since, None
 
 
 def _things(given: Any) -> list[dict[str, Any]]:

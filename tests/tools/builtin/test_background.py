@@ -246,6 +246,24 @@ async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellBe
     await bench.shells.end()
 
 
+async def test_a_filter_tells_no_more_of_a_line_than_it_may_and_counts_what_it_took(bench: ShellBench) -> None:
+    id = await start(bench, """python3 -c "print('x' + 'ü' * 1500000)"; read -r < go; echo after; printf rest""")
+    shell = bench.shells.find(SessionId("s"), id)
+    assert shell is not None
+    await until(lambda: shell.spool.size == 3_000_002)
+    await read(bench, id, filter="^x")
+    told = bench.told[-1].results[0].text
+    assert told.startswith(f"[{id} is running]\nxüü")
+    assert told.endswith("more characters in this line]")
+    assert len(told) < 31_000
+    await read(bench, id, filter="nothing of it")
+    assert value(await bench.call("BashStatus", task_id=id))["unread_bytes"] == 0
+    await go(bench)
+    await wait(bench, id)
+    assert value(await read(bench, id))["output"] == "after\nrest"
+    await bench.shells.end()
+
+
 async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellBench) -> None:
     id = await start(bench, "echo here")
     await wait(bench, id)

@@ -163,6 +163,18 @@ async def test_long_output_is_shown_in_part_and_can_be_read_whole(bench: ShellBe
     assert any(isinstance(part, Stored) for part in done.content)
 
 
+async def test_long_output_of_one_line_can_be_read_whole_too(bench: ShellBench) -> None:
+    done = await bench.bash("seq -s , 1 20000; echo; echo end")
+    name = value(done)["output"][0]
+    pieces: list[str] = []
+    for offset in range(1, 60, 10):
+        read = await bench.call("Read", file_path=name, offset=offset, limit=10)
+        pieces += [line.partition("\t")[2] for line in read.text.split("\n") if not line.startswith("[")]
+    assert pieces[-1] == "end"
+    assert "".join(pieces[:-1]) == ",".join(str(n) for n in range(1, 20_001))
+    assert max(map(len, pieces)) == 2_000
+
+
 async def test_output_of_thirty_thousand_characters_is_shown_whole(bench: ShellBench) -> None:
     done = await bench.bash("head -c 30000 /dev/zero | tr '\\0' x")
     assert done.text == "x" * 30_000 + "\n[exit code 0]"

@@ -197,6 +197,17 @@ async def test_what_cannot_be_edited_is_said(bench: Bench) -> None:
     assert not (bench.root.parent / "out.txt").exists()
 
 
+async def test_a_binary_file_is_not_replaced_and_nobody_is_sent_to_read_it(bench: Bench) -> None:
+    bench.write("a.bin", b"\0\1")
+    bench.write("b.gif", b"GIF89a\1\0\1\0\0\0\0;")
+    binary, picture = await bench.do(
+        ("Write", {"file_path": "a.bin", "content": "x"}), ("Write", {"file_path": "b.gif", "content": "x"})
+    )
+    assert binary.text == "FileError: 'a.bin' is binary: Read does not show it, so it is not replaced; remove it first"
+    assert "Read it first" in picture.text
+    assert (bench.root / "a.bin").read_bytes() == b"\0\1"
+
+
 async def test_a_link_is_read_through_and_not_written_through(bench: Bench) -> None:
     target = bench.write("real.txt", "one")
     (bench.root / "link.txt").symlink_to("real.txt")

@@ -154,8 +154,15 @@ async def _output(context: ToolContext, name: str, offset: int, limit: int) -> T
     if digest is None:
         raise FileError(f"{name!r} is no output; expected {PREFIX} and 64 digits from 0 to f")
     page = Page(offset, limit)
-    page.take_all(lines_of(await _kept(context, digest)))
+    page.take_all(folded(lines_of(await _kept(context, digest))))
     return page.result(context, name)
+
+
+def folded(given: Sequence[str]) -> list[str]:
+    """Return lines with the long ones in pieces that are shown whole: there is no other way to what is in them."""
+    if not any(len(line) > LONGEST for line in given):
+        return list(given)
+    return [line[at : at + LONGEST] for line in given for at in range(0, max(len(line), 1), LONGEST)]
 
 
 async def _kept(context: ToolContext, digest: Digest) -> str:

@@ -1,9 +1,10 @@
 """Sift lines by a pattern: a program of its own, so that it can be stopped whatever the pattern does to it.
 
-It reads from its standard input one JSON line with ``{pattern, most, final}`` and then text, and writes one JSON line:
-``{problem}``, or ``{lines, used}`` with the lines in which the pattern is, up to ``most`` characters of them, and how
-many bytes of the text they and the lines between them take. A last line without an end counts if ``final`` is true. It
-knows nothing but the standard library, and of the world only its standard input and output.
+It reads from its standard input one JSON line with ``{pattern, most, final}`` and then text in UTF-8, and writes one
+JSON line: ``{problem}``, or ``{lines, used}`` with the lines in which it is, up to ``most`` characters of them,
+and how many bytes of the text they and the lines between them take. Of a line that is longer than that its beginning is
+told. A last line without an end counts if ``final`` is true. It knows nothing but the standard library, and of the
+world only its standard input and output.
 """
 
 import json
@@ -27,7 +28,7 @@ def sift(source: BinaryIO, order: dict[str, Any]) -> dict[str, Any]:
     rest = b""
     while piece := source.read(PIECE):
         rest += piece
-        end = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) >= PIECE else 0)
+        end = rest.rfind(b"\n") + 1 or (_whole(rest) if len(rest) >= PIECE else 0)
         taken, room = _take(rest[:end].decode("utf-8", "replace"), search, found, room)
         used += taken
         if room < 0:
@@ -38,17 +39,29 @@ def sift(source: BinaryIO, order: dict[str, Any]) -> dict[str, Any]:
     return {"lines": found, "used": used}
 
 
+def _whole(data: bytes) -> int:
+    """Return where the last character begins: it may go on in what comes next."""
+    end = len(data) - 1
+    while end > 0 and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return end
+
+
 def _take(text: str, search: Callable[[str], object], found: list[str], room: int) -> tuple[int, int]:
     """Take the lines that match as far as there is room; return the bytes looked at and the room left."""
     lines = text.split("\n")
     hits = [number for number, line in enumerate(lines) if search(line) and (line or number + 1 < len(lines))]
     for number in hits:
-        line = lines[number].removesuffix("\r")
+        line = _shown(lines[number].removesuffix("\r"), room if not found else sys.maxsize)
         if found and len(line) > room:
             return sum(len(other.encode()) + 1 for other in lines[:number]), -1
         found.append(line)
         room = max(room - len(line) - 1, 0)
     return len(text.encode()), room
+
+
+def _shown(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[:most]}… [{len(line) - most} more characters in this line]"
 
 
 def main() -> None:

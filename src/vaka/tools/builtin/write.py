@@ -10,6 +10,7 @@ from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.change import Made, doubtful, in_turn, put, result
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.diff import diff
+from vaka.tools.builtin.media import kind_of
 from vaka.tools.builtin.text import ENDS, Text, decode
 
 
@@ -39,6 +40,9 @@ async def _write(context: ToolContext, file_path: str, content: str) -> ToolResu
     try:
         seen.check(context, there.info, there.digest)
     except FileChanged as error:
+        if lines.is_binary(there.data) and not kind_of(there.data):
+            said = f"{there.info.path!r} is binary: Read does not show it, so it is not replaced; remove it first"
+            raise FileError(said) from error
         raise (doubtful(error) if context.attempt > 1 else error) from error
     made = await put(context, file_path, data, known=there.digest)
     shown = await asyncio.to_thread(diff, old.text, content) if old else ""
