@@ -116,13 +116,28 @@ def test_questions_are_answered_by_number_or_in_words(shell: Shell) -> None:
     assert [result["content"][0]["text"] for result in results] == ["colour blue", "colour green"]
 
 
-def test_the_end_of_input_is_a_no(paying: Shell) -> None:
+def test_no_without_a_reason_ends_the_turn_and_the_next_prompt_goes_on(paying: Shell) -> None:
+    screen = at(paying, "Pay.", "--session", "s")
+    screen.expect("with feedback > ")
+    screen.type("n")
+    screen.expect("Enter for nothing, which ends the turn")
+    screen.expect("> ")
+    screen.type("")
+    screen.expect("error: a person refused pay and said nothing more; the next prompt says how to go on")
+    assert screen.end() == 5
+    assert paying.types("s")[-1] == "turn.interrupted"
+    done = paying.run("Then do not.", "--session", "s")
+    assert (done.code, done.out) == (0, "All done.\n")
+    assert not (paying.folder / "ledger").exists()
+
+
+def test_the_end_of_input_is_a_no_without_a_reason(paying: Shell) -> None:
     screen = at(paying, "Pay.")
     screen.expect("with feedback > ")
     os.write(screen.master, b"\x04")
     screen.expect("Why not")
     os.write(screen.master, b"\x04")
-    screen.expect("All done.")
+    screen.expect("said nothing more")
     assert screen.end() == 5
 
 

@@ -69,7 +69,7 @@ async def test_where_nobody_can_be_asked_the_tool_does_not_run() -> None:
         (["approve", "edit"], {"decision": "approve", "edit": {"at": "b"}}, "saw b"),
         (["edit"], {"decision": "approve"}, ""),
         (["approve"], {"decision": "approve"}, "saw a"),
-        (["approve"], {"decision": "reject"}, ""),
+        (["approve"], {"decision": "reject", "message": "no"}, ""),
     ],
 )
 async def test_only_an_allowed_answer_lets_a_tool_run(allowed: list[str], said: dict[str, Any], ran: str) -> None:

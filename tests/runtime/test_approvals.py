@@ -122,7 +122,7 @@ async def test_a_yes_answers_what_else_waits_and_is_meant(office: Office) -> Non
     first, _, third = await office.asks(who)
     await office.answer(first, scope="session", by="ana")
     assert await office.waiting() == [third.approval]
-    await office.answer(third, "reject")
+    await office.answer(third, "reject", message="no build")
     events = await office.go_on(who)
     assert sorted(office.ran) == ["npm test", "npm test && ls"]
     assert reasons(events) == {"call_1": "ok", "call_2": "ok", "call_3": "denied"}
@@ -189,7 +189,7 @@ async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allo
         await rt.resolve(first, "approve", scope="session")
         await until(lambda: now(office.store, "s", "tool.completed") == 1)
         assert [row.id for row in await rt.decisions()] == [second]
-        await rt.resolve(second, "reject")
+        await rt.resolve(second, "reject", message="no build")
         events = await task
     assert reasons(events) == {"call_1": "ok", "call_2": "denied"}
 

@@ -96,7 +96,10 @@ def _past(row: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--session", metavar="ID", help="With --all: of which session.")
 @click.option("--approve", "decision", flag_value="approve", help="Let the call run.")
 @click.option("--reject", "decision", flag_value="reject", help="Refuse it.")
-@click.option("--message", default="", help="With --reject: why, told to the model.")
+@click.option(
+    "--message", default="",
+    help="With --reject: why, told to the model. Without it the turn ends, unless a child agent made the call.",
+)  # fmt: skip
 @click.option("--edit", metavar="JSON", help="With --approve: run it with these arguments instead.")
 @click.option(
     "--scope", type=click.Choice(SCOPES), default="once", show_default=True,

@@ -121,7 +121,7 @@ class Desk:
         body = pending.event.data
         try:
             if isinstance(body, ApprovalRequested):
-                await self._approval(pending.id, body)
+                await self._approval(pending.id, body, child=bool(pending.event.path))
             elif isinstance(body, QuestionAsked):
                 await self.runtime.answer(pending.id, await _answer(body), by=person())
         except NotFound:
@@ -129,12 +129,12 @@ class Desk:
         finally:
             self._open.pop(pending.id, None)
 
-    async def _approval(self, id: DecisionId, body: ApprovalRequested) -> None:
+    async def _approval(self, id: DecisionId, body: ApprovalRequested, *, child: bool) -> None:
         waiting = await self.runtime.decisions(self.session)
         if id not in {row.id for row in waiting}:
             return  # the answer to another one has covered it
         click.echo(shown(body, count=self._count(len(waiting)), sandbox=self._sandbox(body)), err=True)
-        asking = Asking(body)
+        asking = Asking(body, child=child)
         event = None
         while event is None:
             said = await asking.decision()
@@ -173,8 +173,9 @@ class Desk:
 class Asking:
     """One approval before a person, until they have said something that can be meant."""
 
-    def __init__(self, body: ApprovalRequested) -> None:
+    def __init__(self, body: ApprovalRequested, *, child: bool = False) -> None:
         self.body = body
+        self._silence = "" if child else ", which ends the turn"
         self.rules = Grant(rule=body.grant).rules
         self._lasting = {key: scope for key, _, scope in _YES if scope in body.lasting}
         self._may = body.decisions or ("approve", "edit", "reject")
@@ -205,7 +206,8 @@ class Asking:
             scope = self._lasting[said]
             return {"decision": "approve", "scope": scope, "rule": "" if scope == "once" else "\n".join(self.rules)}
         if said == "n":
-            message = rest or (await ask_line("Why not (told to the model; Enter for nothing) > ") or "").strip()
+            why = f"Why not (told to the model; Enter for nothing{self._silence}) > "
+            message = rest or (await ask_line(why) or "").strip()
             return {"decision": "reject", "message": message}
         if said == "e" and self.rules:
             await self._edit_rules(rest)

@@ -68,6 +68,8 @@ class Report:
         result = self._settle(None, decisions)
         if result.status in ("failed", "limit", "cancelled", "interrupted"):
             click.echo(f"error: {_why(result)}", err=True)
+        elif result.status == "denied" and result.error is not None:
+            click.echo(f"error: {_why(result)}; the next prompt says how to go on", err=True)
         elif result.status == "denied":
             names = ", ".join(denial["name"] for denial in result.denials)
             click.echo(f"error: refused: {printable(names)}; no call succeeded after that", err=True)

@@ -8,6 +8,7 @@ import msgspec
 
 from vaka.cli.errors import APPROVAL, LIMIT, OK, Told, exit_code
 from vaka.core.types import monitor, progress
+from vaka.core.types.errors import Rejected
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult
@@ -118,6 +119,8 @@ def _verdict(ended: Response | None, told: Told | None, *, suspended: bool, reco
         return ("completed", OK) if recovered else ("denied", APPROVAL)
     if ended.stop == "limit":
         return "limit", LIMIT
+    if ended.code == Rejected.code:
+        return "denied", APPROVAL
     return ended.stop, exit_code(ended.code or ended.stop)
 
 

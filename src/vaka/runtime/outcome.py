@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, SessionOpened
-from vaka.core.types.errors import Cancelled, Interrupted, TurnError
+from vaka.core.types.errors import Cancelled, Interrupted, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.runtime.options import Response
@@ -86,5 +86,5 @@ class Watcher:
         if summary.stop in ("end", "limit"):
             return summary
         kinds: dict[str, type[TurnError]] = {"cancelled": Cancelled, "interrupted": Interrupted}
-        kind = kinds.get(summary.stop, TurnError)
+        kind = Rejected if summary.code == Rejected.code else kinds.get(summary.stop, TurnError)
         raise kind(summary.message or summary.stop, code=summary.code, result=summary)

@@ -97,11 +97,6 @@ async def test_a_rejected_call_does_not_run_and_the_model_hears_why() -> None:
     assert reasons(log) == {"call_1": "denied"}
 
 
-async def test_a_rejection_needs_no_words() -> None:
-    _, log = await decided("reject")
-    assert results(log)["call_1"].text == "a person refused this call"
-
-
 async def test_an_edited_call_runs_with_what_the_person_wrote() -> None:
     post, log = await decided("approve", edit={"to": "Bob"})
     assert post.sent == ["Bob:hello"]
@@ -212,7 +207,7 @@ async def test_parallel_calls_each_get_their_own_answer() -> None:
         await waiting(store, 3)
         ann, bob, cid = await approvals(rt)
         await rt.resolve(cid, "approve")
-        await rt.resolve(bob, "reject")
+        await rt.resolve(bob, "reject", message="not Bob")
         await rt.resolve(ann, "approve", edit={"to": "Amy"})
         events = await task
     assert sorted(post.sent) == ["Amy:hello", "Cid:hello"]
@@ -247,7 +242,7 @@ async def test_a_suspended_turn_names_its_questions_and_goes_on_when_they_are_an
         with pytest.raises(Suspended) as again:
             await collect(session.resume())
         assert again.value.decisions == caught.value.decisions[1:]
-        await rt.resolve(again.value.decisions[0], "reject")
+        await rt.resolve(again.value.decisions[0], "reject", message="not Bob")
         events = await collect(session.resume())
         assert await collect(session.resume()) == []
     assert last(events).text == "done"

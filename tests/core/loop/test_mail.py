@@ -209,7 +209,11 @@ async def test_a_plain_no_to_a_call_of_the_same_step_drops_the_mail(message: str
     log = await logged(store, "s")
     sound(log)
     assert types(log).count("session.reverted") == reverted
-    assert last(log).text == "done"
+    assert types(log)[-1] == ("turn.completed" if reverted else "turn.interrupted")
+    async with runtime(store, policy=NamePolicy(allow=["DMail"])) as rt:
+        events = await said(await rt.open(traveller(model, pay), id="s"), "And now?") if not reverted else log
+    assert last(events).text == "done"
+    assert types(await logged(store, "s")).count("session.reverted") == reverted, "nothing of it is left"
 
 
 async def test_what_people_say_meanwhile_is_not_lost() -> None:

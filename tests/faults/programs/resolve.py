@@ -20,7 +20,10 @@ async def main(plan: Plan) -> None:
             await Ears().gate("start")
             for pending in waiting:
                 try:
-                    event = await person.resolve(pending.id, "approve" if plan.decide == "approve" else "reject")
+                    yes = plan.decide == "approve"
+                    event = await person.resolve(
+                        pending.id, "approve" if yes else "reject", message="" if yes else "not today"
+                    )
                 except NotFound:
                     say("late")
                     continue

@@ -1,5 +1,6 @@
 """What people have said of a call, and what they are asked: a yes holds for what it was given for, and nothing else."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -8,6 +9,7 @@ from vaka.core.loop.result import failure
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.policy import Granting, Placed, Policy
 from vaka.core.ports.tool import Tool
+from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.log import stamp
 from vaka.core.session.state import Decision
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered
@@ -100,7 +102,7 @@ def refusal(call: CallId, decisions: list[Decision]) -> ToolResult | None:
         if decision.expired:
             return failure(call, "expired", "nobody approved this call in time, so it was not run")
         if decision.resolved is not None and decision.resolved.decision == "reject":
-            said = decision.resolved.message
+            said = decision.resolved.message.strip()
             return failure(
                 call, "denied", f"a person refused this call: {said}" if said else "a person refused this call"
             )
@@ -148,6 +150,34 @@ def same(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
     return known is not None and (known.digest, known.spec, known.names, known.folder) == (
         new.digest, new.spec, new.names, new.folder,
     )  # fmt: skip
+
+
+def unasked(request: ApprovalRequested) -> ToolResult:
+    """Return the result of a call that nobody is asked about any more."""
+    why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
+    return failure(request.call.id, "interrupted", why)
+
+
+async def awaited(turn: Turn, id: DecisionId, needed: Callable[[], bool] = lambda: True) -> bool:
+    """Wait for a decision if this is a place to wait; return whether it is taken, here perhaps by default.
+
+    It is no longer waited for when it is not ``needed``; that counts as taken.
+    """
+
+    def patient() -> bool:
+        return turn.env.patient() and needed()
+
+    while (decision := turn.state.decisions[id]).waiting and needed():
+        if turn.env.ask == "wait":
+            with turn.timer.paused(), turn.stop.region():
+                await decided(turn.log, turn.at, id, patient)
+        elif overdue(turn.log, decision):
+            await expire(turn.log, turn.at, decision)
+        elif turn.env.ask == "suspend":
+            return False
+        else:
+            await turn.log.append(turn.at, nobody(decision))
+    return True
 
 
 def nobody(decision: Decision) -> Body:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from vaka.core.loop import recover
-from vaka.core.loop.approval import needless, nobody, same
+from vaka.core.loop.approval import awaited, needless, same, unasked
 from vaka.core.loop.execute import Left, after, execute, started
 from vaka.core.loop.judge import Candidate, Ready, consider, judge
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
-from vaka.core.session.decision import decided, expire, overdue
 from vaka.core.session.state import OpenCall
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Body
@@ -84,6 +83,12 @@ class _Crew:
         """Needed when there are more calls than may run at once."""
         self._open = 0
         self._numbers = asyncio.Lock()
+
+    @property
+    def _over(self) -> bool:
+        """Whether nobody is asked any more: a person has refused a call of the root agent, and the turn ends there."""
+        running = self.turn.state.turn
+        return self._renamed is None and not self.turn.path and running is not None and bool(running.rejected)
 
     async def admit(self, job: _Job, first: list[Body]) -> ToolResult | None:
         """Find out what a call needs; put down what must be written first. A result means it is already over."""
@@ -212,8 +217,10 @@ class _Crew:
             return None
         before = job.asking or job.open.approval
         known = self.turn.state.decisions.get(before) if before else None
-        if known is not None and known.waiting and same(known.approval, judged):
+        if known is not None and known.waiting and not self._over and same(known.approval, judged):
             job.asking = known.id
+        elif self._over:
+            return unasked(judged)
         elif self.turn.env.ask == "deny":
             why = judged.reason or f"{judged.call.name} needs approval"
             return failure(judged.call.id, "denied", f"{why}; nobody can be asked here, so it was not run")
@@ -226,36 +233,14 @@ class _Crew:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
         turn = self.turn
         assert job.asking is not None and job.candidate is not None  # noqa: S101, PT018  # only such jobs come here
-        left = await self._decision(job.asking, len(turn.state.grants))
-        if left is not None:
-            return left
+        grants = len(turn.state.grants)
+        if not await awaited(turn, job.asking, lambda: len(turn.state.grants) == grants and not self._over):
+            return Left((job.asking,))
         asked: list[Body] = []
         end = self._judge(job, asked)
         if asked:
             await turn.log.append(turn.at, *asked)
         return end
-
-    async def _decision(self, id: DecisionId, grants: int | None = None) -> Left | None:
-        """Wait for a decision if this is a place to wait; ``None`` once it is taken, here perhaps by default.
-
-        With the number of ``grants`` there are, it is no longer waited for when there are more.
-        """
-        turn = self.turn
-
-        def patient() -> bool:
-            return turn.env.patient() and grants in (None, len(turn.state.grants))
-
-        while (decision := turn.state.decisions[id]).waiting and grants in (None, len(turn.state.grants)):
-            if turn.env.ask == "wait":
-                with turn.timer.paused(), turn.stop.region():
-                    await decided(turn.log, turn.at, id, patient)
-            elif overdue(turn.log, decision):
-                await expire(turn.log, turn.at, decision)
-            elif turn.env.ask == "suspend":
-                return Left((id,))
-            else:
-                await turn.log.append(turn.at, nobody(decision))
-        return None
 
     async def _find_out(self, job: _Job) -> ToolResult | Left | None:
         """A ``once`` call was lost: let it end, ask what became of it; ``None`` when it runs as a new call."""
@@ -266,9 +251,8 @@ class _Crew:
             if turn.env.ask == "deny":
                 return recover.unknown(job.open)
             await turn.log.append(turn.at, recover.question(turn, job.open))
-        left = await self._decision(id)
-        if left is not None:
-            return left
+        if not await awaited(turn, id):
+            return Left((id,))
         what, value = recover.outcome(turn.state.decisions[id])
         if what == "happened":
             return as_result(job.open.call.id, "" if value is None else value)

@@ -9,6 +9,7 @@ from vaka.core.loop.stop import Stopped
 from vaka.core.session.fold import seals
 from vaka.core.session.place import Place
 from vaka.core.types import progress
+from vaka.core.types.errors import Rejected
 from vaka.core.types.event import Body
 from vaka.core.types.message import Reason
 
@@ -34,6 +35,15 @@ def stopped(turn: Turn, stop: Stopped) -> Ending:
     return Ending(kind=why, text=turn.text, message=stop.note)
 
 
+def rejected(turn: Turn) -> Ending | None:
+    """Return how the root agent's run ends when a person has refused a call and said nothing: they have the word."""
+    running = turn.state.turn
+    if turn.path or running is None or not running.rejected:
+        return None
+    note = f"a person refused {running.rejected} and said nothing more"
+    return Ending(kind="interrupted", text=turn.text, code=Rejected.code, message=note)
+
+
 async def seal(turn: Turn, ending: Ending, text: str) -> None:
     """Leave a failed result for each call of this agent, or below it, that has none."""
     deferred = [body for _, body in turn.log.deferred]
@@ -57,6 +67,6 @@ def last(turn: Turn, ending: Ending) -> Body:
     if ending.kind == "cancelled":
         return progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)
     if ending.kind == "interrupted":
-        return progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage)
+        return progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage, code=ending.code)
     stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
     return progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)

@@ -5,32 +5,20 @@ with the result of the call that sent it, and goes off between steps, when every
 write takes the conversation back and has the mail in it. So after a crash it has gone off, or it goes off then.
 """
 
-from contextlib import aclosing
-
 import msgspec
 
 from vaka.core.loop.context import Context
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.content import Text, clean
-from vaka.core.types.control import (
-    ApprovalRequested,
-    ApprovalResolved,
-    CheckpointSaved,
-    Onward,
-    SessionReverted,
-    StateChanged,
-)
+from vaka.core.types.control import CheckpointSaved, Onward, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.monitor import Logged
 
 TOOL = "DMail"
 """The tool that sends mail; an agent that has it is told where it can go back to."""
 KEY = "mail.sent"
-BY_ITSELF = "vaka"
-"""Who decides when nobody can be asked."""
 
 
 class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,8 +74,8 @@ async def deliver(turn: Turn) -> None:
     state = turn.state
     assert state.turn is not None  # noqa: S101  # it is at work
     at = state.marks.get(label(mail.checkpoint))
-    if at is None or await _refused(turn, at):
-        gone = f"the mail to checkpoint {mail.checkpoint} was dropped: a person refused a call of its step"
+    if at is None:
+        gone = f"the mail to checkpoint {mail.checkpoint} was dropped: the turn it was sent in has ended"
         await turn.log.append(turn.at, StateChanged(key=KEY), Logged(level="info", message=gone))
         return
     lane = turn.lane
@@ -113,23 +101,6 @@ _ARRIVED = (
     "What you did there stays done: files, and all else outside of the conversation, are as you left them.\n\n{}"
     "</system>"
 )
-
-
-async def _refused(turn: Turn, after: int) -> bool:
-    """Return whether a person said no, and nothing else, to a call of the step that sent the mail."""
-    async with aclosing(turn.log.store.events.read(turn.session, after=after)) as found:
-        events = [event async for event in found]
-    asked = {
-        event.data.approval for event in events if isinstance(event.data, ApprovalRequested) and _here(turn, event)
-    }
-    said = [event.data for event in events if isinstance(event.data, ApprovalResolved)]
-    return any(
-        one.approval in asked and one.decision == "reject" and not one.message and one.by != BY_ITSELF for one in said
-    )
-
-
-def _here(turn: Turn, event: Event) -> bool:
-    return (event.turn, event.step, event.path) == (turn.id, turn.lane.step, turn.path)
 
 
 def _read(value: object) -> Mail | None:

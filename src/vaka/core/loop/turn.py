@@ -11,7 +11,7 @@ import msgspec
 
 from vaka.core.loop.budget import exhausted
 from vaka.core.loop.dispatch import settle
-from vaka.core.loop.ending import Ending, last, seal, stopped
+from vaka.core.loop.ending import Ending, last, rejected, seal, stopped
 from vaka.core.loop.limits import reached
 from vaka.core.loop.mail import deliver
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
@@ -119,6 +119,8 @@ async def _converse(turn: Turn) -> Ending:
     while True:
         turn.stop.check()
         if not answered:
+            if (ending := rejected(turn)) is not None:
+                return ending
             if not asking:
                 await deliver(turn)
             limit = "" if asking else reached(turn.recipe.limits, turn.lane.step, turn.spent) or exhausted(turn)

@@ -6,12 +6,12 @@ The state is small: what is open, granted and counted, and where the live window
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session.state import Decision, Lane, OpenCall, Queued, Running, State, child_name, lane_key, streaks
+from vaka.core.session import consent
+from vaka.core.session.state import Lane, OpenCall, Queued, Running, State, child_name, lane_key, streaks
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Path
 from vaka.core.types.message import Reason, ToolResult
-from vaka.core.types.tool import Grant
 
 
 def fold(state: State, events: Iterable[Event]) -> State:
@@ -151,47 +151,6 @@ def _interrupt(state: State, event: Event, body: control.InterruptRequested) -> 
         state.turn.interrupted = body.note
 
 
-def _approval_requested(state: State, event: Event, body: control.ApprovalRequested) -> None:
-    state.decisions[body.approval] = Decision(id=body.approval, call=body.call.id, path=event.path, approval=body)
-    call = state.open.get(body.call.id)
-    if call:
-        call.approval = body.approval
-
-
-def _approval_resolved(state: State, event: Event, body: control.ApprovalResolved) -> None:
-    decision = state.decisions.get(body.approval)
-    if decision is None or decision.approval is None or not decision.waiting:
-        return
-    if decision.approval.expires and event.ts >= decision.approval.expires:
-        decision.expired = True
-        return
-    decision.resolved = body
-    if body.decision == "approve" and body.scope != "once" and body.rule:
-        _grant(state, decision.approval, body.rule)
-
-
-def _grant(state: State, asked: control.ApprovalRequested, rule: str) -> None:
-    grant = Grant(rule=rule, answers=tuple(sorted(asked.names)), tool=asked.call.name, spec=asked.spec)
-    if grant not in state.grants:
-        state.grants.append(grant)
-
-
-def _approval_expired(state: State, event: Event, body: control.ApprovalExpired) -> None:
-    decision = state.decisions.get(body.approval)
-    if decision and decision.waiting:
-        decision.expired = True
-
-
-def _question_asked(state: State, event: Event, body: control.QuestionAsked) -> None:
-    state.decisions[body.question] = Decision(id=body.question, call=body.call, path=event.path, question=body)
-
-
-def _question_answered(state: State, event: Event, body: control.QuestionAnswered) -> None:
-    decision = state.decisions.get(body.question)
-    if decision and decision.waiting:
-        decision.answered = body
-
-
 def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
     state.agent = body.agent
 
@@ -270,11 +229,11 @@ _RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
     monitor.UsageRecorded: _usage,
     control.InputAdded: _input,
     control.InterruptRequested: _interrupt,
-    control.ApprovalRequested: _approval_requested,
-    control.ApprovalResolved: _approval_resolved,
-    control.ApprovalExpired: _approval_expired,
-    control.QuestionAsked: _question_asked,
-    control.QuestionAnswered: _question_answered,
+    control.ApprovalRequested: consent.requested,
+    control.ApprovalResolved: consent.resolved,
+    control.ApprovalExpired: consent.expired,
+    control.QuestionAsked: consent.asked,
+    control.QuestionAnswered: consent.answered,
     control.SessionOpened: _opened,
     control.SessionForked: _forked,
     control.SessionReverted: _reverted,

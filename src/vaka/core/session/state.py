@@ -14,7 +14,7 @@ from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 from vaka.core.types.usage import Usage
 
-FOLD = "2"
+FOLD = "3"
 """The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
 
 Phase: TypeAlias = Literal["called", "started", "returned"]
@@ -105,6 +105,8 @@ class Running(msgspec.Struct, omit_defaults=True):
     resumed: int = 0
     rewinds: int = 0
     """How often it went back in its own conversation."""
+    rejected: str = ""
+    """The tool that a person did not let the root agent call, without a word: the turn ends with the calls it has."""
     usage: Usage = Usage()
 
 

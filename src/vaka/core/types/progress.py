@@ -59,11 +59,12 @@ class TurnCancelled(Progress, tag="turn.cancelled"):
 
 
 class TurnInterrupted(Progress, tag="turn.interrupted"):
-    """A person stopped the turn."""
+    """A person stopped the turn. ``code`` is ``rejected`` when they did so by refusing a call without a word."""
 
     note: str = ""
     text: str = ""
     usage: Usage = Usage()
+    code: str = ""
 
 
 class StepStarted(Progress, tag="step.started"):

@@ -35,6 +35,7 @@
     ├── SandboxError           a command cannot be confined as asked; it was not started  exit 8
     ├── TurnError              a turn ended without an answer; ``result`` has the part that exists
     │   ├── Interrupted        a person stopped it                                      exit 130
+    │   │   └── Rejected       … by refusing a call without a word                      exit 5
     │   ├── Cancelled          the caller withdrew
     │   └── Suspended          it waits for a person; ``decisions`` names what for       exit 5
     ├── MiddlewareError        a middleware failed or took too long
@@ -108,6 +109,7 @@ __all__ = [
     "NetworkUnreachable",
     "NotFound",
     "RateLimited",
+    "Rejected",
     "ReplayError",
     "SandboxError",
     "ScriptError",
@@ -160,6 +162,13 @@ class Interrupted(TurnError):
 
     code = "interrupted"
     exit_code = 130
+
+
+class Rejected(Interrupted):
+    """A person stopped the turn by refusing a call without a word."""
+
+    code = "rejected"
+    exit_code = 5
 
 
 class Cancelled(TurnError):

@@ -1,0 +1,167 @@
+"""A person says no: with a word the agent goes on with that, without one its turn ends there and they go on."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, sound, types, until
+from vaka.core.types.errors import NotFound, Rejected, Suspended
+from vaka.core.types.progress import TurnInterrupted
+from vaka.policy.layered import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+RULES = LayeredPolicy([Layer(name="flag", ask=("send",))])
+NOTE = "a person refused send and said nothing more"
+LEFT = "a person refused another call and said nothing more, so the turn ended and this call was not run"
+
+
+class Post:
+    """A tool people are asked about, one they are not, and what they did."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+        @vaka.tool
+        async def send(to: str) -> str:
+            """Send a letter."""
+            self.sent.append(to)
+            return f"sent to {to}"
+
+        @vaka.tool
+        async def post(to: str) -> str:
+            """Send a letter nobody is asked about."""
+            self.sent.append(to)
+            return f"posted to {to}"
+
+        self.tools = (send, post)
+
+    def clerk(self, *lines: Any, **more: Any) -> vaka.Agent:
+        return agent(ScriptedModel(*lines), *self.tools, **more)
+
+
+async def waiting(rt: Any, store: MemoryStore, count: int) -> list[str]:
+    await until(lambda: now(store, "s", "approval.requested") == count)
+    return [row.id for row in await rt.decisions()]
+
+
+async def test_a_no_without_a_word_ends_the_turn_and_the_next_prompt_goes_on() -> None:
+    post, store = Post(), MemoryStore()
+    who = post.clerk(call("send", to="Ann"), say("Then not."))
+    async with runtime(store, policy=RULES) as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(said(session))
+        [id] = await waiting(rt, store, 1)
+        await rt.resolve(id, "reject", message=" \n", by="me")
+        end = last(await task)
+        assert isinstance(end, TurnInterrupted)
+        assert (end.note, end.code) == (NOTE, "rejected")
+        assert await rt.decisions() == []
+        assert (await session.run("Leave it.")).text == "Then not."
+    log = await logged(store, "s")
+    sound(log)
+    assert post.sent == []
+    assert results(log)["call_1"].text == "a person refused this call"
+    assert types(log)[types(log).index("tool.failed") :][:3] == ["tool.failed", "step.completed", "turn.interrupted"]
+
+
+async def test_who_waits_for_the_answer_hears_that_it_was_refused() -> None:
+    post, store = Post(), MemoryStore()
+    async with runtime(store, policy=RULES) as rt:
+        session = await rt.open(post.clerk(call("send", to="Ann"), say("never")), id="s")
+        task = asyncio.create_task(session.run("Go."))
+        [id] = await waiting(rt, store, 1)
+        await rt.resolve(id, "reject")
+        with pytest.raises(Rejected, match=NOTE) as caught:
+            await task
+    assert (caught.value.code, caught.value.exit_code) == ("rejected", 5)
+    assert caught.value.result.denied == ("call_1",)
+
+
+async def test_a_no_with_a_word_is_told_and_the_turn_goes_on() -> None:
+    post, store = Post(), MemoryStore()
+    async with runtime(store, policy=RULES) as rt:
+        task = asyncio.create_task(said(await rt.open(post.clerk(call("send", to="Ann"), say("Fine.")), id="s")))
+        [id] = await waiting(rt, store, 1)
+        await rt.resolve(id, "reject", message="not Ann")
+        assert last(await task).text == "Fine."
+
+
+async def test_what_was_allowed_runs_and_what_still_waits_is_not_asked_any_more() -> None:
+    """Of one message: a call nobody asks about, one with a yes, one with a no, one without an answer."""
+    post, store = Post(), MemoryStore()
+    four = calls(call("post", to="Zoe"), *(call("send", to=name) for name in ("Ann", "Bob", "Cid")))
+    async with runtime(store, policy=RULES) as rt:
+        task = asyncio.create_task(said(await rt.open(post.clerk(four, say("never")), id="s")))
+        ann, bob, cid = await waiting(rt, store, 3)
+        await rt.resolve(ann, "approve")
+        await rt.resolve(bob, "reject")
+        events = await task
+        with pytest.raises(NotFound):
+            await rt.resolve(cid, "approve")
+    sound(await logged(store, "s"))
+    assert sorted(post.sent) == ["Ann", "Zoe"]
+    assert reasons(events) == {"call_1": "ok", "call_2": "ok", "call_3": "denied", "call_4": "interrupted"}
+    assert results(events)["call_4"].text == LEFT
+    assert last(events).code == "rejected"
+
+
+async def test_it_is_the_same_when_the_answers_are_found_later() -> None:
+    post, store = Post(), MemoryStore()
+    who = post.clerk(calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cid"))), say("never"))
+    async with runtime(store, policy=RULES, ask="suspend") as rt:
+        session = await rt.open(who, id="s")
+        with pytest.raises(Suspended) as caught:
+            await session.run("Go.")
+        ann, bob, _ = caught.value.decisions
+        await rt.resolve(bob, "reject")
+        await rt.resolve(ann, "approve")
+        events = await collect(session.resume())
+        assert await collect(session.resume()) == []
+    sound(await logged(store, "s"))
+    assert post.sent == ["Ann"]
+    assert reasons(events) == {"call_1": "ok", "call_2": "denied", "call_3": "interrupted"}
+    assert last(events).code == "rejected"
+
+
+@pytest.mark.parametrize("how", ["wait", "suspend"])
+async def test_a_child_is_told_and_neither_its_work_nor_its_parents_turn_ends(how: str) -> None:
+    post, store = Post(), MemoryStore()
+    lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), say("I may not.")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(post.tools))
+    who = agent(ScriptedModel(call("helper", prompt="Go."), say("Then not.")), helper)
+    async with runtime(store, policy=RULES, ask=how) as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(said(session))
+        [id] = await waiting(rt, store, 1)
+        if how == "suspend":
+            with pytest.raises(Suspended):
+                await task
+        await rt.resolve(id, "reject")
+        events = await (task if how == "wait" else collect(session.resume()))
+    assert last(events).text == "Then not."
+    assert "I may not." in results(events)["call_1"].text
+    assert post.sent == []
+
+
+async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhile() -> None:
+    post, store = Post(), MemoryStore()
+    async with runtime(store, policy=RULES) as rt:
+        session = await rt.open(post.clerk(call("send", to="Ann"), say("Steered.")), id="s")
+        task = asyncio.create_task(said(session))
+        [id] = await waiting(rt, store, 1)
+        steer = asyncio.create_task(collect(session.stream("To Bob.", on_busy="steer")))
+        await until(lambda: now(store, "s", "input.added") == 2)
+        await rt.resolve(id, "reject")
+        assert last(await task).code == "rejected"
+        assert last(await steer).text == "Steered."
+    assert types(await logged(store, "s")).count("turn.started") == 2
+
+
+async def test_what_nobody_decided_or_nobody_could_be_asked_is_told_as_before() -> None:
+    post, store = Post(), MemoryStore()
+    async with runtime(store, policy=RULES, ask="deny") as rt:
+        assert (await (await rt.open(post.clerk(call("send", to="Ann"), say("No.")), id="s")).run("Go.")).text == "No."
