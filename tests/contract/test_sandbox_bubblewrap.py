@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.testing.confinement import ConfinementContract
+from vaka.testing.sandboxes import shell
 
 
 class TestBubblewrap(ConfinementContract):
@@ -15,6 +17,25 @@ class TestBubblewrap(ConfinementContract):
 
 class TestBubblewrapAtHome(TestBubblewrap):
     base = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+
+    @pytest.mark.exhaustive
+    async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Seconds of it, and no other than elsewhere."""
+        await super().test_processor_time_is_bounded(sandbox, workspace)
+
+
+class TestBubblewrapWhereTheKernelIsOld(TestBubblewrap):
+    holds_links = False
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        return Bubblewrap(trees=False)
+
+    async def test_a_protected_link_is_refused(self, sandbox: Sandbox, workspace: Path) -> None:
+        (workspace / "real").mkdir()
+        (workspace / ".claude").symlink_to("real")
+        with pytest.raises(SandboxError, match="link"):
+            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:

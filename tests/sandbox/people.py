@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def python_path() -> str:
 
 
 @contextmanager
-def home() -> Iterator[Path]:
+def home() -> Generator[Path]:
     """A home for that user, where homes are."""
     folder = Path(tempfile.mkdtemp(prefix="vaka-test-", dir="/home" if os.geteuid() == 0 else None))
     try:

@@ -19,19 +19,20 @@ class Bubblewrap:
 
     def __init__(
         self, *, allow_env: Iterable[str] = (), secrets: Iterable[str] | None = None,
-        user: tuple[int, int] | None = None, cgroups: bool = True,
+        user: tuple[int, int] | None = None, cgroups: bool = True, trees: bool = True,
     ) -> None:  # fmt: skip
         """``allow_env`` names variables that pass though they look like secrets; ``secrets`` are paths nobody may read.
 
-        ``user``: whom commands of root run as; otherwise the owner of the folder they work in. Raises ``SandboxError``
-        where bubblewrap is not there or does not work.
+        ``user``: whom commands of root run as; otherwise the owner of the folder they work in. ``trees``: whether the
+        kernel's newer calls are used, where it has them, to protect and to hide; otherwise bubblewrap does that, and
+        protected links are refused. Raises ``SandboxError`` where bubblewrap is not there or does not work.
         """
         self._program, why = bubblewrap()
         if not self._program:
             raise SandboxError(why)
         self._allow = tuple(allow_env)
         self._secrets = tuple(secrets) if secrets is not None else secret_paths()
-        self._user, self._cgroups = user, cgroups
+        self._user, self._cgroups, self._trees = user, cgroups, trees
 
     @property
     def enforces(self) -> frozenset[str]:
@@ -43,7 +44,7 @@ class Bubblewrap:
         single = bool(command.proxy) and not command.network
         more = {
             "program": self._program, "secrets": self._secrets, "listen": single, "user": self._user,
-            "filter": filtered(), "cgroups": self._cgroups,
+            "filter": filtered(), "cgroups": self._cgroups, "trees": self._trees,
         }  # fmt: skip
         order = order_of(self.name, command, self._allow, more, proxy=PROXY if single else "")
         order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own

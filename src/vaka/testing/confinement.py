@@ -152,6 +152,21 @@ class ConfinementContract(ProtectedLinksContract):
         assert ended == Ended(0, "settings", "")
         assert sorted(path.name for path in workspace.iterdir()) == [".git", "free"]
 
+    @pytest.mark.parametrize("cwd", ["sub", "sub/.git", "sub/.git/hooks", "sub/deep"])
+    async def test_where_a_command_begins_is_no_way_around(self, sandbox: Sandbox, workspace: Path, cwd: str) -> None:
+        """A folder that others have mounts on, by its own name, by ``..`` and as the one that any process is in."""
+        self.needs_inside()
+        (workspace / "sub/.git/hooks").mkdir(parents=True)
+        (workspace / "sub/deep").mkdir()
+        script = (
+            "free=$PWD; for at in . .. ../.. $free; do echo x > $at/new; echo x > $at/hooks/new; "
+            "echo x > $at/.git/hooks/new; done; for at in /proc/[0-9]*/cwd; do (cd $at && pwd && echo x > new; "
+            f"echo x > hooks/new; echo x > .git/hooks/new; echo x > {workspace}/sub/.git/hooks/new); done; echo tried"
+        )
+        command = shell(f"{script} 2>&1", workspace, protected=(f"{workspace}/sub/.git/hooks",))
+        ended = await finish(await sandbox.start(msgspec.structs.replace(command, cwd=f"{workspace}/{cwd}")))
+        assert (ended.stdout.endswith("tried\n"), list((workspace / "sub/.git/hooks").iterdir())) == (True, [])
+
     async def test_two_commands_can_hold_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
         """The first to end does not take it from the other."""
         self.needs_inside()

@@ -34,7 +34,7 @@ MS_PRIVATE = 1 << 18
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
 AT_EMPTY_PATH = 0x1000
-MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 OPEN_TREE_CLONE = 1
 MOVE_MOUNT_EMPTY_PATHS = 0x04 | 0x40
 
@@ -90,15 +90,25 @@ def mount_flags(target: str, *, add: int = 0, clear: int = 0) -> None:
     _check(result, f"mount_setattr {target!r}")
 
 
-def cover(link: int) -> None:
-    """Mount a link, opened as such, on itself, read-only: then it is followed as ever, and cannot be taken away."""
-    flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
-    tree = _check(_libc.syscall(_OPEN_TREE, link, b"", flags), "open_tree")
+def has_trees() -> bool:
+    """Whether the kernel mounts what is opened, not only what is named: Linux 5.12."""
+    _libc.syscall(_MOUNT_SETATTR, -1, b"", 0, None, ctypes.c_size_t(0))
+    return ctypes.get_errno() != errno.ENOSYS
+
+
+def cover(target: int, source: int, *, add: int = 0) -> None:
+    """Mount what is opened as ``source`` on what is opened as ``target``, which may be the same.
+
+    What is mounted on can be neither renamed nor removed; a link with itself on top is followed as ever.
+    """
+    flags = OPEN_TREE_CLONE | AT_RECURSIVE | AT_EMPTY_PATH | os.O_CLOEXEC
+    tree = _check(_libc.syscall(_OPEN_TREE, source, b"", flags), "open_tree")
     try:
-        attributes = struct.pack("=QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
-        size = ctypes.c_size_t(len(attributes))
-        _check(_libc.syscall(_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, size), "mount_setattr")
-        _check(_libc.syscall(_MOVE_MOUNT, tree, b"", link, b"", MOVE_MOUNT_EMPTY_PATHS), "move_mount")
+        if add:
+            attributes = struct.pack("=QQQQ", add, 0, 0, 0)
+            size, below = ctypes.c_size_t(len(attributes)), AT_EMPTY_PATH | AT_RECURSIVE
+            _check(_libc.syscall(_MOUNT_SETATTR, tree, b"", below, attributes, size), "mount_setattr")
+        _check(_libc.syscall(_MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS), "move_mount")
     finally:
         os.close(tree)
 

@@ -16,15 +16,15 @@ from vaka.sandbox.warden.order import Order, Refused
 SHELL = "/bin/sh"
 _TRIES = 5
 _CHILD = re.compile(rb'"child-pid"\s*:\s*(\d+)\s*[,}]')
-# It says that it is there, runs the command, says how that ended, and stays until it may go: bubblewrap ends everything
-# when its first process ends, and what a command left behind may still be printing. Bubblewrap itself keeps the first
-# three descriptors open, so the real ones have other numbers.
-# With links to be held it waits until they are.
+# It says that it is there, waits for its last mounts, runs the command, says how that ended, and stays until it may go:
+# bubblewrap ends everything when its first process ends, and what a command left behind may still be printing.
+# Bubblewrap itself keeps the first three descriptors open, so the real ones have other numbers; and it stays out of the
+# folder to work in, since who is in a folder before something is mounted there has a way around that.
 SCRIPT = (
-    'exec >/dev/null 2>&1; echo >&3; {}(exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
+    'exec >/dev/null 2>&1; echo >&3; read -r OLDPWD <&4 && cd "$0" || exit; unset OLDPWD; '
+    '(exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
     'echo "$code" >&3; exec 3>&-; read -r all_done <&4'
 )
-WAITING = "read -r held <&4 || exit; "
 
 
 class Started:
@@ -73,8 +73,15 @@ def user_of(order: Order) -> tuple[int, int] | None:
 
 
 def _lay(order: Order, *, protect: bool = True) -> mounts.Layout:
+    """Return all that a command sees."""
     with launch.acting_as(user_of(order)):
-        return mounts.lay(order, protect=protect)
+        layout = mounts.Layout(order)
+        try:
+            layout.complete(order, protect=protect)
+        except BaseException:
+            layout.remove()
+            raise
+    return layout
 
 
 # ---------------------------------------------------------------------------------------------------------- bubblewrap
@@ -83,17 +90,25 @@ def _lay(order: Order, *, protect: bool = True) -> mounts.Layout:
 def _bubblewrap(order: Order, streams: Streams) -> Started:
     program = launch.find_program(order)
     for _ in range(_TRIES):
-        layout = _lay(order)
+        with launch.acting_as(user_of(order)):
+            layout = mounts.Layout(order)
         try:
+            if not (order.trees and kernel.has_trees()):
+                _complete(order, layout)
+                layout.merge()
             return _wrapped(order, layout, program, streams)
         except (OSError, Refused):
             layout.remove()
             if not layout.outdated:
                 raise
         finally:
-            for descriptor in layout.descriptors:
-                os.close(descriptor)
+            layout.close()
     raise Refused("sockets on this machine come and go too fast to be hidden")
+
+
+def _complete(order: Order, layout: mounts.Layout) -> None:
+    with launch.acting_as(user_of(order)):
+        layout.complete(order)
 
 
 def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams) -> Started:
@@ -107,13 +122,12 @@ def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams
     if order.filter:
         mine.append(_data(bytes.fromhex(order.filter)))
         words += ["--seccomp", str(mine[-1])]
-    words += [*mounts.arguments(layout.steps, order.memory_bytes), "--chdir", layout.cwd]
+    words += [*mounts.arguments(layout.steps, order.memory_bytes), "--chdir", "/"]
     mine.append(_data(b"".join(os.fsencode(word) + b"\0" for word in words)))
-    script = SCRIPT.format(WAITING if layout.links else "")
-    argv = [order.program, "--args", str(mine[-1]), "--", SHELL, "-c", script, "sh", program, *order.argv[1:]]
+    argv = [order.program, "--args", str(mine[-1]), "--", SHELL, "-c", SCRIPT, layout.cwd, program, *order.argv[1:]]
     user = user_of(order)
     placed = {0: streams[0], 1: diagnoses, 2: diagnoses, 3: reports, 4: holding, 5: streams[2], 6: streams[1]}
-    shared = [*mine, *(step.descriptor for step in layout.steps if step.operation in ("bind", "robind"))]
+    shared = [*mine, *layout.descriptors]
     try:
         if user is None:
             pid = launch.spawn(argv, order.env, placed, shared)
@@ -124,41 +138,39 @@ def _wrapped(order: Order, layout: mounts.Layout, program: str, streams: Streams
             os.close(descriptor)
     started = Started(pid, pid, layout.remove)
     started.report, started.held = report, held
-    _release(order, started, layout.links, (info, block, diagnosis))
+    _release(order, layout, started, (info, block, diagnosis))
     return started
 
 
-def _release(order: Order, started: Started, links: list[mounts.Step], pipes: tuple[int, int, int]) -> None:
-    """Bound the new namespace from outside, and let its first process go on."""
-    left, user = set(pipes), user_of(order)
+def _release(order: Order, layout: mounts.Layout, started: Started, pipes: tuple[int, int, int]) -> None:
+    """Bound the new namespace from outside, lay the last of its mounts, and let its first process go on."""
     info, block, diagnosis = pipes
     try:
+        if not layout.completed:  # bubblewrap is busy meanwhile
+            _complete(order, layout)
         started.inner = _inner(info)
-        # Only inside its user namespace do no other processes of its user count.
-        _bound(started.inner, limits.limits(order, processes=order.processes), user)
         if order.listen:
             started.listener = launch.elsewhere(lambda: _listen_in(started.inner))
-        left.remove(block)
-        os.close(block)
-        if os.read(started.report, 1) != b"\n":
-            raise Refused("bubblewrap could not start the command")
-        if links:
-            launch.apart(lambda: spaces.hold_links(links, started.inner), user)
-            os.write(started.held, b"\n")
+        launch.apart(lambda: _go_on(order, layout, started, block), user_of(order))
     except (OSError, Refused) as error:
         raise Refused(_failed(started, diagnosis, str(error))) from error
     finally:
-        for descriptor in left:
+        for descriptor in pipes:
             os.close(descriptor)
     started.own = {started.inner, *family.descendants(started.inner)[:1]}
 
 
-def _bound(pid: int, bounds: dict[int, int], user: tuple[int, int] | None) -> None:
-    """Set limits of another process, as its user: root may not, if it lacks the capability for it."""
-    if user is None:
-        limits.bound(bounds, pid)
-    else:
-        launch.apart(lambda: limits.bound(bounds, pid), user)
+def _go_on(order: Order, layout: mounts.Layout, started: Started, block: int) -> None:
+    # Only inside its user namespace do no other processes of its user count. It is that user who bounds it: root may
+    # not, if it lacks the capability for it.
+    limits.bound(limits.limits(order, processes=order.processes), started.inner)
+    os.write(block, b"\n")
+    if os.read(started.report, 1) != b"\n":
+        raise Refused("bubblewrap could not start the command")
+    if layout.late:
+        spaces.join_mounts(started.inner)
+        spaces.hold(layout.late)
+    os.write(started.held, b"\n")
 
 
 def _namespaces(order: Order) -> list[str]:
@@ -220,8 +232,7 @@ def _landlock(order: Order, streams: Streams) -> Started:
             layout.remove()
             raise
         finally:
-            for descriptor in layout.descriptors:
-                os.close(descriptor)
+            layout.close()
     return _by_rules_alone(order, program, streams)
 
 
@@ -256,8 +267,7 @@ def _in_spaces(order: Order, layout: mounts.Layout, program: str, streams: Strea
 
 def _by_rules_alone(order: Order, program: str, streams: Streams) -> Started:
     layout = _lay(order, protect=False)
-    for descriptor in layout.descriptors:
-        os.close(descriptor)
+    layout.close()
     unheld = [*mounts.inside(order), *(path for path in layout.hidden if _in_any(path, layout.writable))]
     if order.strict and unheld:
         raise Refused(

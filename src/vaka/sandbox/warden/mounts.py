@@ -9,16 +9,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from vaka.sandbox.warden.holding import Held
-from vaka.sandbox.warden.kernel import higher, open_exactly, open_link
+from vaka.sandbox.warden.kernel import higher, open_exactly
 from vaka.sandbox.warden.order import Order, Refused
 from vaka.sandbox.warden.ways import Ways, within
 
-Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "seal", "link"]
+Operation: TypeAlias = Literal["empty", "bind", "robind", "null", "hide", "link"]
 
 MASKED = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # they are replaced by empty ones
 KEPT = (
@@ -32,7 +32,10 @@ _SOCKET_FIELDS = 8
 
 
 class Step(NamedTuple):
-    """One mount. ``seal`` makes what is there read-only; ``empty`` is a new, empty folder; ``link`` holds a link."""
+    """One mount.
+
+    ``empty`` is a new, empty folder, ``hide`` one that stays so; ``null`` hides a file, ``link`` holds a link.
+    """
 
     operation: Operation
     path: str
@@ -42,12 +45,47 @@ class Step(NamedTuple):
 class Layout:
     """The mounts of one command, in order, and what was made for them."""
 
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.held: dict[str, Held | None] = {}
-        self.writable: list[str] = []
+    def __init__(self, order: Order) -> None:
+        """Work out what a command sees, less what is protected and hidden. Raises ``Refused`` if it cannot be had."""
+        self.cwd = _folder(os.path.realpath(order.cwd), "the folder to run in")
+        self.writable = sorted({_folder(os.path.normpath(path), "the writable folder") for path in order.writable})
+        if "/" in self.writable:
+            raise Refused("the whole system cannot be a writable folder; name the folders that are meant")
         self.hidden: list[str] = []
-        self.cwd = ""
+        self.held: dict[str, Held | None] = {}
+        self.late: list[Step] = []
+        """What protects and hides: on top of the others."""
+        self.completed = False
+        self.steps = [Step("empty", path) for path in MASKED if _plain_folder(path)]
+        self.steps += [Step("robind", path, _open(path)) for path in KEPT if _there(path) and _direct(path)]
+        if _masked(self.cwd) and not within(self.cwd, self.writable):
+            self.steps.append(Step("robind", self.cwd, _open(self.cwd)))
+        self.steps += [Step("bind", path, _open(path)) for path in self.writable]
+
+    def complete(self, order: Order, *, protect: bool = True) -> None:
+        """Work out what is protected and hidden, and make what is missing. Raises ``Refused`` if it cannot be had."""
+        self.completed = True
+        self.hidden = _hidden(order, self)
+        if protect:
+            _protect(order, self)
+        for path in self.hidden:
+            if not _masked(path) or within(path, self.writable):
+                self.late.append(Step("hide" if os.path.isdir(path) else "null", path))  # noqa: PTH112  # one look
+        self.late += [Step("null", path) for path in _sockets(self)]
+
+    def merge(self) -> None:
+        """Have everything mounted at once, by somebody who takes open folders. Raises ``Refused`` for links."""
+        for step in self.late:
+            if step.operation == "link":
+                raise Refused(f"{step.path!r} is a link in a writable folder, which this kernel cannot hold")
+            opened = _open(step.path) if step.operation in ("bind", "robind") else -1
+            self.steps.append(step._replace(descriptor=opened))
+        self.late = []
+
+    def close(self) -> None:
+        """Close what was opened to be mounted."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
     def remove(self) -> None:
         """Take away what was made."""
@@ -62,44 +100,9 @@ class Layout:
         return any(step.operation == "null" and not _there(step.path) for step in self.steps)
 
     @property
-    def links(self) -> list[Step]:
-        """The links to be held, which is done last."""
-        return [step for step in self.steps if step.operation == "link"]
-
-    @property
     def descriptors(self) -> list[int]:
         """The open folders and files that are mounted."""
         return [step.descriptor for step in self.steps if step.descriptor >= 0]
-
-
-def lay(order: Order, *, protect: bool = True) -> Layout:
-    """Work out what a command sees. Raises ``Refused`` when that cannot be had."""
-    layout = Layout()
-    try:
-        _lay(order, layout, protect)
-    except BaseException:
-        layout.remove()
-        raise
-    return layout
-
-
-def _lay(order: Order, layout: Layout, protect: bool) -> None:
-    layout.cwd = _folder(os.path.realpath(order.cwd), "the folder to run in")
-    layout.writable = sorted({_folder(os.path.normpath(path), "the writable folder") for path in order.writable})
-    if "/" in layout.writable:
-        raise Refused("the whole system cannot be a writable folder; name the folders that are meant")
-    layout.hidden = _hidden(order, layout)
-    layout.steps += [Step("empty", path) for path in MASKED if _plain_folder(path)]
-    layout.steps += [Step("robind", path, _open(path)) for path in KEPT if _there(path) and _direct(path)]
-    if _masked(layout.cwd) and not within(layout.cwd, layout.writable):
-        layout.steps.append(Step("robind", layout.cwd, _open(layout.cwd)))
-    layout.steps += [Step("bind", path, _open(path)) for path in layout.writable]
-    if protect:
-        _protect(order, layout)
-    for path in layout.hidden:
-        if not _masked(path) or within(path, layout.writable):
-            layout.steps += _hide(path)
-    layout.steps += [Step("null", path) for path in _sockets(layout)]
 
 
 def inside(order: Order) -> list[str]:
@@ -117,11 +120,11 @@ def _protect(order: Order, layout: Layout) -> None:
         ways.protect(_place(path, layout.writable), folder=path.endswith("/") or _name(path) in order.folders)
     # What is in a folder that is held is held with it.
     held = {path for path in ways.held if not within(_parent(path), ways.held)}
-    for path in sorted(path for path in ways.folders if not within(path, held)):
-        layout.steps.append(Step("bind", path, _open(path)))
-    layout.steps += [Step("robind", path, _open(path)) for path in sorted(held)]
+    folders = [path for path in ways.folders if not within(path, held)]
     links = [path for path in ways.links if not within(path, held)]
-    layout.steps += [Step("link", path, _open(path, open_link)) for path in sorted(links)]
+    layout.late += [Step("bind", path) for path in sorted(folders)]
+    layout.late += [Step("robind", path) for path in sorted(held)]
+    layout.late += [Step("link", path) for path in sorted(links)]
 
 
 # --------------------------------------------------------------------------------------------------------------- hide
@@ -138,14 +141,6 @@ def _hidden(order: Order, layout: Layout) -> list[str]:
     secrets = {os.path.realpath(path) for path in order.secrets if _there(path)}
     found |= {path for path in secrets if not any(within(one, [path]) for one in needed)}
     return sorted(path for path in found if _there(path))
-
-
-def _hide(path: str) -> Iterator[Step]:
-    if os.path.isdir(path):  # noqa: PTH112  # one look, no object
-        yield Step("empty", path)
-        yield Step("seal", path)
-    else:
-        yield Step("null", path)
 
 
 def _sockets(layout: Layout) -> list[str]:
@@ -184,9 +179,9 @@ def _folder(path: str, what: str) -> str:
     return path
 
 
-def _open(path: str, how: Callable[[str, int], int] = open_exactly) -> int:
+def _open(path: str) -> int:
     try:
-        return higher(how(path, _FOLDER))
+        return higher(open_exactly(path, _FOLDER))
     except OSError as error:
         raise Refused(f"{path!r} changed while it was looked at: {error}") from error
 
@@ -234,8 +229,8 @@ def arguments(steps: Sequence[Step], size: int | None) -> list[str]:
         match step.operation:
             case "empty":
                 words += [*(["--size", str(size)] if size else []), "--perms", "1777", "--tmpfs", step.path]
-            case "seal":
-                words += ["--remount-ro", step.path]
+            case "hide":
+                words += ["--tmpfs", step.path, "--remount-ro", step.path]
             case "null":
                 words += ["--ro-bind", "/dev/null", step.path]
             case "bind":

@@ -38,6 +38,8 @@ class Order(NamedTuple):
     spaces: bool = True
     """Use namespaces with Landlock."""
     cgroups: bool = True
+    trees: bool = True
+    """Lay the last mounts of bubblewrap's, where the kernel can."""
     user: tuple[int, int] | None = None
     cpu_seconds: int | None = None
     memory_bytes: int | None = None

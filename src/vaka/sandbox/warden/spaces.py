@@ -5,7 +5,6 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 from vaka.sandbox.warden import kernel
@@ -14,6 +13,13 @@ from vaka.sandbox.warden.order import Order, Refused
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108  # it is replaced by an empty one
+
+_ATTRIBUTES = {
+    "bind": 0,
+    "robind": kernel.MOUNT_ATTR_RDONLY,
+    "link": kernel.MOUNT_ATTR_RDONLY,
+    "null": kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV,
+}
 
 
 def enter(order: Order, layout: Layout) -> None:
@@ -27,6 +33,7 @@ def enter(order: Order, layout: Layout) -> None:
     _write("/proc/self/gid_map", f"{group} {group} 1")
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     _mount([*layout.steps, Step("empty", _SHARED_MEMORY)], order.memory_bytes)
+    hold(layout.late)
     if network:
         loopback()
 
@@ -47,45 +54,59 @@ def join_network(pid: int) -> None:
     kernel.setns(network, kernel.CLONE_NEWNET)
 
 
-def hold_links(links: list[Step], pid: int = 0) -> None:
-    """Hold links as they are, in the mounts of another process if one is named. Raises ``Refused`` where that fails."""
-    if pid:
-        mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
-        kernel.setns(fcntl.ioctl(mounts, kernel.NS_GET_USERNS), kernel.CLONE_NEWUSER)
-        kernel.setns(mounts, kernel.CLONE_NEWNS)
-    for step in links:
+def join_mounts(pid: int) -> None:
+    """Enter the mounts of another process, with all privileges over them; its owner may."""
+    mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+    kernel.setns(fcntl.ioctl(mounts, kernel.NS_GET_USERNS), kernel.CLONE_NEWUSER)
+    kernel.setns(mounts, kernel.CLONE_NEWNS)
+
+
+def hold(steps: list[Step]) -> None:
+    """Mount what protects and hides, when all else is mounted. Raises ``Refused`` where something cannot be held."""
+    null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
+    for step in steps:
         try:
-            kernel.cover(_again(step, kernel.open_link))
+            _hold(step, null)
         except OSError as error:
-            raise Refused(f"{step.path!r} is a link in a writable folder and cannot be protected: {error}") from error
+            what = f"{step.path!r} is a link in a writable folder and" if step.operation == "link" else f"{step.path!r}"
+            raise Refused(f"{what} cannot be held: {error}") from error
+    os.close(null)
+
+
+def _hold(step: Step, null: int) -> None:
+    if step.operation == "hide":
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_RDONLY
+        kernel.mount("tmpfs", step.path, "tmpfs", flags, "mode=755,size=4k")
+        return
+    try:
+        place = (kernel.open_link if step.operation == "link" else kernel.open_exactly)(step.path, os.O_PATH)
+    except FileNotFoundError:
+        if step.operation != "null":
+            raise
+        return  # sockets come and go
+    source = null if step.operation == "null" else place
+    kernel.cover(place, source, add=_ATTRIBUTES[step.operation])
+    os.close(place)
 
 
 def _mount(steps: list[Step], size: int | None) -> None:
     # Descriptors that were opened before are of the old mounts: open the same things in the new ones.
-    sources = {step.path: _again(step) for step in steps if step.operation in ("bind", "robind")}
-    null = os.open(os.devnull, os.O_PATH)
+    sources = {step.path: _again(step) for step in steps if step.descriptor >= 0}
     kernel.mount_flags("/", add=kernel.MOUNT_ATTR_RDONLY)
     for step in steps:
-        if step.operation == "null" and not os.path.lexists(step.path):
-            continue  # sockets come and go
         if step.operation == "empty":
             options = "mode=1777" + (f",size={size}" if size else "")
             kernel.mount("tmpfs", _point(step), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-        elif step.operation == "link":
-            hold_links([step])
-        elif step.operation == "seal":
-            kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
+            continue
+        kernel.mount(f"/proc/self/fd/{sources[step.path]}", _point(step), "", kernel.MS_BIND | kernel.MS_REC)
+        if step.operation == "bind":
+            kernel.mount_flags(step.path, clear=kernel.MOUNT_ATTR_RDONLY)
         else:
-            source = null if step.operation == "null" else sources[step.path]
-            kernel.mount(f"/proc/self/fd/{source}", _point(step), "", kernel.MS_BIND | kernel.MS_REC)
-            if step.operation == "bind":
-                kernel.mount_flags(step.path, clear=kernel.MOUNT_ATTR_RDONLY)
-            elif step.operation == "robind":
-                kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
+            kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
 
 
-def _again(step: Step, how: Callable[[str, int], int] = kernel.open_exactly) -> int:
-    found = how(step.path, os.O_PATH)
+def _again(step: Step) -> int:
+    found = kernel.open_exactly(step.path, os.O_PATH)
     before, now = os.fstat(step.descriptor), os.fstat(found)
     if (before.st_dev, before.st_ino) != (now.st_dev, now.st_ino):
         raise Refused(f"{step.path!r} changed while it was looked at")
