@@ -31,6 +31,14 @@ from vaka.tools.builtin.markdown import markdown
         ("a <script>b", "a"),
         ("a <p class='x", "a"),
         ("<hr>a</nosuch></p>b<code>c</code>", "---\n\na\n\nb`c`"),
+        ("<i class='icon'></i> Menu <b><i></b></i><strong> </strong>x<em><br></em>y", "Menu x\ny"),
+        ("<p>a <b>b<p>c <i>d", "a **b**\n\nc *d*"),
+        ("<a href=x><b>a</a>b</b>", "[**a**](https://e.org/x)b"),
+        ("<a href=x><i></i><h2>Card</h2><p>more</p></a>end", "## [Card](https://e.org/x)\n\nmore\n\nend"),
+        ("<table><tr><td><b>a<td><i></i>b</table>", "| **a** | b |\n| --- | --- |"),
+        ("a<pre>open <b>code", "a\n\n```\nopen code\n```"),
+        ("a<!-- b --!>c<!--->d", "acd"),
+        ("<base href=/deep/><base href=/other/><a href=x>a</a>", "[a](https://e.org/deep/x)"),
         ("", ""),
     ],
 )
@@ -39,14 +47,14 @@ def test_pages_become_markdown(html: str, text: str) -> None:
 
 
 def test_the_title_is_told_apart() -> None:
-    page = markdown("<title>A &amp;\n B</title><title>C</title>text")
+    page = markdown("<svg><title>icon</title></svg><title>A &amp;\n B</title><title>C</title>text")
     assert (page.title, page.text) == ("A & B", "text")
 
 
 @pytest.mark.parametrize(
     "piece",
     ["<div>", "<ul><li>x", "<blockquote>x", "<a ", '<a x="', "<!--", "<", "&#", "<script>", "<table><tr><td>", "<pre>",
-     "<a href=x>y", "<b>", "</p>", "<svg>", "<title>", "<br>"],
+     "<a href=x>y", "<b>", "</p>", "<svg>", "<title>", "<br>", "<b>x<i></i></b>", "<a href=x><i></i><p>"],
 )  # fmt: skip
 def test_a_hostile_page_of_a_megabyte_is_read_to_its_end_or_cut(piece: str) -> None:
     text = markdown(piece * (1_000_000 // len(piece)), "https://e.org/").text

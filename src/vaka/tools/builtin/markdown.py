@@ -11,7 +11,9 @@ _TAG = re.compile(r"""([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|(
 _ATTRIBUTE = re.compile(r"""([^\s=/"'>]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++)))?+""")
 _LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}+|[xX][0-9a-fA-F]{8,}+);?")
 _BLANKS = re.compile(r"[ \t\r\f\v\n\u00a0]+")
+_BLANK = " \t\r\f\v\n\u00a0\x00"
 _FENCES = re.compile(r"`{3,}")
+_COMMENT_END = re.compile(r"--!?>")
 _ATTRIBUTES = 16_384
 """Characters of one tag's attributes that are read."""
 _DEEPEST = 8
@@ -68,8 +70,8 @@ def _scan(html: str, writer: "_Writer") -> None:
 def _markup(html: str, at: int, writer: "_Writer") -> int:
     """Read what begins with ``<``; return where it ends, -1 when it does not."""
     if html.startswith("<!--", at):
-        end = html.find("-->", at + 2)
-        return end + 3 if end >= 0 else -1
+        over = _COMMENT_END.search(html, at + 2)
+        return over.end() if over else -1
     closing = html.startswith("</", at)
     if html.startswith(("<!", "<?"), at) or (closing and html[at + 2 : at + 3] not in _LETTERS):
         end = html.find(">", at)
@@ -92,7 +94,7 @@ def _raw(html: str, at: int, name: str, writer: "_Writer") -> int:
     end = _END[name].search(html, at)
     inside = html[at : end.start() if end else len(html)]
     if name == "title":
-        writer.title = writer.title or " ".join(_decoded(inside[:_ATTRIBUTES]).split())
+        writer.entitle(" ".join(_decoded(inside[:_ATTRIBUTES]).split()))
     elif name not in _SILENT:
         writer.text(_decoded(inside))
     return end.start() if end else -1
@@ -112,12 +114,18 @@ def _attributes(text: str) -> dict[str, str]:
     return found
 
 
+class _Sign(str):
+    """What sets text apart, and is none itself."""
+
+    __slots__ = ()
+
+
 class _Writer:
     """Markdown under construction."""
 
     def __init__(self, base: str) -> None:
         self.title = ""
-        self._base = base
+        self._base, self._based = base, False
         self._done: list[str] = []
         """Blocks that are whole."""
         self._line: list[str] = []
@@ -125,11 +133,17 @@ class _Writer:
         self._lists: list[int | None] = []
         self._quotes = self._pre = 0
         self._head = self._item = ""
-        self._marks: list[str] = []
+        self._marks: dict[str, int] = {}
+        """What is set apart, and where in the line that began."""
         self._link: tuple[int, str] | None = None
         self._row: list[str] | None = None
         self._rows = 0
         self._tight = False
+
+    def entitle(self, title: str) -> None:
+        """Take the title: the first one that is not a picture's."""
+        if not self._silent:
+            self.title = self.title or title
 
     def text(self, text: str) -> None:
         """Take some text."""
@@ -157,9 +171,7 @@ class _Writer:
                 self._silent.pop()
             return
         if name in self._marks:
-            self._marks.remove(name)
-            if not self._pre:
-                self._line.append(_MARKS[name])
+            self._unmark(name)
         elif name in _HEADINGS or name in _BLOCKS:
             self.flush()
         elif name in _CLOSING:
@@ -172,6 +184,9 @@ class _Writer:
 
     def end(self) -> str:
         """Return the whole text."""
+        if self._pre:
+            self._pre = 1
+            self.end_pre()
         self.flush()
         self.end_row()
         return "".join(self._done).strip("\n")
@@ -182,12 +197,15 @@ class _Writer:
         """End the block under construction."""
         if self._pre:
             return
-        self.end_link()
+        place = self.end_link()
+        self._unmark_from(0)
         if self._row is not None:
             self._line.append(" ")
+            self._link = (len(self._line), place) if place else None
             return
         text = _collapsed(self._line)
-        self._line, self._marks = [], []
+        self._line = []
+        self._link = (0, place) if place else None
         head, self._head = self._head, ""
         if not text:
             return
@@ -237,7 +255,7 @@ class _Writer:
             self._pre = max(self._pre - 1, 0)
             return
         text = "".join(self._line).replace("\r\n", "\n").strip("\n")
-        self._line, self._marks, self._pre = [], [], 0
+        self._line, self._marks, self._pre = [], {}, 0
         if text.strip():
             fence = "`" * max(3, 1 + max((len(run) for run in _FENCES.findall(text)), default=0))
             self._put(f"{fence}\n{text}\n{fence}")
@@ -272,8 +290,9 @@ class _Writer:
         if self._row is None:
             return
         self.end_link()
+        self._unmark_from(0)
         text = _collapsed(self._line).replace("\n", " ").replace("|", "\\|")
-        self._line, self._marks = [], []
+        self._line = []
         if text or self._row:
             self._row.append(text)
 
@@ -298,8 +317,27 @@ class _Writer:
 
     def _mark(self, name: str) -> None:
         if not self._pre and name not in self._marks:
-            self._marks.append(name)
-            self._line.append(_MARKS[name])
+            self._marks[name] = len(self._line)
+            self._line.append(_Sign(_MARKS[name]))
+
+    def _unmark(self, name: str) -> None:
+        """End what a tag set apart; when there is nothing in it, as in many icons, it was not there."""
+        begin = self._marks.pop(name)
+        if self._pre:
+            return
+        inside = self._line[begin + 1 :]
+        if any(not isinstance(piece, _Sign) and piece.strip(_BLANK) for piece in inside):
+            self._line.append(_Sign(_MARKS[name]))
+            return
+        self._line[begin:] = inside
+        self._marks = {other: at - (at > begin) for other, at in self._marks.items()}
+        if self._link is not None:
+            self._link = (self._link[0] - (self._link[0] > begin), self._link[1])
+
+    def _unmark_from(self, begin: int) -> None:
+        """End all that began at a place of the line or behind it, the last one first."""
+        for name in [name for name, at in reversed(self._marks.items()) if at >= begin]:
+            self._unmark(name)
 
     def line_break(self, _: str) -> None:
         self._line.append("\n" if self._pre else "\x00")
@@ -310,19 +348,32 @@ class _Writer:
         if alt and not self._pre:
             self._line.append(f"![{alt}]({source})" if source else alt)
 
+    def begin_base(self, attributes: str) -> None:
+        """Take the address that the others begin at; the first one counts."""
+        place = self._whole(_attributes(attributes).get("href", ""))
+        if place and not self._based:
+            self._base, self._based = place, True
+
     def begin_link(self, attributes: str) -> None:
         self.end_link()
         place = self._whole(_attributes(attributes).get("href", ""))
         if place and not self._pre:
             self._link = (len(self._line), place)
 
-    def end_link(self) -> None:
+    def end_link(self) -> str:
+        """End the link that is open; return where it leads when it has no words yet, as around a heading."""
         if self._link is None:
-            return
+            return ""
         (begin, place), self._link = self._link, None
+        self._unmark_from(begin)
         text = _collapsed(self._line[begin:]).replace("\n", " ")
-        if text:
-            self._line[begin:] = [f"[{text}]({place}) " if self._line[-1][-1:].isspace() else f"[{text}]({place})"]
+        if not text:
+            return place
+        self._line[begin:] = [f"[{text}]({place}) " if self._line[-1][-1:].isspace() else f"[{text}]({place})"]
+        return ""
+
+    def close_link(self) -> None:
+        self.end_link()
 
     def _whole(self, place: str) -> str:
         """Return an address that can be asked for, or none."""
@@ -361,6 +412,7 @@ _OPENING: dict[str, Callable[[_Writer, str], None]] = {
     "br": _Writer.line_break,
     "img": _Writer.image,
     "a": _Writer.begin_link,
+    "base": _Writer.begin_base,
 }
 _CLOSING: dict[str, Callable[[_Writer], None]] = {
     "ul": _Writer.end_list,
@@ -372,7 +424,7 @@ _CLOSING: dict[str, Callable[[_Writer], None]] = {
     "tr": _Writer.end_row,
     "td": _Writer.end_cell,
     "th": _Writer.end_cell,
-    "a": _Writer.end_link,
+    "a": _Writer.close_link,
 }
 
 
