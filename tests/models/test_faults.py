@@ -75,6 +75,33 @@ def test_an_account_without_credit_is_no_reason_to_try_again() -> None:
     assert "credit" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (402, {"error": {"message": "Payment Required", "type": "unknown_error", "code": "invalid_request_error"}}),
+        (402, {"error": {"code": 402, "message": "This request requires more of it."}}),
+        (400, {"type": "error", "error": {
+            "type": "invalid_request_error", "message": "Your credit balance is too low to access the API.",
+        }}),
+    ],
+)  # fmt: skip
+def test_an_account_without_credit_is_told_however_the_provider_puts_it(status: int, body: object) -> None:
+    error = of(status, body)
+    assert type(error) is ModelRefused
+    assert "the account has no credit left: add some, or use another key" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(404, "check the name of the model, and the address if you gave one"), (405, "check the address"),
+     (413, "send less: attach less, or compact the session")],
+)  # fmt: skip
+def test_a_page_instead_of_an_answer_and_a_request_too_large_say_what_to_do(status: int, hint: str) -> None:
+    error = faults.of_response(status, {}, b"<html>no</html>")
+    assert type(error) is BadRequest
+    assert str(error).endswith(f"(HTTP {status}) ({hint})")
+
+
 def test_a_wrong_key_is_told_as_that_though_the_status_does_not_say_so() -> None:
     details = [7, {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}, {"reason": 1}]
     body = {"error": {"code": 400, "message": "Not valid.", "status": "INVALID_ARGUMENT", "details": details}}

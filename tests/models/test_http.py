@@ -162,11 +162,42 @@ async def test_what_ends_a_request_is_not_for_anyone_to_say() -> None:
 
 @pytest.mark.parametrize("variable", ["ALL_PROXY", "SSL_CERT_FILE"])
 async def test_an_environment_that_cannot_be_used_is_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "socks5://127.0.0.1:1" if variable == "ALL_PROXY" else "/there/is/none.pem")
-    wire = Wire(Account(base_url="https://127.0.0.1:1/v1"), {})
-    with pytest.raises(BadRequest, match="SSL_CERT_FILE of the environment cannot be used"):
+    value, told = {
+        "ALL_PROXY": ("socks5://127.0.0.1:1", "SOCKS proxy, for which the package 'socksio' must be installed"),
+        "SSL_CERT_FILE": ("/there/is/none.pem", "SSL_CERT_FILE of the environment cannot be used"),
+    }[variable]
+    monkeypatch.setenv(variable, value)
+    wire = Wire(Account(base_url="https://provider.example/v1"), {})
+    with pytest.raises(BadRequest, match=told):
         await wire.whole("x", {})
     await wire.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
+async def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
+    host: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    async with serving(page("200 OK", b"{}")) as server:
+        wire = Wire(Account(base_url=server.url.replace("127.0.0.1", host)), {})
+        assert [await wire.whole("x", {}), await wire.whole("x", {})] == [b"{}", b"{}"]
+        await wire.close()
+    assert len(server.requests) == 2
+
+
+async def test_one_who_asks_here_and_elsewhere_asks_only_elsewhere_through_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(page("200 OK", b"{}")) as proxy, serving(page("200 OK", b"{}")) as server:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        http = Http()
+        for base_url in (server.url, "http://provider.example/v1"):
+            assert await Wire(Account(base_url=base_url), {}, http).whole("x", {}) == b"{}"
+        await http.close()
+    assert ([len(proxy.requests), len(server.requests)]) == [1, 1]
+    assert proxy.requests[0].startswith(b"POST http://provider.example/v1/x ")
 
 
 async def test_a_redirect_is_not_followed() -> None:

@@ -23,12 +23,22 @@ from vaka.core.types.errors import (
 )
 from vaka.models.sse import BOM, hide, looks_like
 
+PAYMENT = 402
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
 LONGEST = 24 * 3600.0
 SHOWN = 1000
 
+_HINTS = {
+    404: "check the name of the model, and the address if you gave one",
+    405: "check the address",
+    413: "send less: attach less, or compact the session",
+}  # fmt: skip
 _OUT_OF_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance")
+_NO_CREDIT = re.compile(
+    r"credit balance is too low|insufficient (?:account )?(?:balance|credits?|funds)", re.IGNORECASE
+)
+"""Some say so with status 400, and no word of their own for it."""
 _TOO_LONG = re.compile(
     r"context.?length|context.?window|prompt is too long|too many (?:input )?tokens|maximum context"
     r"|input token count.*exceeds|exceed\w* (?:the )?(?:available )?context|input (?:is )?too long"
@@ -73,7 +83,7 @@ def of_event(body: Any) -> ModelError:
 def error(said: Said) -> ModelError:
     """Return the error that fits best what a provider said, with its words and what to do."""
     status, words = said.status, _words(said)
-    if _any(said, _OUT_OF_MONEY):
+    if status == PAYMENT or _any(said, _OUT_OF_MONEY) or _NO_CREDIT.search(said.message):
         return ModelRefused(f"{words} (the account has no credit left: add some, or use another key)", status=status)
     if status in {401, 403} or (status is None and _any(said, _KEYS)) or _any(said, _NO_KEY):
         return AuthenticationFailed(f"authentication failed: {words} (check the API key)", status=status)
@@ -87,7 +97,8 @@ def error(said: Said) -> ModelError:
         return ModelRefused(f"{words} (redirects are not followed: a key must not go elsewhere)", status=status)
     if status is None and not said.kinds:
         return ModelUnavailable(words)
-    return BadRequest(words, status=status)
+    hint = _HINTS.get(status or 0)
+    return BadRequest(f"{words} ({hint})" if hint else words, status=status)
 
 
 def read(body: bytes) -> Said:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from ipaddress import ip_address
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
@@ -49,27 +50,37 @@ class Http:
 
     def __init__(self, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
+        self._clients: dict[bool, httpx2.AsyncClient] = {}
+        """For what is elsewhere, and for what is on this machine where the environment has a proxy for the others."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def client(self) -> httpx2.AsyncClient:
         """The client of the running loop."""
+        return self.to(here=False)
+
+    def to(self, *, here: bool) -> httpx2.AsyncClient:
+        """The client of the running loop; a server that is ``here``, on this machine, is asked without a proxy."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client = httpx2.AsyncClient(
-                transport=self._transport or (None if getproxies() else Transport()), follow_redirects=False,
+        if self._loop is not loop:
+            self._clients, self._loop = {}, loop
+        if here not in self._clients:
+            proxied = self._transport is None and bool(getproxies())
+            if here and not proxied:
+                return self.to(here=False)
+            self._clients[here] = httpx2.AsyncClient(
+                transport=self._transport or (None if proxied and not here else Transport()), follow_redirects=False,
                 timeout=httpx2.Timeout(None, connect=CONNECT),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30.0),
             )  # fmt: skip
-            self._loop = loop
-        return self._client
+        return self._clients[here]
 
     async def close(self) -> None:
         """Close the connections; the next request makes new ones."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        clients, self._clients = self._clients, {}
+        if self._loop is asyncio.get_running_loop():
+            for client in clients.values():
+                await client.aclose()
 
 
 class Wire:
@@ -79,6 +90,7 @@ class Wire:
         self._account, self._own = account, http is None
         self.http = http or Http()
         self._base = account.base_url.rstrip("/") + "/"
+        self._here = _is_here(self._base)
         self._headers = {"content-type": "application/json", "user-agent": AGENT, **headers, **account.headers}
 
     async def close(self) -> None:
@@ -139,7 +151,8 @@ class Wire:
         try:
             if FRAMING & {name.lower() for name in {**self._headers, **headers}}:
                 raise ValueError(f"the headers {' and '.join(sorted(FRAMING))} are not anyone's to set")
-            request = self.http.client.build_request(
+            client = self.http.to(here=self._here)
+            request = client.build_request(
                 "POST", self._base + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
                 params=dict(self._account.query) or None, # an empty query would take away that of the path
             )  # fmt: skip
@@ -147,12 +160,15 @@ class Wire:
                 raise ValueError(f"there is no port {request.url.port}")  # told as the others are
         except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError, RecursionError) as error:
             raise BadRequest(f"the request to {self._host} cannot be written: {self._hide(str(error))}") from error
-        except (ImportError, OSError) as error:
+        except ImportError as error:
+            why = "the environment names a SOCKS proxy, for which the package 'socksio' must be installed"
+            raise BadRequest(f"{self._host} cannot be asked: {why}") from error
+        except OSError as error:
             names = "the proxy or the SSL_CERT_FILE of the environment cannot be used"
             raise BadRequest(f"{self._host} cannot be asked: {names}: {self._hide(_words(error))}") from error
         try:
             async with asyncio.timeout(self._account.limits.idle_seconds):
-                return await self.http.client.send(request, stream=True)
+                return await client.send(request, stream=True)
         except TimeoutError:
             silence = f"{self._account.limits.idle_seconds:g} seconds"
             raise ModelUnavailable(f"{self._host} sent nothing for {silence}") from None
@@ -245,6 +261,15 @@ async def _after(head: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[by
     yield head
     async for chunk in source:
         yield chunk
+
+
+def _is_here(url: str) -> bool:
+    """Whether an address is on this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _words(error: Exception) -> str:
