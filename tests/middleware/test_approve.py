@@ -8,7 +8,7 @@ import pytest
 import vaka
 from tests.runtime.scene import agent, logged, now, results, runtime, until
 from vaka.core.types.control import ApprovalRequested
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, InvalidInput, Suspended
 from vaka.middleware import Approval, Review
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -65,9 +65,7 @@ async def test_where_nobody_can_be_asked_the_tool_does_not_run() -> None:
 @pytest.mark.parametrize(
     ("allowed", "said", "ran"),
     [
-        (["approve", "reject"], {"decision": "approve", "edit": {"at": "b"}}, ""),
         (["approve", "edit"], {"decision": "approve", "edit": {"at": "b"}}, "saw b"),
-        (["edit"], {"decision": "approve"}, ""),
         (["approve"], {"decision": "approve"}, "saw a"),
         (["approve"], {"decision": "reject", "message": "no"}, ""),
     ],
@@ -77,6 +75,24 @@ async def test_only_an_allowed_answer_lets_a_tool_run(allowed: list[str], said: 
     assert asked[0].decisions == tuple(allowed)
     assert ("" if found["call_1"].failed else found["call_1"].text) == ran
     assert found["call_1"].reason == ("" if ran else "denied")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said", "why"),
+    [
+        (["approve", "reject"], {"edit": {"at": "b"}}, "takes approve or reject, not edit"),
+        (["edit"], {}, "takes edit or reject, not approve"),
+    ],
+)
+async def test_an_answer_that_is_not_allowed_is_none(allowed: list[str], said: dict[str, Any], why: str) -> None:
+    asking = Approval({"look": {"allowed_decisions": allowed}})
+    bot = agent(ScriptedModel(call("look", at="a"), say("done")), look, middleware=[asking])
+    async with runtime(MemoryStore(), ask="suspend", permission_mode="bypassPermissions") as rt:
+        with pytest.raises(Suspended) as caught:
+            await (await rt.open(bot, id="s")).run("Go.")
+        with pytest.raises(InvalidInput, match=why):
+            await rt.resolve(caught.value.decisions[0], "approve", **said)
+        assert [row.id for row in await rt.decisions()] == list(caught.value.decisions)
 
 
 @pytest.mark.parametrize("given", ["yes", {"message": 3}, {"mesage": "x"}, {"allowed_decisions": ["reject"]}, 1])

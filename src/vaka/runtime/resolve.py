@@ -12,6 +12,7 @@ import msgspec
 
 from vaka.core.ports.store import Pending
 from vaka.core.session.log import stamp
+from vaka.core.types.content import clean
 from vaka.core.types.control import SCOPES, ApprovalRequested, ApprovalResolved
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
@@ -20,10 +21,15 @@ from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Grant
 from vaka.policy.layered import LayeredPolicy
 from vaka.policy.targets import EDITS, READS, built_in, spec_of
+from vaka.runtime.edits import check_edit
 from vaka.runtime.remember import forget, remember, settings_file
 
 if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
+
+
+MOST = 1 << 20
+"""Bytes an answer may have."""
 
 
 async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) -> Event:
@@ -35,7 +41,9 @@ async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) 
     asked = pending.event.data
     if not isinstance(asked, ApprovalRequested):
         raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
-    said = msgspec.structs.replace(settled(asked, said), source=here())
+    said = msgspec.structs.replace(settled(asked, plain(said)), source=here())
+    if said.edit is not None:
+        await check_edit(runtime, pending, asked, said.edit)
     if said.scope != "once" and late(runtime, asked):
         raise InvalidInput(f"{pending.id} has expired at {asked.expires}; it can no longer allow anything")
     path, added = await _keep(asked, said)
@@ -56,12 +64,28 @@ def late(runtime: "Runtime", asked: ApprovalRequested) -> bool:
     return bool(asked.expires) and stamp(runtime.env.clock.time()) >= asked.expires
 
 
+def plain(said: ApprovalResolved) -> ApprovalResolved:
+    """Return an answer that the log can keep. Raises ``InvalidInput`` when it is too large."""
+    said = msgspec.structs.replace(said, message=clean(said.message), by=clean(said.by), rule=clean(said.rule))
+    try:
+        size = len(msgspec.json.encode(said))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"the arguments cannot be written as JSON: {error}") from error
+    if size > MOST:
+        raise InvalidInput(f"an answer may have {MOST} bytes as JSON; this one has {size}")
+    return said
+
+
 def settled(asked: ApprovalRequested, said: ApprovalResolved) -> ApprovalResolved:
     """Return an answer with the rules it keeps. Raises ``InvalidInput`` when it is none that can be given."""
     if said.scope not in SCOPES:
         raise InvalidInput(f"scope {said.scope!r} must be one of {', '.join(SCOPES)}")
     if said.decision == "reject" and (said.edit is not None or said.scope != "once" or said.rule):
         raise InvalidInput("a no has no scope, no rule and no edit")
+    if said.decision == "approve" and asked.decisions:
+        wanted = "approve" if said.edit is None else "edit"
+        if wanted not in asked.decisions:
+            raise InvalidInput(f"{asked.approval} takes {' or '.join(possible(asked))}, not {wanted}")
     if said.scope == "once":
         if said.rule:
             raise InvalidInput("a rule is kept for the session, the project or the user; a yes for once keeps none")
@@ -72,6 +96,11 @@ def settled(asked: ApprovalRequested, said: ApprovalResolved) -> ApprovalResolve
     call = asked.call if said.edit is None else msgspec.structs.replace(asked.call, arguments=said.edit)
     check_rule(asked, rule, call, said.scope)
     return msgspec.structs.replace(said, rule=rule)
+
+
+def possible(asked: ApprovalRequested) -> list[str]:
+    """Return what may be said of a call; no is always possible."""
+    return [word for word in ("approve", "edit", "reject") if word in asked.decisions or word == "reject"]
 
 
 def check_rule(asked: ApprovalRequested, rule: str, call: ToolCall, scope: str = "session") -> None:

@@ -16,7 +16,7 @@ from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Questio
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId, Digest, digest_of
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.core.types.tool import Ask, Grant, Problem, ToolSpec
+from vaka.core.types.tool import Arguments, Ask, Grant, Problem, ToolSpec
 
 
 class Asked(Protocol):
@@ -119,10 +119,29 @@ def _allowed(decision: Decision) -> bool:
     return ("edit" if said.edit is not None else "approve") in asked.decisions
 
 
-def edit_of(decisions: list[Decision]) -> dict[str, Any] | None:
-    """Return the arguments that a person gave a call last, if one did."""
-    edits = [d.resolved.edit for d in decisions if d.resolved is not None and d.resolved.edit is not None]
-    return edits[-1] if edits else None
+def edit_of(tool: Tool, decisions: list[Decision]) -> tuple[dict[str, Any] | None, str]:
+    """Return the arguments that a person gave a call last, and what is wrong with those of the last answer, if so.
+
+    What the tool does not take counts as not said.
+    """
+    edit: dict[str, Any] | None = None
+    problem = ""
+    for said in [decision.resolved for decision in decisions if decision.resolved is not None]:
+        parsed = tool.parse(said.edit) if said.edit is not None else None
+        problem = parsed.message if isinstance(parsed, Problem) else ""
+        edit = parsed.value if isinstance(parsed, Arguments) else edit
+    return edit, problem
+
+
+def again(turn: Turn, asked: Asked, ask: Ask | None, decisions: list[Decision], problem: str) -> ApprovalRequested:
+    """Return the question once more, to a person whose arguments cannot be used; as it was if nothing else asks now."""
+    before = [decision.approval for decision in decisions if decision.approval is not None and decision.resolved][-1]
+    ask = ask or Ask(
+        rule=before.rule, layer=before.layer, reason=before.reason, message=before.message, grant=before.grant,
+        decisions=before.decisions, scopes=before.scopes, asks=before.asks, folder=before.folder,
+    )  # fmt: skip
+    why = f"{asked.call.name} does not take the arguments that a person gave it: {'; '.join(problem.splitlines())}"
+    return request(turn, asked, msgspec.structs.replace(ask, reason=why))
 
 
 def request(turn: Turn, asked: Asked, ask: Ask) -> ApprovalRequested:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.approval import edit_of, granted, of_middleware, refusal, request, rules_of, satisfied
+from vaka.core.loop.approval import again, edit_of, granted, of_middleware, refusal, request, rules_of, satisfied
 from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.tool import Tool
@@ -75,10 +75,8 @@ def judge(turn: Turn, candidate: Candidate) -> Judged:
     refused = refusal(candidate.call.id, decisions)
     if refused is not None:
         return refused
-    edit = edit_of(decisions)
+    edit, problem = edit_of(candidate.tool, decisions)
     edited = _edited(candidate, edit)
-    if isinstance(edited, ToolResult):
-        return edited
     tool, call, spec = edited.tool, edited.call, edited.tool.spec
     verdict = rules_of(turn, spec).judge(call, spec, turn.path)
     if isinstance(verdict, Deny):
@@ -90,8 +88,9 @@ def judge(turn: Turn, candidate: Candidate) -> Judged:
             continue
         if edit is not None and ask.layer == PROTECTED:
             return failure(call.id, "denied", f"a person changed this call, but not into that: {ask.reason}")
-        return request(turn, edited, ask if ask is verdict else of_middleware(turn, edited, ask))
-    return Ready(tool, call, turn.folder)
+        ask = ask if ask is verdict else of_middleware(turn, edited, ask)
+        return again(turn, edited, ask, decisions, problem) if problem else request(turn, edited, ask)
+    return again(turn, edited, None, decisions, problem) if problem else Ready(tool, call, turn.folder)
 
 
 def _validated(tool: Tool, call: ToolCall, asked: Ask | None) -> Candidate | ToolResult:
@@ -106,9 +105,9 @@ def _unknown(turn: Turn, name: str) -> str:
     return f"there is no tool {name!r}; the tools are: {names}" if names else f"there is no tool {name!r}"
 
 
-def _edited(candidate: Candidate, edit: dict[str, Any] | None) -> Candidate | ToolResult:
-    """Return the call with the arguments a person gave it, checked again."""
+def _edited(candidate: Candidate, edit: dict[str, Any] | None) -> Candidate:
+    """Return the call with the arguments a person gave it."""
     if edit is None:
         return candidate
     call = msgspec.structs.replace(candidate.call, arguments=edit, raw="", repaired="")
-    return _validated(candidate.tool, call, candidate.asked)
+    return Candidate(candidate.tool, call, candidate.asked)

@@ -1,0 +1,201 @@
+"""Other arguments that a person gives a call: what cannot be used is said to them, and the question stays open."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import vaka
+from tests.runtime.office import Office, bash
+from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import StepStarted
+from vaka.core.types.tool import Problem
+from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools.builtin import builtin
+
+SAYS = "Bash does not take these arguments: "
+AGAIN = "Bash does not take the arguments that a person gave it: "
+
+
+async def offered(office: Office, asked: ApprovalRequested, **said: Any) -> None:
+    """Let an answer come from a program that does not look at it."""
+    body = ApprovalResolved(approval=asked.approval, decision="approve", **said)
+    async with runtime(office.store.handle()) as rt:
+        await rt.offer(SessionId("s"), body, asked.approval)
+
+
+# -------------------------------------------------------------------------------- when it is answered
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"), [
+        ({"command": 7}, "command: expected string"),
+        ({}, "'command' is missing"),
+        ({"command": "x", "comand": "y"}, "unknown 'comand'"),
+    ],
+)  # fmt: skip
+async def test_arguments_the_tool_does_not_take_are_refused_and_the_question_stays(
+    office: Office, edit: dict[str, Any], why: str
+) -> None:
+    """By a process that knows nothing of the agent: the log names what the model was told of its tools."""
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    with pytest.raises(InvalidInput, match=SAYS) as caught:
+        await office.answer(asked, edit=edit)
+    assert why in str(caught.value)
+    assert await office.waiting() == [asked.approval]
+    await office.answer(asked, edit={"command": "npm build"})
+    await office.go_on(who)
+    assert office.ran == ["npm build"]
+
+
+async def test_a_tool_of_ours_reads_what_a_person_wrote_as_it_reads_what_a_model_wrote(office: Office) -> None:
+    who = agent(ScriptedModel(bash("sleep 1"), say("done")), *builtin(["Bash"]))
+    [asked] = await office.asks(who)
+    with pytest.raises(InvalidInput, match="timeout"):
+        await office.answer(asked, edit={"command": "sleep 2", "timeout": "soon"})
+    resolved = await office.answer(asked, edit={"command": "sleep 2", "timeout": "60"})
+    assert resolved.edit["timeout"] == "60"
+
+
+async def test_the_tool_of_a_child_is_known_too(office: Office) -> None:
+    lines = ScriptedModel(agents={"helper": [bash("npm test"), say("helped")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
+    who = agent(ScriptedModel(call("helper", prompt="Go."), say("done")), helper)
+    [asked] = await office.asks(who)
+    with pytest.raises(InvalidInput, match=SAYS):
+        await office.answer(asked, edit={"command": 7})
+    await office.answer(asked, edit={"command": "npm build"})
+    await office.go_on(who)
+    assert office.ran == ["npm build"]
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"), [
+        ({"command": "x" * (1 << 20)}, "may have 1048576 bytes"),
+        ({"command": deep(100)}, "nested deeper than 64"),
+        ({"command": deep(100_000)}, "cannot be written as JSON|nested deeper"),
+        ({"command": float("nan")}, "not a JSON number|command: expected string"),
+        ({"command": 2**70}, "does not fit in 64 bits|cannot be written as JSON"),
+        ({"command": object()}, "cannot be written as JSON"),
+        ({"command": "\ud800"}, "half of a surrogate|cannot be written as JSON"),
+        ({7: "x"}, "is not text"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_json_or_too_much_of_it_is_refused_and_the_question_stays(
+    office: Office, edit: Any, why: str
+) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match=why):
+        await office.answer(asked, edit=edit)
+    assert await office.waiting() == [asked.approval]
+
+
+async def test_words_that_are_no_text_are_made_text(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    resolved = await office.answer(asked, "reject", message="no\udcff", by="k\udcffm")
+    assert (resolved.message, resolved.by) == ("no\ufffd", "k\ufffdm")
+
+
+# -------------------------------------------------------------------------------- when the call runs
+
+
+async def test_what_is_found_out_when_the_call_runs_is_asked_again_with_the_reason(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await offered(office, asked, edit={"command": 7})
+    [again] = await office.asks(who)
+    assert again.approval != asked.approval
+    assert again.reason.startswith(AGAIN)
+    assert (again.call, again.names, again.grant) == (asked.call, asked.names, asked.grant)
+    assert await office.asks(who) == [again], "it is asked once, whoever goes on"
+    await office.answer(again)
+    await office.go_on(who)
+    assert office.ran == ["npm test"], "the second answer is a yes to the call as it was"
+
+
+async def test_a_second_edit_takes_the_place_of_the_first(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await offered(office, asked, edit={"command": []})
+    [again] = await office.asks(who)
+    await offered(office, again, edit={"comand": "npm build"})
+    [third] = await office.asks(who)
+    await office.answer(third, edit={"command": "npm build"})
+    await office.go_on(who)
+    assert office.ran == ["npm build"]
+
+
+async def test_a_yes_for_longer_with_arguments_that_cannot_be_used_does_not_run_the_call_as_it_was(
+    office: Office,
+) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await offered(office, asked, edit={"command": 7}, scope="session", rule="Bash(npm test)")
+    [again] = await office.asks(who)
+    assert (again.names, again.reason.startswith(AGAIN), office.ran) == (asked.names, True, [])
+    await office.answer(again)
+    await office.go_on(who)
+    assert office.ran == ["npm test"]
+
+
+async def test_where_nobody_can_be_asked_again_it_is_a_no_that_says_why(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await offered(office, asked, edit={"command": 7})
+    events = await office.go_on(who, ask="deny")
+    assert results(events)["call_1"].reason == "denied"
+    assert results(events)["call_1"].text.startswith(AGAIN)
+
+
+async def test_a_no_to_the_second_question_counts(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await offered(office, asked, edit={"command": 7})
+    [again] = await office.asks(who)
+    await office.answer(again, "reject", message="leave it")
+    await office.go_on(who)
+    assert office.ran == []
+
+
+async def test_a_tool_that_has_changed_since_is_asked_about_again_and_not_failed(office: Office) -> None:
+    who = office.worker(bash("npm test"), say("done"))
+    [asked] = await office.asks(who)
+    await office.answer(asked, edit={"command": "npm build"})
+
+    class Changed:
+        """The tool as it is by now: it takes something else."""
+
+        def __init__(self, tool: Any) -> None:
+            self.spec = msgspec.structs.replace(tool.spec, description="Run it.")
+            self.call = tool.call
+
+        def parse(self, raw: Any) -> Any:
+            found = office.tools[0].parse(raw)
+            return Problem("npm is gone") if "build" in str(raw) else found
+
+    [again] = await office.asks(agent(ScriptedModel(bash("npm test"), say("done")), Changed(office.tools[0])))
+    assert again.reason == f"{AGAIN}npm is gone"
+
+
+async def test_a_log_that_no_longer_knows_its_tools_takes_the_answer(office: Office) -> None:
+    who = office.worker(calls(bash("npm test")), say("done"))
+    [asked] = await office.asks(who)
+    step = next(event.data for event in await logged(office.store, "s") if isinstance(event.data, StepStarted))
+    assert step.tools is not None
+    blobs: Any = office.store.hub.shared.blobs
+    for key in [key for key in blobs if step.tools in key]:
+        del blobs[key]
+    await office.answer(asked, edit={"command": 7})
+    [again] = await office.asks(who)
+    assert again.reason.startswith(AGAIN)
