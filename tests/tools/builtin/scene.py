@@ -27,6 +27,8 @@ class Bench:
         self.root, self.store = root, MemoryStore()
         self.files: Any = Workspace(root, roots, home=root)
         self.tools = builtin(FILES) if tools is None else tools
+        self.secrets: tuple[str, ...] = ()
+        """What must not be seen."""
         self.told: list[Any] = []
         """What the model was told last."""
         self.lines: list[Any] = []
@@ -34,7 +36,7 @@ class Bench:
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime that lends the files."""
-        rt = runtime(self.store, permission_mode="bypassPermissions", **options)
+        rt = runtime(self.store, permission_mode="bypassPermissions", secrets=self.secrets, **options)
         rt.env.world = World(files=self.files, cwd=str(self.root))
         return rt
 

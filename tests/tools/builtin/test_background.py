@@ -226,13 +226,30 @@ def body(result: ToolResult) -> list[str]:
 
 
 async def test_much_output_is_read_piece_by_piece_without_loss(bench: ShellBench) -> None:
-    id = await start(bench, "seq 100001 120000")  # a piece ends between two lines: 30000 is 4285 lines of 7 and 5 more
+    id = await start(bench, "seq 100001 120000")
     await wait(bench, id)
     pieces: list[str] = []
     while "call again" in (piece := await read(bench, id)).text:
         pieces += body(piece)
     pieces += body(piece)
-    assert "".join(pieces) == "".join(str(n) for n in range(100_001, 120_001))
+    assert pieces == [str(n) for n in range(100_001, 120_001)]
+    await bench.shells.end()
+
+
+async def test_a_line_is_read_as_a_whole_so_that_no_half_of_a_secret_is_seen(bench: ShellBench) -> None:
+    bench.secrets = ("hunter2-hunter2",)
+    long = "head -c 29985 /dev/zero | tr '\\0' x; echo; echo key=hunter2-hunter2"
+    id = await start(bench, f"{long}; echo line; printf key=hunter2-; read -r < go; echo hunter2; printf q")
+    shell = bench.shells.find(SessionId("s"), id)
+    assert shell is not None
+    await until(lambda: shell.spool.size == 29_986 + 20 + 5 + 12)
+    told = [(await read(bench, id)).text for _ in range(2)]
+    assert told[1] == f"[{id} is running]\nkey=[redacted]\nline"
+    await go(bench)
+    await wait(bench, id)
+    told.append((await read(bench, id)).text)
+    assert told[2] == f"[{id} has ended with exit code 0]\nkey=[redacted]\nq"
+    assert "hunter" not in "".join(told)
     await bench.shells.end()
 
 

@@ -40,7 +40,7 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     known = notes(context).tasks.get(shell.id)
     start, ended = min(known.read if known else 0, shell.spool.size), not shell.running
     pattern: str = given.get("filter", "")
-    piece = await (_filtered(shell, start, pattern, ended=ended) if pattern else _next(shell, start))
+    piece = await (_filtered(shell, start, pattern, ended=ended) if pattern else _next(shell, start, ended=ended))
     note(context, shell, read=piece.end)
     said = [piece.text or "(no new output)", *_more(shell, piece, ended=ended)]
     text = "\n".join([f"[{described(shell)}]", *said])
@@ -50,9 +50,13 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     return ToolResult(call=context.call, content=(Text(text=clean(text)),), value=value)
 
 
-async def _next(shell: Shell, start: int) -> Piece:
+async def _next(shell: Shell, start: int, *, ended: bool) -> Piece:
     data = await shell.spool.read(start, 4 * SHOWN)  # no character takes more than four bytes
     text = data.decode("utf-8", "ignore")[:SHOWN]
+    if not ended or start + len(text.encode()) < shell.spool.size:
+        # A line that may go on is left for the next time, unless it is all there is: what is in it, such as a secret
+        # that is not to be seen, is known for what it is only as a whole.
+        text = text[: text.rfind("\n") + 1] or text
     return Piece(text.rstrip("\r\n"), start + len(text.encode()))
 
 
