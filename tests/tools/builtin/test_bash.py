@@ -163,6 +163,19 @@ async def test_long_output_is_shown_in_part_and_can_be_read_whole(bench: ShellBe
     assert any(isinstance(part, Stored) for part in done.content)
 
 
+@pytest.mark.parametrize("more", [40_000, 9_000_000])
+async def test_no_half_of_a_secret_is_seen_where_long_output_is_cut(bench: ShellBench, more: int) -> None:
+    bench.secrets = ("hunter2-hunter2",)
+    done = await bench.bash(
+        "head -c 3994 /dev/zero | tr '\\0' x; printf hunter2-hunter2; "
+        f"head -c {more} /dev/zero | tr '\\0' y; printf hunter2-hunter2; head -c 7994 /dev/zero | tr '\\0' z"
+    )
+    assert "hunter" not in done.text
+    assert "-hun" not in done.text
+    assert done.text.startswith("xxx")
+    assert len(done.text) < 15_000
+
+
 async def test_long_output_of_one_line_can_be_read_whole_too(bench: ShellBench) -> None:
     done = await bench.bash("seq -s , 1 20000; echo; echo end")
     name = value(done)["output"][0]

@@ -28,7 +28,8 @@ def digest_in(name: str) -> Digest | None:
 async def put_away(context: ToolContext, text: str, *, head: int = HEAD, tail: int = TAIL) -> Stored:
     """Keep a text and return a part that shows how it begins and ends, and says how to read the rest."""
     part = await context.put_away(text)
-    return msgspec.structs.replace(part, preview=preview(text, name_of(part.blob), head=head, tail=tail))
+    kept = await context.put_back(part.blob)  # without secrets, of which a cut could leave half
+    return msgspec.structs.replace(part, preview=preview(kept, name_of(part.blob), head=head, tail=tail))
 
 
 def preview(text: str, name: str, *, head: int = HEAD, tail: int = TAIL) -> str:

@@ -37,13 +37,11 @@ async def printed(context: ToolContext, spool: Spool) -> Printed:
 
 async def _ends(context: ToolContext, spool: Spool) -> Printed:
     """Put away how it begins and how it ends."""
-    begin = _text(await spool.read(0, WHOLE))
-    first = await context.put_away(begin)
-    head, rest = begin[:HEAD], _size(len(begin.encode()))
-    del begin
+    first = await context.put_away(_text(await spool.read(0, WHOLE)))
+    head, rest = (await context.put_back(first.blob))[:HEAD], _size(first.size)
     end = _text(spool.last() if spool.lost else await spool.read(max(spool.size - WHOLE, WHOLE), WHOLE))
     last = await context.put_away(end)
-    tail, size = end[-TAIL:], _size(len(end.encode()))
+    tail, size = (await context.put_back(last.blob))[-TAIL:], _size(last.size)
     names = name_of(first.blob), name_of(last.blob)
     lost = f"; {_size(spool.lost)} at the end were not kept but for what is here: {spool.trouble}" if spool.lost else ""
     total = _size(spool.size + spool.lost)
