@@ -338,3 +338,17 @@ def test_what_is_not_there_not_text_or_too_large_is_told(tmp_path: Path) -> None
 def test_what_only_a_provider_knows_is_handed_on_and_fields_win(tmp_path: Path) -> None:
     definition = entry(tmp_path, generate_params={"n": 2, "a": 1, "top_p": None}, extra_fields={"a": 3})
     assert definition.options == {"extra": {"n": 2, "a": 3}}
+
+
+def test_a_seed_and_stop_texts_are_told_in_the_words_of_each_wire(tmp_path: Path) -> None:
+    definition = entry(tmp_path, generate_params={"seed": 4, "stop": ["END"]}, invoke_params={"stop": "."})
+    assert definition.options == {"seed": 4, "stop": ["END"]}
+    assert definition.facts["invoke_params"] == {"stop": "."}
+
+
+@pytest.mark.parametrize("name", ["local", "low", "Sonnet", "default"])
+def test_a_name_that_means_something_already_is_left_out_with_a_note(name: str, tmp_path: Path) -> None:
+    path = file(tmp_path, models=[{"name": name, "model": "m"}, {"name": "mine", "model": "m"}])
+    found = read_model_file(path, {})
+    assert [definition.name for definition in found.models] == ["mine"]
+    assert f"models[0]: left out: the name {name!r} means something already; choose another" in found.notes[0]

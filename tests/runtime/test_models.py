@@ -100,6 +100,13 @@ async def test_a_server_elsewhere_is_asked_in_words_every_server_knows_unless_op
         ("ollama", "http://h:11434", "http://h:11434/v1"),
         ("groq", "https://h/", "https://h/openai/v1"),
         ("deepseek", "https://h", "https://h"),
+        ("openai", "http://h/v1/responses", "http://h/v1"),
+        ("openai-chat", "http://h/v1/chat/completions/", "http://h/v1"),
+        ("anthropic", "http://h/v1/messages", "http://h/v1"),
+        ("anthropic", "http://h/messages", "http://h/messages/v1"),
+        ("gemini", "http://h/v1beta/models/", "http://h/v1beta"),
+        ("mistral", "https://h/chat/completions", "https://h/v1"),
+        ("openai", "http://responses", "http://responses/v1"),
     ],
 )
 def test_an_address_is_taken_with_and_without_its_version(provider: str, given: str, address: str) -> None:

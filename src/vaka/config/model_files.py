@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from vaka.config.addresses import EXPECTED, is_address, on_loopback
+from vaka.config.model_tables import RESERVED
 from vaka.core.types.errors import ConfigError
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
@@ -49,6 +50,8 @@ _KINDS: dict[type, str] = {
 }  # fmt: skip
 _WHOLE = ("max_tokens", "top_k")
 _NUMBERS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+_OURS = ("seed", "stop")
+"""Parameters beside the format's own that are options of ours: each wire has its own place for them."""
 
 
 class ModelDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +125,13 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
         place = f"{path}: models[{number}]"
         entry = _table(value, place)
         notes += _unknown(entry, _ENTRY, place)
+        name = _name(entry, "name", place)
+        if name.lower() in RESERVED:
+            notes.append(f"{place}: left out: the name {name!r} means something already; choose another")
+            continue
         models.append(
             ModelDefinition(
-                name=_name(entry, "name", place), wire=wire, model=_name(entry, "model", place), key=key,
+                name=name, wire=wire, model=_name(entry, "model", place), key=key,
                 base_url=base_url, facts=_facts(entry, place), options=_options(entry, place), origin=place,
             )
         )  # fmt: skip
@@ -234,6 +241,8 @@ def _params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]:
             options[word] = _number(value, f"{place}.{word}", whole=True)
         elif word in _NUMBERS:
             options[word] = _number(value, f"{place}.{word}", whole=False)
+        elif word in _OURS:
+            options[word] = _plain(value, f"{place}.{word}")
         else:
             extra[word] = value
     return options | ({"extra": _plain(extra, place)} if extra else {})

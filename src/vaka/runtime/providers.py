@@ -17,6 +17,8 @@ Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 _OPENAI = re.compile(r"gpt-[3-9]|chatgpt-|o[1-9](-|$)")
 """How OpenAI's own models are called; its open ones, ``gpt-oss``, run everywhere."""
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
+_ENDPOINT = re.compile(r"(?<=[^/:])(/chat/completions|/responses|/embeddings|(?<=/v1)/messages|(?<=/v1beta)/models)/*$")
+"""What people copy along with an address: the requests have it anyway."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,8 +133,8 @@ def account(
 
 
 def addressed(provider: Provider, url: str) -> str:
-    """Return an address with the version its wire wants: people give it with and without."""
-    url = url.rstrip("/")
+    """Return an address with the version its wire wants: people give it with and without, or that of one endpoint."""
+    url = _ENDPOINT.sub("", url.rstrip("/"))
     parts = [part for part in urlsplit(url).path.split("/") if part]
     if provider.version:
         return url if not url or any(_VERSION.fullmatch(part) for part in parts) else f"{url}/{provider.version}"
