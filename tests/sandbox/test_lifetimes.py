@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.people import as_user, python_for_all, python_path
 from vaka.core.ports.sandbox import Bounds, Command, Process, Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
@@ -207,3 +208,98 @@ async def ready(workspace: Path) -> None:
     """Wait until the command is."""
     while not (workspace / "ready").exists():  # noqa: ASYNC110  # files are all it can tell us by
         await asyncio.sleep(0)
+
+
+BLOCKED = """
+import asyncio, signal
+from vaka.core.ports.sandbox import Command
+from vaka.sandbox.{kind} import {name}
+
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+async def main():
+    process = await {name}().start(Command(argv=("grep", "-h", "SigBlk", "/proc/self/status"), cwd="/"))
+    print(*[data.decode() async for _, data in process.output()], await process.wait())
+    await process.stop()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_what_an_owner_blocks_and_ignores_holds_nobody_up(kind: str) -> None:
+    program = BLOCKED.format(kind=kind, name=KINDS[kind])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["SigBlk:", "0" * 16, "0"], "")
+
+
+UNKILLABLE = """
+import asyncio
+from vaka.core.ports.sandbox import Command
+from vaka.sandbox.none import Unconfined
+from vaka.sandbox.process import WARDEN
+
+async def main():
+    script = "setpriv --reuid=65534 --clear-groups bash -c 'echo $$; exec sleep 600 >&- 2>&-' & wait"
+    process = await Unconfined().start(Command(argv=("bash", "-c", script), cwd="/"))
+    async for _, data in process.output():
+        print(data.decode(), flush=True)
+        break
+    await process.stop(0)
+    other = await Unconfined().start(Command(argv=("true",), cwd="/"))
+    print(await other.wait())
+    await other.stop()
+    WARDEN.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_nobody_waits_for_a_process_that_may_not_be_killed() -> None:
+    words = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, "-c", UNKILLABLE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        left = int(first_line(process))
+        assert family.parent(left) != 0
+        out, _ = process.communicate()
+    os.kill(left, signal.SIGKILL)
+    assert (out.split(), process.returncode) == (["0"], 0)
+
+
+TOO_MANY = """
+import asyncio, resource
+from vaka.core.ports.sandbox import Command
+from vaka.core.types.errors import SandboxError
+from vaka.sandbox.none import Unconfined
+from vaka.sandbox.process import WARDEN
+
+async def one(*argv):
+    return await Unconfined().start(Command(argv=argv, cwd="/"))
+
+async def main():
+    first = await one("cat", "/proc/self/stat", "-")
+    most = resource.prlimit(WARDEN.pid, resource.RLIMIT_NPROC)
+    resource.prlimit(WARDEN.pid, resource.RLIMIT_NPROC, (1, most[1]))
+    kept = []
+    try:
+        while len(kept) < 10:
+            kept.append(await one("sleep", "600"))
+    except SandboxError:
+        print("refused")
+    resource.prlimit(WARDEN.pid, resource.RLIMIT_NPROC, most)
+    again = await one("true")
+    print(await again.wait(), await first.wait())
+    for process in (first, again, *kept):
+        await process.stop(0)
+
+asyncio.run(main())
+"""
+
+
+def test_a_warden_that_can_make_no_more_keepers_keeps_those_it_has() -> None:
+    python = python_for_all()
+    if not python:
+        pytest.skip("no Python of this version can be run by a user who is not root: this one is in root's home")
+    done = as_user([python, "-c", TOO_MANY], {"PYTHONPATH": python_path()})
+    assert (done.stdout.split(), done.stderr) == (["refused", "0", "0"], "")

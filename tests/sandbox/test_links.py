@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.sandbox.landlock import Landlock
 from vaka.sandbox.paths import protected_paths
+from vaka.sandbox.process import WARDEN
+from vaka.sandbox.warden import family
 from vaka.testing.sandboxes import Ended, appears, finish, shell
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -60,3 +63,15 @@ async def test_two_commands_can_hold_the_same_link_at_once(kind: type[Bubblewrap
     assert (sorted(path.name for path in tmp_path.iterdir()), (tmp_path / ".claude").is_symlink()) == (
         [".claude", "go", "up"], True,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_command_that_is_refused_half_way_leaves_nothing(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    sandbox: Sandbox = kind()
+    WARDEN.close()
+    (tmp_path / ".claude").symlink_to(".")
+    for _ in range(10):
+        with pytest.raises(SandboxError, match="work in"):
+            await sandbox.start(shell("true", tmp_path, protected=(f"{tmp_path}/.claude",)))
+        assert WARDEN.pid is not None
+        assert [pid for pid in family.descendants(WARDEN.pid) if family.parent(pid) != WARDEN.pid] == []

@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,14 @@ for name, path in (("vaka", root), ("vaka.sandbox", root + "/sandbox")):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from vaka.sandbox.warden.kinds import spaces_work
-sys.exit(0 if spaces_work() else 1)
+print("works" if spaces_work() else "")
+"""
+# Who ignores the end of its children, as some do to whom it is handed down, has children that wait for ever for theirs.
+_HEARING = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
@@ -75,11 +83,12 @@ def bubblewrap(program: str | None = None) -> tuple[str, str]:
     words = ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"]
     try:
         done = subprocess.run(
-            [found, *words, "/bin/sh", "-c", "exit 0"], capture_output=True, check=False, timeout=_SECONDS, text=True
-        )
+            _hearing([found, *words, "/bin/sh", "-c", "echo works"]),
+            capture_output=True, check=False, timeout=_SECONDS, text=True,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"{found} cannot be run: {error}"
-    if done.returncode != 0:
+    if done.stdout != "works\n":
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return "", f"{found} does not work here: {said}; user namespaces may be switched off"
     return found, ""
@@ -90,12 +99,14 @@ def namespaces() -> bool:
     """Try whether namespaces can be made without bubblewrap."""
     if not LINUX or not sys.executable:
         return False
-    try:
-        root = str(Path(__file__).resolve().parents[1])
-        done = subprocess.run([sys.executable, "-I", "-c", _PROBE, root], check=False, timeout=_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    root = str(Path(__file__).resolve().parents[1])
+    return _run(_hearing([sys.executable, "-I", "-c", _PROBE, root])) == "works\n"
+
+
+def _hearing(argv: list[str]) -> list[str]:
+    """Return a program that hears of the end of its children, also where this one does not."""
+    deaf = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN or signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return [sys.executable, "-I", "-c", _HEARING, *argv] if deaf and sys.executable else argv
 
 
 def _run(argv: list[str]) -> str:

@@ -38,8 +38,8 @@ def ask(pids: list[int]) -> None:
         _send(pid, signal.SIGTERM)
 
 
-def end() -> None:
-    """Kill everything below this process, and wait until it is gone.
+def end() -> bool:
+    """Kill everything below this process, and wait until it is gone; ``False`` if some of it may not be killed.
 
     This process must be the one that orphans fall to: then everything is its child, sooner or later.
     """
@@ -47,25 +47,29 @@ def end() -> None:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return True
+        if pid:
+            continue
+        killed, spared = kill(os.getpid())
         # The kernel's list can miss one while another ends: who found nobody to kill has nobody to wait for, and looks
-        # again.
-        if pid == 0 and kill(os.getpid()):
+        # again. Nor is there anybody to wait for below one that may not be killed.
+        if any(parent(one) == os.getpid() for one in killed):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
+        elif spared:
+            return False
 
 
-def kill(root: int) -> int:
-    """Kill everything below ``root``; return how many that was."""
+def kill(root: int) -> tuple[list[int], list[int]]:
+    """Kill everything below ``root``; return whom, and who may not be killed by this process."""
     seen: set[int] = set()
     # One that is stopped starts nothing: stop until there is nobody new, then kill.
     while found := [pid for pid in descendants(root) if pid not in seen]:
         for pid in found:
             _send(pid, signal.SIGSTOP)
         seen.update(found)
-    for pid in seen:
-        _send(pid, signal.SIGKILL)
-    return len(seen)
+    told = {pid: _send(pid, signal.SIGKILL) for pid in seen}
+    return [pid for pid, sent in told.items() if sent], [pid for pid, sent in told.items() if not sent]
 
 
 def reap(main: int = 0) -> int | None:
@@ -162,6 +166,12 @@ def _read(path: str) -> bytes:
     return b"".join(parts)
 
 
-def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(OSError):
+def _send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal to a process that may be gone; ``False`` if one may not."""
+    try:
         os.kill(pid, number)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True

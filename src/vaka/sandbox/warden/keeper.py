@@ -23,6 +23,8 @@ from vaka.sandbox.warden.order import Order, Refused, receive, report
 
 TICK = 0.1
 """Seconds between looks at what a command uses, where no control group does that."""
+PATIENCE = 30
+"""Seconds that it may take to go."""
 STREAMS = 4
 _SIGNALS_END = 128
 _LAST_SIGNAL = 64
@@ -55,7 +57,8 @@ def keep(orders: socket.socket, bases: tuple[Base, ...], owner: int, started: Ca
                 return
             control, first, second, third = descriptors
             with socket.socket(fileno=control) as line:
-                _serve(line, (first, second, third), groups, started, wake)
+                if not _serve(line, (first, second, third), groups, started, wake):
+                    return
             gc.collect()  # what is collected later must not close what belongs to the next
             for descriptor in kernel.descriptors() - own:
                 with contextlib.suppress(OSError):
@@ -76,13 +79,14 @@ def _asked(orders: socket.socket, wake: int) -> bool:
 
 def _serve(
     control: socket.socket, streams: kinds.Streams, groups: Groups, ready: Callable[[], None], wake: int
-) -> None:
+) -> bool:
+    """Keep one command; ``False`` if something is left of it, so that there should be no other."""
     try:
         order = receive(control)
     except (EOFError, OSError, ValueError, TypeError, KeyError):
         for descriptor in streams:
             os.close(descriptor)
-        return
+        return True
     bounded: frozenset[str] = frozenset()
     if order.cgroups:
         # The keeper is in the group itself, and so are bubblewrap's own processes.
@@ -94,8 +98,9 @@ def _serve(
     try:
         started = kinds.start(order, streams)
     except Refused as error:
+        alone = family.end()  # bubblewrap may have got half way
         _say(control, refused=str(error))
-        return
+        return alone
     finally:
         for descriptor in streams:
             os.close(descriptor)
@@ -104,6 +109,7 @@ def _serve(
         keeper.run()
     finally:
         keeper.finish()
+    return keeper.alone
 
 
 class _Signals:
@@ -113,6 +119,7 @@ class _Signals:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     _Signals.leaving = True
+    signal.alarm(PATIENCE)  # whatever it waits for just then, it does not wait for ever
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -133,6 +140,8 @@ class Keeper:
         self._coded = False
         self._deadline: float | None = None
         self._over = False
+        self.alone = True
+        """Whether nothing is left that it could not end: who became somebody else cannot be ended by everybody."""
         self._watching = _watched(order, bounded)
 
     def run(self) -> None:
@@ -159,7 +168,7 @@ class Keeper:
             for pid in (self._started.inner, self._started.pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        family.end()
+        self.alone = family.end()
         if not self._coded:
             self._code(-signal.SIGKILL)
         self._started.clean()

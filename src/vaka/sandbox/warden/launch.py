@@ -125,20 +125,21 @@ def apart(work: Callable[[], None], user: tuple[int, int] | None) -> None:
     said, says = pipe()
     pid = os.fork()
     if pid == 0:
+        code = 1
         try:
             become(user)
             work()
+            code = 0
         except (OSError, ValueError, Refused) as error:
             with contextlib.suppress(OSError):
                 os.write(says, f"{error}".encode(errors="replace")[:4096])
         finally:
-            os._exit(0)
+            os._exit(code)
     os.close(says)
     with os.fdopen(said, "rb") as reading:
         problem = reading.read()
-    os.waitpid(pid, 0)
-    if problem:
-        raise Refused(problem.decode(errors="replace"))
+    if os.waitpid(pid, 0)[1] != 0:
+        raise Refused(problem.decode(errors="replace") or "it cannot be confined: whoever was to do so is gone")
 
 
 def elsewhere(work: Callable[[], socket.socket]) -> socket.socket:

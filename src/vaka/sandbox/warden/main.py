@@ -25,6 +25,10 @@ def main(descriptor: int, owner: int) -> None:
     os.chdir("/")  # nobody should have to keep a folder for this
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
+    # What the owner blocks or ignores comes along, and whoever does not hear of an end waits for ever.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -89,8 +93,8 @@ class Warden:
 
     def _hand_over(self, descriptors: list[int]) -> None:
         for _ in range(_TRIES):
-            if not self._idle:
-                self._fork(descriptors)
+            if not self._idle and not self._fork(descriptors):
+                return  # their owner hears that nobody has them
             pid = self._idle.pop()
             with contextlib.suppress(OSError):  # somebody may have killed it
                 socket.send_fds(self._keepers[pid], [b"!"], descriptors)
@@ -124,13 +128,16 @@ class Warden:
         if pid in self._idle:
             self._idle.remove(pid)
 
-    def _fork(self, held: list[int]) -> None:
-        """Make a keeper, which has nothing of what the warden holds for others."""
+    def _fork(self, held: list[int]) -> bool:
+        """Make a keeper, which has nothing of what the warden holds for others; ``False`` if there can be no more."""
         here, there = socket.socketpair()
         owner = os.getpid()
         # A keeper that does not know its own handler yet would take a signal to end for the warden's.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes: those that are there are to be kept all the same
+            pid = -1
         if pid == 0:
             code = 1
             try:
@@ -148,9 +155,13 @@ class Warden:
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         there.close()
+        if pid < 0:
+            here.close()
+            return False
         self._keepers[pid] = here
         self._idle.append(pid)
         self._selector.register(here, selectors.EVENT_READ, pid)
+        return True
 
     def _wake_up(self) -> None:
         """Tell the warden, from a keeper, that a command runs."""
