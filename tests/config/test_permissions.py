@@ -204,3 +204,25 @@ def test_a_folders_vaka_toml_cannot_make_a_careful_user_less_so(place: Place) ->
     assert (settings["permission_mode"], len(settings.notes)) == ("dontAsk", 1)
     assert [(layer.name, layer.mode) for layer in permissions(place, flags=settings)] == [("user", "dontAsk")]
     assert load(place, trust=True)["permission_mode"] == "default"
+
+
+def test_tools_that_are_not_to_be_used_are_denied_and_an_old_list_is_told_of() -> None:
+    notes: list[str] = []
+    document = {"disallowedTools": ["WebFetch"], "allowedTools": ["Bash"], "permissions": {"deny": ["Read(.env)"]}}
+    layer = permission_layer(document, "user", origin="settings.json", notes=notes)
+    assert layer.deny == ("Read(.env)", "WebFetch")
+    assert layer.allow == ()
+    assert notes == ["settings.json: allowedTools does not count; write permissions.allow"]
+    with pytest.raises(ConfigError, match=r"settings\.json: disallowedTools: expected a list of texts, not 'Bash'"):
+        permission_layer({"disallowedTools": "Bash"}, "user", origin="settings.json")
+
+
+def test_keys_that_claude_code_knows_are_taken_without_a_word() -> None:
+    notes: list[str] = []
+    document = {
+        "$schema": "x", "env": {"A": "b"}, "statusLine": {"type": "command", "padding": 0}, "model": "opus",
+        "hooks": {"Stop": [{"hooks": []}]}, "enabledPlugins": {"a@b": True}, "enableAllProjectMcpServers": True,
+        "permissions": {"disableAutoMode": "disable", "defaultMode": "delegate", "ask": None},
+    }  # fmt: skip
+    assert permission_layer(document, "project", notes=notes).mode == "delegate"
+    assert notes == []

@@ -19,7 +19,7 @@ LARGEST = 4 * 1024 * 1024
 """Bytes of a settings file; more is nobody's settings."""
 
 _LISTS = ("allow", "ask", "deny", "additionalDirectories")
-_KNOWN = (*_LISTS, "defaultMode", "disableBypassPermissionsMode", "dialect")
+_KNOWN = (*_LISTS, "defaultMode", "disableBypassPermissionsMode", "disableAutoMode", "dialect")
 _PROJECT = {"settings.json": "project", "settings.local.json": "local"}
 """Files of a project, the weaker first, and what their layer is called."""
 _OURS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "directories"}
@@ -109,12 +109,15 @@ def permission_layer(
     for key in table:
         if key not in _KNOWN and notes is not None:
             notes.append(f"{where}: permissions.{key} is not known; {suggest(key, _KNOWN)}")
-    lists = {key: _texts(where, key, table.get(key)) for key in _LISTS}
+    lists = {key: _texts(where, f"permissions.{key}", table.get(key)) for key in _LISTS}
+    denied = _texts(where, "disallowedTools", document.get("disallowedTools"))
+    if document.get("allowedTools") and notes is not None:
+        notes.append(f"{where}: allowedTools does not count; write permissions.allow")
     mode: object = table.get("defaultMode") or ""
     if not isinstance(mode, str):
         raise ConfigError(f"{where}: permissions.defaultMode: expected a text, not {_kind(mode)}")
     return PermissionLayer(
-        name=name, origin=origin, allow=lists["allow"], ask=lists["ask"], deny=lists["deny"], mode=mode,
+        name=name, origin=origin, allow=lists["allow"], ask=lists["ask"], deny=(*lists["deny"], *denied), mode=mode,
         directories=lists["additionalDirectories"], no_bypass=_disables(where, table),
         exclusive=name == "managed" and document.get("allowManagedPermissionRulesOnly") is True,
     )  # fmt: skip
@@ -210,7 +213,7 @@ def _texts(where: str, key: str, value: Any) -> tuple[str, ...]:
     wrong = [item for item in items if not isinstance(item, str)]
     if wrong:
         said = _kind(wrong[0] if isinstance(value, list) else value)
-        raise ConfigError(f"{where}: permissions.{key}: expected a list of texts, not {said}")
+        raise ConfigError(f"{where}: {key}: expected a list of texts, not {said}")
     return tuple(dict.fromkeys(str(item) for item in items))
 
 

@@ -30,7 +30,7 @@ TABLE: Mapping[Mode, Mapping[Act, Answer]] = {
 _STRICT: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
 _OTHER_NAMES: Mapping[str, Mode] = {
-    "askBeforeRunningTools": "default", "acceptReadOnly": "default", "auto": "default",
+    "askBeforeRunningTools": "default", "acceptReadOnly": "default", "auto": "default", "delegate": "plan",
 }  # fmt: skip
 """What settings written for others call a mode; none of them lets more happen here than there."""
 

@@ -12,7 +12,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.policy.domains import DomainPattern
 from vaka.policy.globs import begins, spans
 from vaka.policy.paths import Kind, PathPattern, Place
-from vaka.policy.targets import EDITS, READS, TOOLS, built_in, known, values
+from vaka.policy.targets import EDITS, FOREIGN, READS, TOOLS, built_in, known, values
 
 Sort: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
 """What a rule looks at: only which tool, a command, a path, a host, the main argument as words, another argument."""
@@ -22,6 +22,10 @@ KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
 
 _RULE = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
 _FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+
+
+class Unsupported(ValueError):
+    """A rule that others understand, but that allows nothing here: it is left out with a note."""
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +134,7 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
                 try:
                     rule = read_rule(text, kind, layer, place)
                 except ValueError as error:
-                    if kind != "allow" or not layer.project:
+                    if kind != "allow" or not (layer.project or _left_out(error, layer)):
                         raise _wrong(text, kind, layer, str(error)) from error
                     note = str(error)
                 else:
@@ -141,6 +145,11 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
                 if note:
                     notes.append(f"{_place(layer)}: {kind} rule {text!r} does not count: {note}")
     return rules, notes
+
+
+def _left_out(error: ValueError, layer: Layer) -> bool:
+    """Return whether an allow rule of somebody's own file is no reason to stop: it was written for another program."""
+    return isinstance(error, Unsupported) and layer.name != "flag"
 
 
 def _place(layer: Layer) -> str:
@@ -170,7 +179,7 @@ def _no_effect(rule: Rule) -> str:
 def _typo(rule: Rule) -> list[str]:
     name = rule.tools[0]
     near = get_close_matches(name, TOOLS, n=1, cutoff=0.8)
-    if len(rule.tools) > 1 or name in TOOLS or not near or "*" in name:
+    if len(rule.tools) > 1 or name in TOOLS or name in FOREIGN or not near or "*" in name:
         return []
     return [f"{rule.origin or rule.layer}: rule {rule.text!r} names no built-in tool; did you mean {near[0]!r}?"]
 
@@ -185,7 +194,7 @@ def _narrow_enough(name: str) -> None:
     """Allowing by ``*`` is for the tools of one server, named in full."""
     before, star, _ = name.partition("*")
     if star and not (before.startswith("mcp__") and before.find("__", 6) > 0):
-        raise ValueError("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
+        raise Unsupported("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
 
 
 def _named(name: str, tool: str) -> bool:
@@ -198,7 +207,7 @@ def _with_pattern(rule: Rule, tool: str, pattern: str, place: Place) -> Rule:
     """Return a rule that looks at what a call works on."""
     about = known(tool).about
     field = _FIELD.fullmatch(pattern)
-    if tool == "Bash" and pattern.strip() in ("*", "**"):
+    if (pattern.strip() == "*" and about in ("command", "url", "none")) or (tool == "Bash" and pattern.strip() == "**"):
         return rule
     if about == "url" and field is not None and field[1] == "domain":
         return _replaced(rule, sort="domain", pattern=pattern, domain=DomainPattern(field[2].strip()))
@@ -211,7 +220,7 @@ def _with_pattern(rule: Rule, tool: str, pattern: str, place: Place) -> Rule:
     if about == "words":
         return _replaced(rule, sort="words", pattern=pattern.strip())
     if about == "url":
-        raise ValueError(f"expected a host, such as {tool}(domain:example.com)")
+        raise Unsupported(f"expected a host, such as {tool}(domain:example.com)")
     raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value)")
 
 

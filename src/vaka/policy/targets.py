@@ -57,7 +57,15 @@ TOOLS: Mapping[str, Known] = {
     "TaskUpdate": Known("words", _TASK, "note", (*_TASK, "status", "owner", "delete")),
     "AskUserQuestion": Known("none", (), "note"),
     "ExitPlanMode": Known("none", (), "note"),
+    "PowerShell": Known("words", ("command",), "change"),
 }  # fmt: skip
+
+FOREIGN = frozenset({
+    "Monitor", "LSP", "ToolSearch", "TodoRead", "KillBash", "TaskOutput", "TaskStop", "AgentOutputTool",
+    "EnterPlanMode", "EnterWorktree", "ExitWorktree", "ListMcpResourcesTool", "ReadMcpResourceTool", "StructuredOutput",
+    "SendMessage", "TeamCreate", "TeamDelete", "Workflow", "CronCreate", "CronDelete", "CronList",
+})  # fmt: skip
+"""Tools of others that rules name, and that are no slip of the pen."""
 
 READS = frozenset(name for name, known in TOOLS.items() if known.about in ("read", "search"))
 EDITS = frozenset(name for name, known in TOOLS.items() if known.about == "edit")

@@ -43,7 +43,7 @@ def judge(
     court = _Court(held, Opinion.of(unmatched), may_read, may_write)
     court.profile, court.inside = profile, inside
     opinions = [court.opinion(simple) for simple in script.commands]
-    whole = [Opinion("ask", "", SYNTAX, doubt) for doubt in script.doubts]
+    whole = [Opinion("ask", "", SYNTAX, doubt) for doubt in script.doubts] + [*held.forbids_whole(script.text)]
     if script.bomb:
         whole.append(Opinion("deny", "", guard.GUARD, "it starts itself again and again without end"))
     found = strictest([*opinions, *whole] or [_NOTHING])
@@ -54,6 +54,9 @@ def judge(
 def _unreadable(script: Unreadable, rules: Rules) -> Judgement:
     """A text without a sure reading is asked about, or denied when a rule may mean it."""
     asked = Opinion("ask", "", SYNTAX, f"it cannot be judged: {script.reason}")
+    for said in rules.forbids_whole(script.text):
+        if said.decision == "deny":
+            return Judgement(said.decision, said.rule, said.layer, said.reason)
     for simple in script.commands:
         denied = rules.forbids(simple)
         if denied is not None and denied.decision == "deny":
@@ -112,8 +115,8 @@ class _Court:
         if self.rules.any is not None:
             return self.rules.any, named
         if bad := _bad_assignment(simple):
-            return self._unmatched_because(f"{bad} is given to it"), named
-        if (allowed := self.rules.allows(simple)) is not None:
+            return self.rules.allows_assigned(simple) or self._unmatched_because(f"{bad} is given to it"), named
+        if (allowed := self.rules.allows(simple) or self.rules.allows_assigned(simple)) is not None:
             return allowed, named
         if self.profile and named is not None:
             return self._profile([*named, *places.read_from(simple)]), named

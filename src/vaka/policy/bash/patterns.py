@@ -30,16 +30,38 @@ class Pattern(NamedTuple):
     bare: bool = False
     """Of ``glob``: whether it also fits without its last wildcard and the blank before it."""
 
+    @property
+    def assigns(self) -> bool:
+        """Whether it begins with a variable that is set in full, as ``CI=1 npm test``."""
+        first = self.tokens[0] if self.tokens else self.segments[0].rpartition(" ")[0] if self.segments else ""
+        return re.match(r"[A-Za-z_]\w*=", first) is not None
+
+
+def patterns(text: str | None) -> tuple[Pattern, ...]:
+    """Return what a rule's text may mean, one after the other: as it is written, and with its backslashes as in bash.
+
+    Claude Code puts a backslash before parentheses and backslashes of a command that it keeps as a rule.
+    """
+    first = pattern(text)
+    if text is None or "\\" not in text:
+        return (first,)
+    kept = re.sub(r"\\([()\\])", r"\1", text)
+    return tuple(dict.fromkeys((first, _taken_apart(text, exact=True), _taken_apart(kept, exact=True))))
+
 
 @lru_cache(maxsize=4096)
 def pattern(text: str | None) -> Pattern:
     """Return a rule's pattern taken apart; ``None`` is any command."""
-    if text is None or text.strip() in {"*", ":*"}:
+    return Pattern("any") if text is None else _taken_apart(text, exact=False)
+
+
+def _taken_apart(text: str, *, exact: bool) -> Pattern:
+    text = _opened(text.strip())
+    if text in {"*", ":*"}:
         return Pattern("any")
-    text = text.strip()
     if text.endswith(":*") and not text.endswith("\\:*"):
-        return Pattern("prefix", _tokens(_unquoted(text[:-2]).replace("*", _STAR)))
-    flat = _unquoted(text)
+        return Pattern("prefix", _tokens(_unquoted(text[:-2], exact=exact).replace("*", _STAR)))
+    flat = _unquoted(text, exact=exact)
     if "*" not in flat:
         return Pattern("exact", _tokens(flat))
     flat = " ".join(flat.split(" "))
@@ -49,17 +71,32 @@ def pattern(text: str | None) -> Pattern:
     return Pattern("glob", segments=tuple(part.replace(_STAR, "*") for part in flat.split("*")), bare=bare)
 
 
+def _opened(text: str) -> str:
+    """Leave out a quote that only begins what a last wildcard stands for: ``git commit -m ' *``, ``python -c ":*``."""
+    found = re.fullmatch(r"(.*\S)\s+(['\"])(:\*|\s*\*)", text, re.DOTALL)
+    if found is None or found[2] in found[1]:
+        return text
+    return f"{found[1]}:*" if found[3] == ":*" else f"{found[1]} *"
+
+
 def _tokens(flat: str) -> tuple[str, ...]:
     return tuple(token.replace(_SPACE, " ").replace(_STAR, "*") for token in flat.split(" ") if token)
 
 
-def _unquoted(text: str) -> str:
-    """Remove quotes and backslashes as bash does; blanks inside quotes become ``_SPACE``."""
+def _unquoted(text: str, *, exact: bool) -> str:
+    """Remove quotes and backslashes; blanks inside quotes become ``_SPACE``.
+
+    In double quotes bash keeps most backslashes; who writes a rule rarely means them, so that is for ``exact`` alone.
+    """
     out: list[str] = []
     quote, at = "", 0
     while at < len(text):
         character = text[at]
-        if character == "\\" and quote != "'" and at + 1 < len(text):
+        kept = exact and quote == '"' and text[at + 1 : at + 2] not in {"$", "`", '"', "\\"}
+        if character == "\\" and kept and text.startswith("*", at + 1):
+            at += 1
+            out.append("\\" + _STAR)
+        elif character == "\\" and quote != "'" and at + 1 < len(text) and not kept:
             at += 1
             out.append({"*": _STAR, " ": _SPACE}.get(text[at], text[at]))
         elif quote and character == quote:
@@ -162,3 +199,23 @@ def _glob(segments: tuple[str, ...], text: str) -> bool:
             return False
         at += len(part)
     return True
+
+
+_OPERATOR = re.compile(r"[ \t\n]*(&&|\|\||\|&|[|;&<>]+)[ \t\n]*")
+
+
+def spans_commands(text: str | None) -> bool:
+    """Return whether a rule's text has a sign that parts commands, or leads them elsewhere: no one command fits it."""
+    return text is not None and re.search(r"[|;&<>]", _unquoted(text, exact=False)) is not None
+
+
+def fits_whole(text: str, command: str) -> bool:
+    """Return whether a rule's text, where ``*`` stands for anything, is a whole line as it is written."""
+    prefix = text.strip().removesuffix(":*")
+    flat = _spaced(prefix + " *" if prefix != text.strip() else prefix)
+    line = _spaced(command)
+    return _glob(tuple(flat.split("*")), line) if "*" in flat else flat == line
+
+
+def _spaced(text: str) -> str:
+    return " ".join(_OPERATOR.sub(r" \1 ", text).split())

@@ -3,7 +3,7 @@
 import posixpath
 from collections.abc import Iterator
 
-from vaka.policy.bash.words import Simple, Word, Words, literal
+from vaka.policy.bash.words import Assignment, Simple, Word, Words, literal
 from vaka.policy.bash.wrappers import base
 
 TRUSTED = frozenset({
@@ -36,6 +36,8 @@ def named(words: Words) -> Words:
 
 def forbidding(simple: Simple) -> Iterator[Words]:
     """Yield a command in every way in which rules that deny or ask look at it."""
+    if simple.assignments and simple.words:
+        yield (*map(_assigned, simple.assignments), *simple.words)
     for words in (simple.words, *simple.wrapped):
         if not words:
             continue
@@ -51,6 +53,13 @@ def forbidding(simple: Simple) -> Iterator[Words]:
             yield tuple(word if word.value is not None or word.guess is None else literal(word.guess) for word in words)
         if name == "git" and (skipped := without_options(words)) != words:
             yield skipped
+
+
+def _assigned(one: Assignment) -> Word:
+    """Return a variable that is set as the word it is written as."""
+    value = one.value.value
+    pieces = (f"{one.name}=", *one.value.pieces)
+    return literal(f"{one.name}={value}") if value is not None else Word(None, one.value.source, pieces)
 
 
 def without_options(words: Words) -> Words:

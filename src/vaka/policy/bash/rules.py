@@ -1,11 +1,11 @@
 """Rules held against one simple command."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from vaka.policy.bash.patterns import Fit, Pattern, View, pattern
+from vaka.policy.bash.patterns import Fit, Pattern, View, fits_whole, patterns, spans_commands
 from vaka.policy.bash.readings import forbidding, named
 from vaka.policy.bash.verdicts import Decision, Opinion, Rule
-from vaka.policy.bash.words import Simple, Words
+from vaka.policy.bash.words import Simple, Words, literal
 from vaka.policy.bash.wrappers import EXACT
 
 _ACTS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
@@ -22,6 +22,7 @@ class Rules:
         everything = next((rule for rule, said in self.allow if said.kind == "any"), None)
         self.any = Opinion("allow", everything.text, everything.layer) if everything is not None else None
         """What allows every command, if anything does."""
+        self._whole = [rule for rule in rules if rule.kind != "allow" and spans_commands(rule.pattern)]
         self._answers = {
             text: [(rule, said) for rule, said in self.allow if text in rule.answers]
             for text in {text for rule, _ in self.allow for text in rule.answers}
@@ -44,9 +45,28 @@ class Rules:
                 return Opinion("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
         return perhaps
 
+    def forbids_whole(self, text: str) -> Iterator[Opinion]:
+        """Yield what rules that name several commands at once, as ``curl * | sh``, say of a line as it is written."""
+        for rule in self._whole:
+            if fits_whole(rule.pattern or "", text):
+                does = "denies it" if rule.kind == "deny" else "asks about it"
+                yield Opinion(rule.kind, rule.text, rule.layer, f"the rule {rule.text} {does}")
+
     def allows(self, simple: Simple) -> Opinion | None:
         """Return the rule that allows a command."""
         return self._allows(simple, self.allow)
+
+    def allows_assigned(self, simple: Simple) -> Opinion | None:
+        """Return the rule that allows a command together with the variables that are set for it, word by word."""
+        values = [one.value.value for one in simple.assignments]
+        if not self.allow or not values or None in values or _exact_only(simple.words):
+            return None
+        names = (literal(f"{one.name}={value}") for one, value in zip(simple.assignments, values, strict=True))
+        words = (*names, *simple.words)
+        for rule, said in self.allow:
+            if said.kind != "any" and said.assigns and View(words).fit(said) == "yes":
+                return Opinion("allow", rule.text, rule.layer, f"the rule {rule.text} allows it")
+        return None
 
     def answered(self, text: str, simple: Simple) -> bool:
         """Return whether a person has answered a rule that asks with one that allows this command."""
@@ -74,7 +94,7 @@ class Rules:
 
 
 def _of(kind: Decision, rules: Sequence[Rule]) -> list[tuple[Rule, Pattern]]:
-    return [(rule, pattern(rule.pattern)) for rule in rules if rule.kind == kind]
+    return [(rule, said) for rule in rules if rule.kind == kind for said in patterns(rule.pattern)]
 
 
 def _fits(said: Pattern, views: list[View]) -> Fit:
