@@ -84,6 +84,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds one turn may take."""
     ask: AskMode | None = None
     """What to do when a person is needed. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
+    question_timeout: float | None = None
+    """Seconds a person has for a question of the model, which is then told to decide itself; any time without it."""
     policy: Policy | None = None
     permission_mode: Mode = "default"
     allow: tuple[str, ...] = ()

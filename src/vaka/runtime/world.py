@@ -56,7 +56,7 @@ class Lender:
             shells=Shells(self._fence(folders), options.command_habits),
             reader=self._reader(), search=options.search, cwd=_standing(cwd, folders),
             snapshots=Snapshots(files, self._store.blobs) if options.snapshots else None,
-            may_read=readable(self._policy),
+            may_read=readable(self._policy), patience=options.question_timeout,
         )  # fmt: skip
 
     async def close(self) -> None:

@@ -1,5 +1,6 @@
 """AskUserQuestion: a person decides, in this process or a later one; without one the model is told to."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult
 from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin import builtin
 
@@ -112,6 +114,18 @@ async def test_without_anybody_the_model_is_told_to_decide() -> None:
     assert done.failed
     assert done.text.startswith("nobody is there to answer; decide yourself")
     assert done.value == {"answers": {}, "unanswered": ["Which database?"]}
+
+
+async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
+    clock, store = FakeClock(), MemoryStore()
+    async with runtime(store, allow=("AskUserQuestion",), clock=clock, question_timeout=60) as rt:
+        session = await rt.open(agent(model(question()), *TOOL), id="s")
+        task = asyncio.create_task(collect(session.stream("Go.")))
+        await clock.until_sleeping()
+        clock.advance(61)
+        await task
+    done = results(await logged(store, "s"))["call_1"]
+    assert done.text.startswith("nobody is there to answer; decide yourself")
 
 
 @pytest.mark.parametrize(

@@ -50,5 +50,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Keeps what file tools are about to change; without it they change it for good."""
     may_read: Callable[[str], bool] | None = None
     """Whether the rules let a file be read, by its absolute path: what they do not is not listed either."""
+    patience: float | None = None
+    """Seconds a person has for a question of a tool; any time without it."""
     cwd: str = ""
     """Where relative paths begin, as a folder of this machine."""

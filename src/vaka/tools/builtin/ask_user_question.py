@@ -44,7 +44,7 @@ async def ask_user_question(
     given: dict[str, JSON] = {}
     for question in questions:
         labels = [option["label"] for option in question["options"]]
-        answer = await context.ask(_text(question), options=labels)
+        answer = await context.ask(_text(question), options=labels, expires_in=context.world.patience)
         if answer is None:
             return ToolResult(
                 call=context.call, content=(Text(text=_NOBODY),), failed=True, reason="error",
