@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, last, leap, load, logged, reasons, results, runtime, sound, types
+from tests.runtime.scene import agent, counted, last, leap, load, logged, reasons, results, runtime, sound, types
 from vaka.core.ports.model import Chunk, TextChunk
 from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolStarted
 from vaka.stores.memory import MemoryStore
@@ -166,6 +167,53 @@ async def test_calls_that_cannot_be_read_count_as_equal_when_they_are() -> None:
     response, log = await ended(ScriptedModel(bad), look)
     assert response.limit == "repeated_call"
     assert list(reasons(log).values())[:3] == ["invalid_arguments", "invalid_arguments", "repeated"]
+
+
+def wrong(*numbers: int) -> dict[str, Any]:
+    """An answer whose calls have arguments nobody can use, each others."""
+    return {"tool_calls": [{"name": "look", "arguments": {"at": number}} for number in numbers], "text": "Looking."}
+
+
+async def test_three_answers_in_a_row_with_nothing_but_arguments_nobody_can_use_end_the_turn() -> None:
+    response, log = await ended(ScriptedModel(wrong(1), wrong(2, 3), wrong(4), say("never")), look)
+    assert (response.stop, response.limit, response.text, response.steps) == ("limit", "invalid_calls", "Looking.", 3)
+    assert set(reasons(log).values()) == {"invalid_arguments"}
+
+
+async def test_one_call_that_can_be_used_starts_the_count_of_useless_answers_again() -> None:
+    both = calls(call("look", at="a"), *[{"tool_calls": [{"name": "look", "arguments": {"at": 5}}]}])
+    lines = [wrong(1), wrong(2), both, wrong(6), wrong(7), say("done")]
+    response, _ = await ended(ScriptedModel(*lines), look)
+    assert (response.stop, response.text) == ("end", "done")
+
+
+async def test_several_useless_calls_in_one_answer_are_one_useless_answer() -> None:
+    response, _ = await ended(ScriptedModel(wrong(1, 2, 3, 4), say("done")), look)
+    assert (response.stop, response.text) == ("end", "done")
+
+
+@pytest.mark.parametrize(("most", "steps"), [(1, 1), (2, 2), (0, 7)])
+async def test_how_many_useless_answers_are_too_many_is_a_limit(most: int, steps: int) -> None:
+    lines = [wrong(number) for number in range(6)]
+    response, _ = await ended(ScriptedModel(*lines, say("done")), look, stop_invalid=most)
+    assert (response.steps, response.limit) == (steps, "invalid_calls" if most else "")
+
+
+async def test_useless_answers_are_counted_on_after_a_crash() -> None:
+    lines = [wrong(1), wrong(2), wrong(3, 4), say("never")]
+    whole = MemoryStore()
+    commits = counted(whole).commits
+    async with runtime(whole) as rt:
+        await (await rt.open(agent(ScriptedModel(*lines), look), id="s")).run("Go.")
+    log, ends = await logged(whole, "s"), list(accumulate(map(len, commits)))[:-1]
+    assert len(ends) >= 3
+    for end in ends:
+        store = MemoryStore()
+        await load(store, "s", log[:end])()
+        async with runtime(store) as rt:
+            session = await rt.open(agent(ScriptedModel(*lines), look), id="s")
+            events = [event async for event in session.resume()]
+        assert (last(events).stop, last(events).limit) == ("limit", "invalid_calls")
 
 
 async def test_the_count_goes_on_after_a_crash() -> None:

@@ -28,6 +28,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The n-th equal call in a row is answered with an error …"""
     stop_repeats: int = 5
     """… and this one ends the turn."""
+    stop_invalid: int = 3
+    """So many answers in a row whose calls all had arguments that could not be used end the turn; 0 for any number."""
 
     def __post_init__(self) -> None:
         if self.max_tool_concurrency < 1:

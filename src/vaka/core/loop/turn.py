@@ -12,6 +12,7 @@ import msgspec
 from vaka.core.loop.budget import exhausted
 from vaka.core.loop.dispatch import settle
 from vaka.core.loop.ending import Ending, last, rejected, seal, stopped
+from vaka.core.loop.hopeless import hopeless
 from vaka.core.loop.limits import reached
 from vaka.core.loop.mail import deliver
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
@@ -130,7 +131,7 @@ async def _converse(turn: Turn) -> Ending:
                 await begin(turn)
             calls = await ask(turn)
             called = bool(calls)
-        limit = await settle(turn, calls) if calls else ""
+        limit = (await settle(turn, calls) if calls else "") or (hopeless(turn) if called else "")
         turn.log.later(turn.at, progress.StepCompleted(number=turn.at.step))
         if limit or not (called or steered(turn)):
             return Ending(text=turn.text, limit=limit)
