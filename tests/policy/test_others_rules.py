@@ -72,6 +72,14 @@ def test_one_that_asks_is_held_against_it_too() -> None:
     assert decided("cd a && ninja x", allow=("Bash",), ask=("Bash(* && make *)",)) == "allow"
 
 
+def test_a_star_inside_a_rule_for_first_words_is_wide_to_deny_and_a_star_to_allow() -> None:
+    rule = "Bash(docker exec * wp user create:*)"
+    for command in ("docker exec c wp user create", "docker exec -t c wp user create x"):
+        assert decided(command, allow=("Bash",), deny=(rule,)) == "deny"
+        assert decided(command, allow=(rule,)) == "ask"
+    assert decided("docker exec c wp user list", allow=("Bash",), deny=(rule,)) == "allow"
+
+
 def policy(*layers: Layer) -> LayeredPolicy:
     return LayeredPolicy(layers, cwd="/site", home="/home/kim")
 

@@ -37,12 +37,16 @@ class Pattern(NamedTuple):
         return re.match(r"[A-Za-z_]\w*=", first) is not None
 
 
-def patterns(text: str | None) -> tuple[Pattern, ...]:
+def patterns(text: str | None, *, wide: bool = False) -> tuple[Pattern, ...]:
     """Return what a rule's text may mean, one after the other: as it is written, and with its backslashes as in bash.
 
-    Claude Code puts a backslash before parentheses and backslashes of a command that it keeps as a rule.
+    Claude Code puts a backslash before parentheses and backslashes of a command that it keeps as a rule. ``wide``: a
+    star stands for anything also where ``:*`` ends the rule.
     """
     first = pattern(text)
+    if wide and text is not None and first.kind == "prefix" and any("*" in token for token in first.tokens):
+        start = text.strip()[:-2]
+        return (first, _taken_apart(start, exact=False), _taken_apart(f"{start} *", exact=False))
     if text is None or "\\" not in text:
         return (first,)
     kept = re.sub(r"\\([()\\])", r"\1", text)

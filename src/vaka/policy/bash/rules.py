@@ -94,7 +94,9 @@ class Rules:
 
 
 def _of(kind: Decision, rules: Sequence[Rule]) -> list[tuple[Rule, Pattern]]:
-    return [(rule, said) for rule in rules if rule.kind == kind for said in patterns(rule.pattern)]
+    return [
+        (rule, said) for rule in rules if rule.kind == kind for said in patterns(rule.pattern, wide=kind != "allow")
+    ]
 
 
 def _fits(said: Pattern, views: list[View]) -> Fit:
