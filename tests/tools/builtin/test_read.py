@@ -73,6 +73,8 @@ async def test_a_huge_file_is_read_by_the_pieces_that_are_needed(bench: Bench) -
 
 async def test_the_end_of_a_huge_file_is_its_end(bench: Bench) -> None:
     bench.write("huge.log", b"x" * (WHOLE + 5) + "\r\nzwölf\r\n".encode() + b"last")
+    first = await bench.call("Read", file_path="huge.log", limit=1)
+    assert "x… [over 63536 more characters in this line]" in first.text
     read = await bench.call("Read", file_path="huge.log", offset=2)
     assert read.text == "     2\tzwölf\n     3\tlast"
     assert (await bench.call("Read", file_path="huge.log", offset=4)).text == (
@@ -210,7 +212,30 @@ async def test_a_notebook_is_shown_cell_by_cell_with_its_outputs(bench: Bench) -
     assert rest.text == (
         f"[output]\n42\n[output]\nE: v\n[output]\n{'x' * 10_000}… [10000 more characters in this output]"
     )
-    assert value(read) == {"path": "a.ipynb", "cells": 2}
+    told = {"path": "a.ipynb", "cells": 2, "offset": 1, "returned_cells": 2, "truncated": False}
+    assert value(read) == told
+
+
+async def test_of_a_long_notebook_some_cells_are_shown_at_once(bench: Bench) -> None:
+    picture = base64.b64encode(b"GIF89a" + bytes(3_000_000)).decode()
+    drawn = {"cell_type": "code", "source": "draw()", "outputs": [{"data": {"image/gif": picture}}]}
+    cells = [{"cell_type": "code", "source": f"n = {number}"} for number in range(1, 6)]
+    bench.write("a.ipynb", notebook(*cells))
+    some = await bench.call("Read", file_path="a.ipynb", offset=2, limit=2)
+    assert some.text == (
+        "[cell 2: code, id cell-1]\nn = 2\n[cell 3: code, id cell-2]\nn = 3\n[cells 2 to 3 of 5; go on with offset=4]"
+    )
+    assert value(some)["truncated"]
+    past = await bench.call("Read", file_path="a.ipynb", offset=9)
+    assert past.text == "[cell 9 is past the end: there are 5]"
+    assert value(past)["returned_cells"] == 0
+    bench.write("b.ipynb", notebook(*[{"cell_type": "markdown", "source": "x" * 60_000}] * 5))
+    assert value(await bench.call("Read", file_path="b.ipynb"))["returned_cells"] == 2
+    bench.write("c.ipynb", notebook(*[drawn] * 3, *cells))
+    assert value(await bench.call("Read", file_path="c.ipynb"))["returned_cells"] == 3
+    bench.write("d.ipynb", notebook({"cell_type": "raw", "source": "y" * 100_001}, *cells))
+    await bench.call("Read", file_path="d.ipynb")
+    assert "y… [1 more characters in this cell]\n[cells 1 to 1 of 6;" in bench.told[-1].results[0].text
 
 
 @pytest.mark.parametrize("content", ["not json", '{"worksheets": []}', '{"cells": [1]}', "[" * 10_000])

@@ -18,7 +18,7 @@ WHOLE = 16 * 1024**2
 FIRST = 64 * 1024
 _CHUNK = 1 << 20
 _THREADED = 1 << 18
-_KEPT = 1 << 16
+KEPT = 1 << 16
 """Bytes of a line that are kept at most: nobody is shown more."""
 
 
@@ -65,17 +65,17 @@ async def stream(files: Files, path: str, *, start: int, count: int) -> AsyncGen
             skipped = chunk.count(b"\n") if number < start else 0
             if skipped and number + skipped < start:  # nothing of this piece is wanted
                 number += skipped
-                line = bytearray(chunk[chunk.rfind(b"\n") + 1 :][:_KEPT])
+                line = bytearray(chunk[chunk.rfind(b"\n") + 1 :][:KEPT])
                 continue
             *ended, rest = chunk.split(b"\n")
             for piece in ended:
-                line += piece[: _KEPT - len(line)]
+                line += piece[: KEPT - len(line)]
                 if number >= start:
                     yield number, _shown(line)
                 number, line = number + 1, bytearray()
                 if number >= start + count:
                     return
-            line += rest[: max(_KEPT - len(line), 0)]
+            line += rest[: max(KEPT - len(line), 0)]
     if line and number >= start:
         yield number, _shown(line)
 
@@ -108,4 +108,4 @@ def _shown(line: bytearray) -> str:
     return bytes(line).removesuffix(b"\r").decode("utf-8", "replace")
 
 
-__all__ = ["FIRST", "WHOLE", "Loaded", "is_binary", "load", "not_text", "stream", "text_lines"]
+__all__ = ["FIRST", "KEPT", "WHOLE", "Loaded", "is_binary", "load", "not_text", "stream", "text_lines"]

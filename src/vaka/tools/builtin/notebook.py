@@ -13,6 +13,10 @@ from vaka.tools.values import is_array, is_object
 
 MOST = 10_000
 """Characters shown of one output."""
+AT_ONCE = 100_000
+"""Characters shown at once; what is left is asked for with the number of a cell."""
+_PICTURE = 100
+"""Characters of a picture that count as one: it is not read letter by letter."""
 LARGEST_IMAGE = 8 * 1024**2
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -49,23 +53,48 @@ def text_in(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def parts_of(data: bytes) -> tuple[list[Part], int]:
-    """Return what a reader sees of a notebook, and how many cells it has. Raises ``NotANotebook``."""
-    cells = notebook_of(data)["cells"]
+class Shown(msgspec.Struct, frozen=True):
+    """What a reader sees of a notebook, or of some of its cells."""
+
+    parts: list[Part]
+    cells: int
+    """How many the notebook has."""
+    last: int
+    """The number of the last one that is shown."""
+
+
+def shown_of(data: bytes, *, offset: int = 1, limit: int | None = None) -> Shown:
+    """Return cells from number ``offset`` on, as many as can be shown at once. Raises ``NotANotebook``."""
+    cells: list[dict[str, Any]] = notebook_of(data)["cells"]
+    end = len(cells) if limit is None else min(offset - 1 + limit, len(cells))
     parts: list[Part] = []
     words: list[str] = []
-    for index, cell in enumerate(cells):
-        words.append(f"[cell {index + 1}: {cell.get('cell_type', 'raw')}, id {id_of(cell, index)}]")
-        words.append(text_in(cell.get("source")))
-        for shown in _outputs(cell):
+    room, number = AT_ONCE, offset - 1
+    for number in range(offset, end + 1):
+        for shown in _cell(cells[number - 1], number):
+            room -= len(shown) if isinstance(shown, str) else len(shown.data) // _PICTURE
             if isinstance(shown, str):
                 words.append(shown)
             else:
                 parts += [_said(words), shown]
                 words = []
-    if words or not parts:
-        parts.append(_said(words or ["[the notebook has no cells]"]))
-    return parts, len(cells)
+        if room <= 0:
+            break
+    if number < len(cells) and offset <= len(cells):
+        words.append(f"[cells {offset} to {number} of {len(cells)}; go on with offset={number + 1}]")
+    elif not parts and not words:
+        words.append(
+            f"[cell {offset} is past the end: there are {len(cells)}]" if cells else "[the notebook has no cells]"
+        )
+    return Shown([*parts, *([_said(words)] if words else [])], len(cells), min(number, len(cells)))
+
+
+def _cell(cell: dict[str, Any], number: int) -> Iterator[str | Image]:
+    yield f"[cell {number}: {cell.get('cell_type', 'raw')}, id {id_of(cell, number - 1)}]"
+    source = text_in(cell.get("source"))
+    more = len(source) - AT_ONCE
+    yield f"{source[:AT_ONCE]}… [{more} more characters in this cell]" if more > 0 else source
+    yield from _outputs(cell)
 
 
 def _said(words: list[str]) -> Text:

@@ -16,7 +16,7 @@ from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.lookalike import near_files
 from vaka.tools.builtin.media import kind_of
-from vaka.tools.builtin.notebook import NotANotebook, parts_of
+from vaka.tools.builtin.notebook import NotANotebook, shown_of
 from vaka.tools.builtin.outputs import PREFIX, digest_in
 from vaka.tools.builtin.text import lines_of
 
@@ -46,7 +46,7 @@ async def read(
     if kind:
         return await _media(context, file_path, kind)
     if loaded.info.path.endswith(".ipynb") and loaded.whole:
-        shown = _notebook(context, loaded)
+        shown = _notebook(context, loaded, offset, limit)
         if shown is not None:
             return shown
     page = Page(offset, limit)
@@ -72,14 +72,15 @@ class Page:
         self._lines: list[str] = []
         self._size = 0
 
-    def take(self, number: int, line: str) -> bool:
-        """Take the next line; false when there is no room for it."""
+    def take(self, number: int, line: str, *, begun: bool = False) -> bool:
+        """Take the next line, or how one begins; false when there is no room for it."""
         if len(self._lines) >= self.limit or self._size > MOST:
             self.more = True
             return False
         if len(line) > LONGEST:
             self.cut += 1
-            line = f"{line[:LONGEST]}… [{len(line) - LONGEST} more characters in this line]"
+            more = f"{'over ' if begun else ''}{len(line) - LONGEST}"
+            line = f"{line[:LONGEST]}… [{more} more characters in this line]"
         self._lines.append(f"{number:6d}\t{line}")
         self._size += len(line) + 8
         return True
@@ -120,7 +121,7 @@ async def _fill(context: ToolContext, path: str, page: Page) -> None:
     found = lines.stream(context.files, path, start=page.offset, count=page.limit + 1)
     async with aclosing(found) as numbered:
         async for number, line in numbered:
-            if not page.take(number, line):
+            if not page.take(number, line, begun=len(line.encode()) > lines.KEPT - 4):  # it may end in half a character
                 return
 
 
@@ -139,14 +140,17 @@ async def _media(context: ToolContext, path: str, kind: str) -> ToolResult:
     return ToolResult(call=context.call, content=(said, part), value=value)
 
 
-def _notebook(context: ToolContext, loaded: lines.Loaded) -> ToolResult | None:
+def _notebook(context: ToolContext, loaded: lines.Loaded, offset: int, limit: int) -> ToolResult | None:
     try:
-        parts, cells = parts_of(loaded.data)
+        shown = shown_of(loaded.data, offset=offset, limit=limit)
     except NotANotebook:
         return None  # it has the name of one: its text is what there is to see
     seen.note(context, loaded.info, loaded.digest)
-    value = {"path": loaded.info.path, "cells": cells}
-    return ToolResult(call=context.call, content=tuple(parts), value=value)
+    value = {
+        "path": loaded.info.path, "cells": shown.cells, "offset": offset,
+        "returned_cells": max(shown.last - offset + 1, 0), "truncated": shown.last < shown.cells,
+    }  # fmt: skip
+    return ToolResult(call=context.call, content=tuple(shown.parts), value=value)
 
 
 async def _output(context: ToolContext, name: str, offset: int, limit: int) -> ToolResult:
