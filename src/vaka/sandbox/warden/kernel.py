@@ -91,9 +91,12 @@ def mount_flags(target: str, *, add: int = 0, clear: int = 0) -> None:
 
 
 def has_trees() -> bool:
-    """Whether the kernel mounts what is opened, not only what is named: Linux 5.12."""
-    _libc.syscall(_MOUNT_SETATTR, -1, b"", 0, None, ctypes.c_size_t(0))
-    return ctypes.get_errno() != errno.ENOSYS
+    """Whether the kernel mounts what is opened, not only what is named: Linux 5.12, and filters of containers."""
+    for words in ((_OPEN_TREE, -1, b"", AT_EMPTY_PATH), (_MOUNT_SETATTR, -1, b"", 0, None, ctypes.c_size_t(0))):
+        _libc.syscall(*words)  # wrong for every kernel, but only one that has it says how
+        if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
+            return False
+    return True
 
 
 def cover(target: int, source: int, *, add: int = 0) -> None:
