@@ -23,7 +23,7 @@ from vaka.sandbox.none import Unconfined
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin import builtin
 from vaka.tools.builtin.bash import bash as tool
-from vaka.tools.builtin.shells import Habits, Shells
+from vaka.tools.builtin.shells import Fence, Habits, Shells
 from vaka.tools.builtin.spool import Spool, Store
 
 
@@ -358,6 +358,14 @@ async def test_commands_are_the_same_in_every_sandbox(
     over = await bench.bash("echo a; sleep 1000", timeout=1000)
     # How much it had printed by then is a matter of the machine; that it was ended is not.
     assert over.text.removeprefix("a\n").startswith("[it took longer")
+
+
+async def test_what_is_hidden_in_a_hidden_folder_is_hidden_with_it(tmp_path: Path) -> None:
+    (tmp_path / "kept" / "log").mkdir(parents=True)
+    (tmp_path / "kept" / "log" / "secret").write_text("x")
+    bench = ShellBench(tmp_path, sandbox=choose("auto"))
+    bench.shells.fence = Fence(hidden=(str(tmp_path / "kept"), str(tmp_path / "kept" / "log")))
+    assert (await bench.bash("ls -A kept; cat kept/log/secret 2>&- || echo none")).text == "none\n[exit code 0]"
 
 
 async def test_the_sandbox_is_told_what_commands_may_touch(tmp_path: Path) -> None:

@@ -140,7 +140,8 @@ def _hidden(order: Order, layout: Layout) -> list[str]:
         found.add(real)
     secrets = {os.path.realpath(path) for path in order.secrets if _there(path)}
     found |= {path for path in secrets if not any(within(one, [path]) for one in needed)}
-    return sorted(path for path in found if _there(path))
+    there = {path for path in found if _there(path)}
+    return sorted(path for path in there if not within(_parent(path), there))  # the others are hidden with these
 
 
 def _sockets(layout: Layout) -> list[str]:
