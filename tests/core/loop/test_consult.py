@@ -1,6 +1,7 @@
 """A tool asks a model: it is written down who asked and what it cost, and no budget is overdrawn."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from itertools import accumulate
 from typing import Any
 
@@ -10,7 +11,7 @@ import vaka
 from tests.runtime.scene import agent, collect, counted, load, logged, results, runtime, sound, types
 from vaka.core.loop.consult import consult
 from vaka.core.loop.scope import Turn
-from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, StopChunk, TextChunk
+from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import Text, as_content
 from vaka.core.types.errors import ModelError
@@ -294,3 +295,47 @@ async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> 
         assert (await session.run("And?")).text == "again"
     assert [len(prompt.messages) for prompt in model.prompts] == [1, 3, 5]
     assert model.prompts[-1].messages[-1] == UserMessage(content=(Text(text="And?"),))
+
+
+class Endless(FunctionModel):
+    """Says forty characters of its answer, and no more; knows what a prompt costs."""
+
+    def __init__(self, begun: asyncio.Event, *first: Any) -> None:
+        super().__init__(self.never)
+        self._begun, self._first = begun, first
+
+    async def never(self, prompt: Prompt) -> str:
+        return ""
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Any]:
+        for chunk in (*self._first, TextChunk("x" * 40)):
+            yield chunk
+        self._begun.set()
+        await asyncio.Event().wait()
+
+    def estimate(self, prompt: Prompt) -> Estimate:
+        return Estimate(usage=Usage(input=100, cost=0.1), output_price=0.001)
+
+
+@pytest.mark.parametrize(
+    ("first", "cost"),
+    [((), Usage(input=100, output=10, cost=0.11)),
+     ((UsageChunk(Usage(input=70, output=1, cost=0.071)),), Usage(input=70, output=10, cost=0.08))],
+)  # fmt: skip
+@pytest.mark.parametrize("asks", ["agent", "tool"])
+async def test_an_answer_that_was_stopped_has_cost_what_came_of_it(first: Any, cost: Usage, asks: str) -> None:
+    """Providers tell the price of an answer with its end, some that of the prompt with its beginning."""
+    begun, store = asyncio.Event(), MemoryStore()
+    slow = Endless(begun, *first)
+    made = agent(slow) if asks == "agent" else agent(ScriptedModel(call("think") | {"usage": {}}), asking(slow))
+    async with runtime(store) as rt:
+        session = await rt.open(made, id="s")
+        task = asyncio.create_task(collect(session.stream("Go.")))
+        await begun.wait()
+        await session.interrupt("enough")
+        await task
+        stats = await rt.stats("s")
+    (used_up,) = [body for body in used(await logged(store, "s")) if body.usage != Usage()]
+    assert used_up.call == (None if asks == "agent" else "call_1")
+    assert (used_up.usage.input, used_up.usage.output, stats.usage.total) == (cost.input, cost.output, cost.total)
+    assert used_up.usage.cost == pytest.approx(cost.cost)

@@ -67,6 +67,11 @@ class Assembly:
         """Whether anyone may have seen a part of it."""
         return bool(self._blocks)
 
+    @property
+    def size(self) -> int:
+        """How many characters have come."""
+        return sum(len(part) for block in self._blocks for part in block.parts)
+
     def feed(self, chunk: Chunk) -> Body | None:
         """Take a chunk; return the live event that shows it, if it shows."""
         if isinstance(chunk, TextChunk):

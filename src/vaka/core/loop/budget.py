@@ -26,6 +26,8 @@ LONGEST = 400_000
 """Tokens that no model writes in one answer: where there is room for so many, no bound is needed."""
 LEAST = 16
 """Tokens that are worth asking for; some providers refuse to be asked for less."""
+CHARACTERS = 4
+"""How many make a token, about."""
 _WARNED = "vaka.budget.warned"
 
 
@@ -49,6 +51,19 @@ async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = Tru
         if _fits(payers, estimate, prompt, alone):
             return turn.purse.hold(_held(turn, prompt, estimate, alone, steady=steady))
         await turn.purse.changed()
+
+
+def broken_off(model: Model, prompt: Prompt, counted: Usage, written: int) -> Usage:
+    """Return what an answer has cost that broke off after ``written`` characters, as far as nobody ``counted`` it.
+
+    Providers tell it with the end, some the prompt's part at the beginning; what is missing is estimated.
+    """
+    if not written or not isinstance(model, Estimates):
+        return counted
+    estimate = model.estimate(prompt)
+    known = counted if counted.total else estimate.usage
+    more = max(-(-written // CHARACTERS) - known.output, 0)
+    return known + Usage(output=more, cost=more * estimate.output_price)
 
 
 def check(turn: Turn, model: Model, hold: Hold) -> None:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.loop.budget import afford, check, exhausted
+from vaka.core.loop.budget import afford, broken_off, check, exhausted
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.purse import Hold
 from vaka.core.loop.scope import Turn
@@ -46,13 +46,12 @@ class _Inquiry:
         self._turn, self._model, self._hold, self._number, self._call = turn, model, hold, number, call
         self._agent = hold.prompt.agent
         self._said: list[str] = []
-        self._cost: UsageChunk | None = None
+        self._cost = UsageChunk(Usage())
         self._stop: str | None = None
 
     async def answer(self) -> str:
         try:
             await self._read(msgspec.structs.replace(self._hold.prompt, number=self._number))
-            self._cost = self._cost or UsageChunk(Usage())
             return self._whole()
         except ModelError as error:
             code, message = describe(error)
@@ -102,13 +101,13 @@ class _Inquiry:
         )  # fmt: skip
 
     def _spent(self) -> None:
-        cost, self._cost = self._cost, None
-        if cost is not None:
-            model = cost.model or self._model.name
-            usage = UsageRecorded(
-                model=model, usage=cost.usage, agent=self._agent, call=self._call, number=self._number
-            )
-            self._turn.log.later(self._turn.at, usage)
+        usage, model = self._cost.usage, self._cost.model or self._model.name
+        self._cost = UsageChunk(Usage())
+        if self._stop is None:
+            usage = broken_off(self._model, self._hold.prompt, usage, sum(map(len, self._said)))
+        if self._stop is not None or usage != Usage():
+            body = UsageRecorded(model=model, usage=usage, agent=self._agent, call=self._call, number=self._number)
+            self._turn.log.later(self._turn.at, body)
 
 
 def _next(turn: Turn, agent: str) -> int:

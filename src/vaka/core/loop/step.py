@@ -5,7 +5,7 @@ from contextlib import aclosing
 import msgspec
 
 from vaka.core.loop.assemble import UNFINISHED, Assembly, WrittenCall
-from vaka.core.loop.budget import afford, check
+from vaka.core.loop.budget import afford, broken_off, check
 from vaka.core.loop.mail import mark
 from vaka.core.loop.middleware import describe
 from vaka.core.loop.prompt import messages
@@ -67,10 +67,10 @@ async def _answer(turn: Turn, planned: Prompt, hold: Hold) -> list[OpenCall]:
         whole = _message(turn, assembly)
         said = _reread(turn, await turn.chain.after_model(turn, whole), whole.calls)
     except Stopped:
-        _cut(turn, assembly)
+        _cut(turn, assembly, hold)
         raise
     except Exception as error:
-        _discard(turn, assembly, str(error))
+        _discard(turn, assembly, hold, str(error))
         raise
     calls = await _finish(turn, planned, hold.prompt, said, assembly.usage)
     if assembly.stop == "length" and not calls:
@@ -101,7 +101,7 @@ async def _stream(turn: Turn, hold: Hold) -> Assembly:
             async with aclosing(turn.recipe.model.stream(hold.prompt)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, RetryChunk):
-                        assembly = await _again(turn, assembly, chunk)
+                        assembly = await _again(turn, assembly, hold, chunk)
                         check(turn, turn.recipe.model, hold)
                         continue
                     if isinstance(chunk, NoticeChunk):
@@ -113,10 +113,10 @@ async def _stream(turn: Turn, hold: Hold) -> Assembly:
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
     except Stopped:
-        _cut(turn, assembly)
+        _cut(turn, assembly, hold)
         raise
     except Exception as error:
-        _failed(turn, assembly, error)
+        _failed(turn, assembly, hold, error)
         raise
     return assembly
 
@@ -127,9 +127,9 @@ def _new(turn: Turn) -> Assembly:
     return assembly
 
 
-async def _again(turn: Turn, assembly: Assembly, chunk: RetryChunk) -> Assembly:
+async def _again(turn: Turn, assembly: Assembly, hold: Hold, chunk: RetryChunk) -> Assembly:
     """A wrapper tries once more: what was shown does not count, but what it cost does."""
-    _discard(turn, assembly, chunk.message)
+    _discard(turn, assembly, hold, chunk.message)
     await turn.log.append(
         turn.at,
         monitor.ModelFailed(
@@ -140,7 +140,7 @@ async def _again(turn: Turn, assembly: Assembly, chunk: RetryChunk) -> Assembly:
     return _new(turn)
 
 
-def _failed(turn: Turn, assembly: Assembly, error: Exception) -> None:
+def _failed(turn: Turn, assembly: Assembly, hold: Hold, error: Exception) -> None:
     code, message = describe(error)
     turn.log.later(
         turn.at,
@@ -149,21 +149,24 @@ def _failed(turn: Turn, assembly: Assembly, error: Exception) -> None:
             message_id=assembly.message_id,
         ),
     )  # fmt: skip
-    _discard(turn, assembly, message)
+    _discard(turn, assembly, hold, message)
 
 
-def _discard(turn: Turn, assembly: Assembly, reason: str) -> None:
+def _discard(turn: Turn, assembly: Assembly, hold: Hold, reason: str) -> None:
     """Nobody shall count what was shown; what it cost was spent all the same."""
     turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason=reason))
-    _spent(turn, assembly)
+    _spent(turn, assembly, hold)
 
 
-def _spent(turn: Turn, assembly: Assembly) -> None:
-    if assembly.usage != Usage():
-        turn.log.later(turn.at, _usage(turn, assembly.usage, assembly.model))
+def _spent(turn: Turn, assembly: Assembly, hold: Hold) -> None:
+    usage = assembly.usage
+    if assembly.stop is None:
+        usage = broken_off(turn.recipe.model, hold.prompt, usage, assembly.size)
+    if usage != Usage():
+        turn.log.later(turn.at, _usage(turn, usage, assembly.model))
 
 
-def _cut(turn: Turn, assembly: Assembly) -> None:
+def _cut(turn: Turn, assembly: Assembly, hold: Hold) -> None:
     """A message cut short keeps its text and loses its tool calls."""
     text = tuple(part for part in assembly.parts() if not isinstance(part, WrittenCall | Reasoning))
     if text:
@@ -173,7 +176,7 @@ def _cut(turn: Turn, assembly: Assembly) -> None:
         turn.log.later(turn.at, body)
     elif assembly.shown:
         turn.log.later(turn.at, progress.MessageDiscarded(message_id=assembly.message_id, reason="stopped"))
-    _spent(turn, assembly)
+    _spent(turn, assembly, hold)
 
 
 def _message(turn: Turn, assembly: Assembly) -> AssistantMessage:

@@ -7,13 +7,14 @@ from itertools import count
 
 import msgspec
 
-from vaka.core.loop.budget import afford, check
+from vaka.core.loop.budget import afford, broken_off, check
 from vaka.core.loop.nest import Nest, Request
 from vaka.core.loop.purse import Hold
 from vaka.core.ports.model import Chunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.usage import Usage
 from vaka.luau.host.arguments import is_list, is_table, table, text
 from vaka.luau.host.parts import Parts, missing
 from vaka.luau.host.question import Question, question_of
@@ -65,24 +66,24 @@ class Asker:
         try:
             async with aclosing(self._pieces(model, hold)) as pieces:
                 async for piece in pieces:
+                    if piece is None and nest is not None:
+                        check(nest.turn, model, hold)
                     yield piece
         finally:
             hold.release()
 
     async def _pieces(self, model: Model, hold: Hold) -> AsyncGenerator[str | None]:
-        prompt, nest = hold.prompt, self._parts.nest
         stop: StopChunk | None = None
-        cost: UsageChunk | None = None
+        cost, written = UsageChunk(Usage()), 0
         try:
-            async with aclosing(model.stream(prompt)) as chunks:
+            async with aclosing(model.stream(hold.prompt)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, TextChunk):
+                        written += len(chunk.text)
                         yield chunk.text
                     elif isinstance(chunk, RetryChunk):
-                        self._spent(model, prompt, cost)
-                        cost = None
-                        if nest is not None:
-                            check(nest.turn, model, hold)
+                        self._spent(model, hold, cost, written)
+                        cost, written = UsageChunk(Usage()), 0
                         yield None
                     elif isinstance(chunk, StopChunk):
                         stop = chunk
@@ -93,16 +94,17 @@ class Asker:
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
         finally:
-            self._spent(model, prompt, cost)
+            self._spent(model, hold, cost, None if stop else written)
         if stop is None or stop.reason == "refusal":
             raise ScriptError(f"{model.name}: {'the model refused to answer' if stop else 'the answer was cut off'}")
 
-    def _spent(self, model: Model, prompt: Prompt, cost: UsageChunk | None) -> None:
-        """What a try has cost was spent, also when it does not count."""
-        if cost is not None and self._parts.usage is not None:
+    def _spent(self, model: Model, hold: Hold, cost: UsageChunk, written: int | None) -> None:
+        """What a try has cost was spent, also when it broke off after it had ``written`` so much."""
+        usage = cost.usage if written is None else broken_off(model, hold.prompt, cost.usage, written)
+        if self._parts.usage is not None and (written is None or usage != Usage()):
             call = self._parts.nest.call if self._parts.nest is not None else None
             named = cost.model or model.name
-            self._parts.usage(UsageRecorded(model=named, usage=cost.usage, agent=prompt.agent, call=call))
+            self._parts.usage(UsageRecorded(model=named, usage=usage, agent=hold.prompt.agent, call=call))
 
     def _notice(self, chunk: Chunk) -> None:
         nest = self._parts.nest
