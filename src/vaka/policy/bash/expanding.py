@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from vaka.policy.bash.nested import printed
+from vaka.policy.bash.numbers import Numbers, counts
 from vaka.policy.bash.quoting import BREAKS, PLAIN, Expansion, Mismatch, Scanner, Segment, decoded
 from vaka.policy.bash.shaping import shape
 from vaka.policy.bash.variables import unsafe
@@ -31,6 +32,8 @@ _PAYLOAD = re.compile(r"\[.*(?:\$[({]|`)", re.DOTALL)
 _NUMERIC_TESTS = re.compile(r"(?:^|\s)-(?:eq|ne|lt|le|gt|ge|v|R)\s")
 _STRINGS = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
+_WORKED = re.compile(r"\[[^\]]*\]|(?<=\w):(?![-=+?]).*", re.DOTALL)
+"""In a parameter: a subscript, and behind a colon where a part of its value begins."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -43,6 +46,7 @@ class Expander:
         self.doubts: list[str] = []
         self.arithmetic = False
         """True when something is worked out as a number, and so may be run."""
+        self.numbers = Numbers()
         self.payload = False
         """True when a text would run a command if it were worked out as a number."""
 
@@ -110,8 +114,12 @@ class Expander:
             raise Mismatch("an assignment is not understood")
         if target.type == "subscript":
             self.arithmetic = True
-            self._bare_text(target.start_byte, target.end_byte, self.expansions(target.children))
-        return Assignment(found[0], self._value(children[2:], operator.end_byte, node.end_byte))
+            inside = self.expansions(target.children)
+            text = self._bare_text(target.start_byte, target.end_byte, inside)
+            self.numbers.work(text[len(found[0]) :], (one.hole for one in inside.values()))
+        value = self._value(children[2:], operator.end_byte, node.end_byte)
+        self.numbers.given(found[0], [value])
+        return Assignment(found[0], value)
 
     def _value(self, nodes: "Sequence[Node]", start: int, end: int) -> Word:
         if start == end:
@@ -198,7 +206,8 @@ class Expander:
             self.walk.stdin = before
         made = self.walk.commands[count:]
         said = printed(made[0]) if len(made) == 1 else None
-        return Hole(kind, guess=said.text.rstrip("\n") if said is not None and said.sure else None)
+        guess = said.text.rstrip("\n") if said is not None and said.sure else None
+        return Hole(kind, guess=guess, counts=kind == "command" and counts(made))
 
     def _backquotes(self, start: int, end: int) -> None:
         text = self.raw[start:end]
@@ -213,10 +222,12 @@ class Expander:
             raise Mismatch("it is not certain where a parameter ends")
         if found := _DEFAULTS.match(text):
             self.assigned(found[1])
+            self.numbers.foreign.add(found[1])
         if _INDIRECT.match(text) or text.endswith(("@P", "@E")):
             self.doubts.append("it runs or reads what a variable names")
         if ":" in text or "[" in text:
             self.arithmetic = True
+            self.numbers.work(" ".join(_WORKED.findall(text)))
         return Hole("parameter", text)
 
     def _bare_text(self, start: int, end: int, inside: dict[int, Expansion]) -> str:
@@ -241,7 +252,9 @@ class Expander:
     ) -> None:
         """Walk over something that bash works out as a number."""
         children = [child for child in node.children if until is None or child.end_byte <= until]
-        text = self._bare_text(start, end, self.expansions(children))
+        inside = self.expansions(children)
+        text = self._bare_text(start, end, inside)
+        self.numbers.work(text, (one.hole for one in inside.values()))
         if not _ARITHMETIC.fullmatch(text.replace(";", " ", 2) if header else text) or not _balanced(text):
             raise Mismatch("arithmetic is not understood")
         self.arithmetic = self.arithmetic or re.search(r"[A-Za-z_]", text) is not None or " " in text
@@ -258,6 +271,7 @@ class Expander:
             raise Mismatch("a condition is not understood")
         if _NUMERIC_TESTS.search(bare):
             self.arithmetic = True
+            self.numbers.work(_compared(bare), (one.hole for one in expansions.values()))
         self._look([Segment(decoded(text), quoted=False)])
         return [literal("[["), Word(None, decoded(self.raw[start + 2 : end - 2]).strip(), bare=False), literal("]]")]
 
@@ -312,3 +326,8 @@ def _balanced(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _compared(text: str) -> str:
+    """Return what stands on either side of a comparison of numbers."""
+    return " ".join(re.findall(r"\S+(?=\s+-(?:eq|ne|lt|le|gt|ge)\s)|(?<=-(?:eq|ne|lt|le|gt|ge)\s)\s*\S+", text))

@@ -151,7 +151,7 @@ class Scanner:
             self.used += 1
             hole = known.hole
             splits = (not quoted or "@" in hole.name) and hole.kind != "process" and not hole.number
-            self.parts.append(Hole(hole.kind, hole.name, splits, hole.guess))
+            self.parts.append(Hole(hole.kind, hole.name, splits, hole.guess, hole.counts))
             return known.end
         if found := PARAMETER.match(self.text, at):
             splits = (not quoted or found[1] == "@") and not is_number(found[1])

@@ -15,6 +15,7 @@ import msgspec
 from vaka.policy.bash.expanding import Expander
 from vaka.policy.bash.grammar import BLOCKS, CASE_ENDS, RESERVED, TOKENS, fed_by_file
 from vaka.policy.bash.nested import Text, fed, printed, scripts
+from vaka.policy.bash.numbers import settled
 from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
 from vaka.policy.bash.redirecting import Redirector
 from vaka.policy.bash.words import Assignment, Script, Simple, Word, literal
@@ -67,9 +68,10 @@ class Walk:
 
     def script(self) -> Script:
         """Return what was gathered."""
-        if self.words.arithmetic and self.words.payload:
+        if (self.words.arithmetic and self.words.payload) or self.words.numbers.runs:
             self.doubts.append("bash runs commands inside a subscript that it works out")
-        return Script(self.text, tuple(self.commands), tuple(dict.fromkeys(self.doubts)), self.bomb)
+        commands = tuple(settled(one, self.words.numbers) for one in self.commands)
+        return Script(self.text, commands, tuple(dict.fromkeys(self.doubts)), self.bomb)
 
     # ---------------------------------------------------------------------------------------- structure
 
@@ -226,15 +228,17 @@ class Walk:
     # ---------------------------------------------------------------------------------------- control flow
 
     def _for(self, node: "Node", tail: Nodes) -> None:
+        name = ""
         for index, child in enumerate(node.children):
             if index:
                 self.gap(node.children[index - 1].end_byte, child.start_byte)
             if child.type == "variable_name":
-                self.words.assigned(self.raw[child.start_byte : child.end_byte])
+                name = self.raw[child.start_byte : child.end_byte]
+                self.words.assigned(name)
             elif child.type == "do_group" or child.type in BLOCKS:
                 self._group(child, tail)
             elif child.is_named:
-                self.words.one(child)
+                self.words.numbers.given(name, self.words.one(child))
                 self.words.apart(node.children, index + 1, child.end_byte)
             else:
                 self._token(child, node)
@@ -400,6 +404,7 @@ class Walk:
 
     def _add(self, simple: Simple) -> None:
         words = simple.words
+        self.words.numbers.read(simple)
         readings = inner(words)
         for reading in readings if words and words[0].bare and words[0].value in {"time", "coproc"} else ():
             if reading[0].bare and reading[0].value in RESERVED | {"("}:

@@ -18,6 +18,8 @@ class Hole(msgspec.Struct, frozen=True):
     """True when it may become several words, or none."""
     guess: str | None = None
     """What it becomes if nothing surprising happens: the output of an ``echo`` of known words."""
+    counts: bool = False
+    """True when it is a number or one plain word, or nothing: what a command prints, or a variable was set to."""
 
     @property
     def number(self) -> bool:

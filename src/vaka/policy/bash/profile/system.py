@@ -130,7 +130,7 @@ def read_test(words: Words) -> list[Word]:
 
 def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
     """Return whether a word may turn out as one of the operators: as one of several, or where one can stand."""
-    if all(hole.number or hole.name == "!" for hole in word.holes):
+    if all(hole.number or hole.counts or hole.name == "!" for hole in word.holes):
         return False
     shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
     if word.splits and all(hole.kind == "glob" for hole in word.holes):
