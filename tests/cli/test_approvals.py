@@ -1,6 +1,8 @@
 """Approvals from the command line: what a person sees and may say at a terminal, in batches, and afterwards."""
 
 import json
+import os
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -297,6 +299,54 @@ def test_all_of_a_session_are_resolved_at_once(waiting: Shell) -> None:
     assert resume(waiting).code == 0
 
 
+def test_what_is_allowed_for_some_time_says_until_when(waiting: Shell) -> None:
+    id = waiting.pending()[0]["id"]
+    done = waiting.vaka("approvals", "resolve", id, "--approve", "--scope", "session", "--ttl", "1h")
+    assert done.code == 0, done.err
+    row = next(row for row in waiting.vaka("approvals", "list", "--all", "--json").json["decisions"] if row["id"] == id)
+    span = datetime.fromisoformat(row["until"]) - datetime.fromisoformat(row["decided"])
+    assert timedelta(minutes=59) < span < timedelta(minutes=61)
+    assert f"approved for the session until {row['until']}: Bash(touch a)" in done.err
+    assert f": {id} for the session until {row['until']}: Bash(touch a)" in waiting.vaka("sessions", "show", "s").out
+
+
+def test_at_the_terminal_a_time_may_stand_behind_session_and_nothing_behind_another_yes(shell: Shell) -> None:
+    shell.script(bash("touch a"), bash("touch a"), say("Done."))
+    screen = at(shell, "--session", "s")
+    for word, why in (("y please", "expected nothing behind it"), ("s soon", "expected a time span such as 90, 5m")):
+        screen.expect(PROMPT)
+        screen.type(word)
+        screen.expect(why)
+    screen.expect(PROMPT)
+    screen.type("s 5m")
+    screen.expect("Done.")
+    assert screen.end() == 0
+    [resolved] = [e["data"] for e in shell.events("s") if e["type"] == "approval.resolved"]
+    assert resolved["until"]
+
+
+def test_arguments_that_do_not_fit_are_refused_and_the_question_stays(waiting: Shell) -> None:
+    id = waiting.pending()[0]["id"]
+    for edit in ('{"command": 7}', '{"comand": "x"}', "{}"):
+        done = waiting.vaka("approvals", "resolve", id, "--approve", "--edit", edit)
+        assert (done.code, "Bash does not take these arguments" in done.err) == (2, True), done.err
+    assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", f'{{"x": {"[" * 5000}').code == 2
+    assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", f"{'[' * 500}{']' * 500}").code == 2
+    assert len(waiting.pending()) == 3
+    assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", '{"command": "touch d"}').code == 0
+
+
+def test_a_no_without_a_reason_to_all_that_a_running_turn_asks_ends_it(shell: Shell) -> None:
+    shell.script(both(bash("touch a"), bash("touch b"), bash("touch c")), say("never"))
+    screen = at(shell, "--session", "s")
+    screen.expect(PROMPT)
+    done = shell.vaka("approvals", "resolve", "--all", "--session", "s", "--reject")
+    assert done.code == 0, done.err
+    screen.expect("a person refused Bash and said nothing more")
+    assert screen.end() == 5
+    assert list(shell.folder.glob("?")) == []
+
+
 def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: Shell) -> None:
     id = waiting.pending()[0]["id"]
     done = waiting.vaka("approvals", "resolve", id, "--approve", "--scope", "user", "--rule", "Bash(rm:*)")
@@ -315,6 +365,9 @@ def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: She
         (["apr_1", "--reject", "--rule", "Bash"], "--edit, --scope and --rule go with --approve"),
         (["apr_1", "--approve", "--rule", "Bash"], "--rule needs a --scope"),
         (["apr_1", "apr_2", "--approve", "--edit", "{}"], "--edit is for one approval"),
+        (["apr_1", "--approve", "--ttl", "1h"], "--ttl goes with --scope session"),
+        (["apr_1", "--approve", "--scope", "user", "--ttl", "1h"], "--ttl goes with --scope session"),
+        (["apr_1", "--approve", "--scope", "session", "--ttl", "soon"], "expected a time span such as 90, 5m"),
         (["apr_1", "--approve", "--scope", "ever"], "'ever' is not one of"),
     ],
 )  # fmt: skip
@@ -343,6 +396,23 @@ def test_who_decided_what_when_where_and_by_which_rule_stays_known(waiting: Shel
     assert f": {first} for the project: Bash(touch a)" in shown
     assert f": {second} (Not b.)" in shown
     assert waiting.vaka("approvals", "list", "--all", "--session", "none").code == 2
+
+
+def test_words_of_a_person_steer_no_terminal_and_write_no_lines_of_their_own(waiting: Shell) -> None:
+    first, second, third = [row["id"] for row in waiting.pending()]
+    why, by = "\x1b[2Jno\u202e\x07\nApprove Bash?", "ann\x1b[31m\napproved by root"
+    assert waiting.vaka("approvals", "resolve", first, "--reject", "--message", why, "--by", by).code == 0
+    for said in (
+        waiting.vaka("approvals", "resolve", first, "--approve").err, waiting.vaka("approvals", "list", "--all").out,
+        waiting.vaka("sessions", "show", "s").out,
+    ):  # fmt: skip
+        assert not {"\x1b", "\u202e", "\x07"} & set(said)
+        assert not any(line.startswith(("approved by root", "Approve Bash?")) for line in said.splitlines())
+    broken = os.fsdecode(b"no\xff")
+    assert waiting.vaka("approvals", "resolve", second, "--reject", "--message", broken, "--by", broken).code == 0
+    rows = {row["id"]: row for row in waiting.vaka("approvals", "list", "--all", "--json").json["decisions"]}
+    assert (rows[first]["answer"], rows[first]["by"]) == (why, by)
+    assert (rows[second]["answer"], rows[third]["status"]) == ("no\ufffd", "waiting")
 
 
 def test_what_waited_when_the_turn_was_given_up_is_listed_as_dropped(shell: Shell) -> None:

@@ -10,7 +10,7 @@ import vaka
 from tests.runtime.office import Office, bash
 from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, until
 from vaka.core.types.control import ApprovalResolved
-from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.errors import InvalidInput, NotFound, Suspended
 from vaka.core.types.ids import SessionId
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -60,6 +60,19 @@ async def test_a_yes_for_the_session_covers_what_the_rule_means_and_nothing_else
     assert second.call.arguments == {"command": "npm run evil"}
 
 
+async def test_what_a_session_that_has_ended_had_asked_cannot_be_answered_any_more(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    async with office.runtime() as rt:
+        session = await rt.open(office.worker(say("-"), say("never mind")), id="s")
+        await session.run("Forget it.", on_busy="interrupt")
+        await session.close()
+    answers: list[dict[str, Any]] = [{"scope": "project"}, {"edit": {"command": "x"}}, {}]
+    for answer in answers:
+        with pytest.raises(NotFound):
+            await office.answer(asked, **answer)
+    assert not office.local.exists()
+
+
 async def test_a_yes_for_the_session_ends_with_it(office: Office) -> None:
     [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
     await office.answer(asked, scope="session")
@@ -83,6 +96,8 @@ async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office:
         ({"scope": "session", "rule": "Bash(npm build)"}, "does not mean this call of Bash; 'Bash\\(npm test\\)' does"),
         ({"scope": "session", "rule": "Bash("}, "expected Tool or Tool\\(pattern\\)"),
         ({"scope": "session", "rule": "Edit(//**)"}, "does not mean this call"),
+        ({"scope": "session", "rule": "Bash(npm test)\nBash(npm \x1b[31m)"}, "cannot be shown as they are"),
+        ({"scope": "project", "rule": "Bash(npm test)\nBash(\u202e:*)"}, "cannot be shown as they are"),
         ({"scope": "user", "rule": "Bash(npm test)\nEdit(/x)"}, "write // before a whole path"),
         ({"scope": "once", "rule": "Bash(npm test)"}, "a yes for once keeps none"),
         ({"scope": "for ever"}, "must be one of once, session, project, user"),

@@ -10,13 +10,14 @@ import msgspec
 from vaka.cli import options
 from vaka.cli.desk import describe, person
 from vaka.cli.errors import FAILED, Quit, UsageError, told
-from vaka.cli.render import printable, short
+from vaka.cli.render import lasting, printable, short
 from vaka.cli.report import print_json
 from vaka.cli.start import found as find_session
 from vaka.cli.start import with_runtime
 from vaka.cli.table import age, print_table
 from vaka.core.ports.store import Pending, Query
 from vaka.core.session.index import asked, settled
+from vaka.core.types.content import clean
 from vaka.core.types.control import (
     SCOPES,
     ApprovalExpired,
@@ -31,15 +32,23 @@ from vaka.core.types.tool import Grant
 from vaka.runtime.resolve import here, late
 from vaka.runtime.runtime import Runtime
 
-Outcome: TypeAlias = "tuple[Event, bool] | VakaError"
-"""The event that counts and whether it is ours, or why there is none."""
+Outcome: TypeAlias = "tuple[Event, bool] | VakaError | str"
+"""The event that counts and whether it is ours, why there is none, or what went with another one."""
 
 _LOOK = 200
 """Sessions, the last changed first, in which a decision that is no longer open is looked for."""
 
 _SETTLES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
 _PAST = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT")
-_NOBODY: dict[str, Any] = {"by": None, "decided": None, "source": None, "scope": None, "rules": [], "answer": None}
+_NOBODY: dict[str, Any] = {
+    "by": None,
+    "decided": None,
+    "source": None,
+    "scope": None,
+    "rules": [],
+    "until": None,
+    "answer": None,
+}
 
 
 @click.group()
@@ -88,6 +97,7 @@ def _past(row: dict[str, Any]) -> tuple[str, ...]:
         "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
         "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
         "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
+        "vaka approvals resolve apr_1 --approve --scope session --ttl 1h",
         "vaka approvals resolve --all --session demo --approve",
     )
 )
@@ -109,17 +119,23 @@ def _past(row: dict[str, Any]) -> tuple[str, ...]:
     "--rule", multiple=True, metavar="RULE",
     help="With a longer scope: keep this rule, not the one that was shown; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--ttl", type=options.Duration(), metavar="TIME",
+    help="With --scope session: for how long, such as 90 or 1h; otherwise for the rest of it.",
+)  # fmt: skip
 @click.option("--by", default=person, help="Who decides; you, by default.")
 @options.store_options
 def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, **given: Any) -> None:
     """Decide on calls. The first decision counts: when there was one already, it is named and the exit code is 1."""
     _compatible(approvals, decision, edit, given)
-    said: dict[str, Any] = {name: given[name] for name in ("message", "scope", "by")}
+    said: dict[str, Any] = {name: clean(given[name]) for name in ("message", "scope", "by")} | {"ttl": given["ttl"]}
     said |= {"edit": None if edit is None else _object(edit), "rule": "\n".join(given["rule"])}
 
     async def work(runtime: Runtime) -> list[Outcome]:
         ids = list(dict.fromkeys(approvals or [row.id for row in await _waiting(runtime, given["session"])]))
-        return [await _resolve(runtime, id, str(decision), said, alone=len(ids) == 1) for id in ids]
+        before = {row.id for row in await runtime.decisions()}
+        found = [await _resolve(runtime, id, str(decision), said, alone=len(ids) == 1) for id in ids]
+        return [_went(id, outcome, found) if id in before else outcome for id, outcome in zip(ids, found, strict=True)]
 
     outcomes = with_runtime(given, work)
     if not outcomes:
@@ -136,6 +152,8 @@ def _compatible(approvals: tuple[str, ...], decision: str | None, edit: str | No
         raise UsageError("--edit, --scope and --rule go with --approve")
     if given["rule"] and given["scope"] == "once":
         raise UsageError("--rule needs a --scope to be kept for: session, project or user")
+    if given["ttl"] is not None and given["scope"] != "session":
+        raise UsageError("--ttl goes with --scope session")
     if edit is not None and len(approvals) != 1:
         raise UsageError("--edit is for one approval")
 
@@ -154,6 +172,17 @@ async def _resolve(runtime: Runtime, id: str, decision: str, said: dict[str, Any
         if alone:
             raise
         return error
+
+
+def _went(id: str, outcome: Outcome, found: list[Outcome]) -> Outcome:
+    """Return what came of one of several: a no without a reason ends the turn, and what else waited in it is gone."""
+    plain = [body for body in map(_ours, found) if body is not None and body.decision == "reject" and not body.message]
+    return f"{id} is no longer asked: the turn has ended" if isinstance(outcome, NotFound) and plain else outcome
+
+
+def _ours(outcome: Outcome) -> ApprovalResolved | None:
+    body = outcome[0].data if isinstance(outcome, tuple) and outcome[1] else None
+    return body if isinstance(body, ApprovalResolved) else None
 
 
 async def _decide(runtime: Runtime, id: str, decision: str, said: dict[str, Any]) -> tuple[Event, bool]:
@@ -196,11 +225,11 @@ def answer(question: str, answer: str, by: str, **given: Any) -> None:
 
     async def work(runtime: Runtime) -> tuple[Event, bool]:
         try:
-            event = await runtime.answer(question, value, by=by)
+            event = await runtime.answer(question, value, by=clean(by))
         except NotFound as error:
             return await _settled(runtime, question, error), False
         body = event.data
-        return event, isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)
+        return event, isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, clean(by))
 
     _tell(with_runtime(given, work))
 
@@ -234,6 +263,7 @@ def _said(event: Event) -> dict[str, Any]:
     facts = {"status": _what(event), "by": getattr(body, "by", "") or None, "decided": event.ts}
     if isinstance(body, ApprovalResolved):
         facts |= {"source": body.source or None, "scope": body.scope, "rules": list(Grant(rule=body.rule).rules)}
+        facts |= {"until": body.until or None}
         facts |= {"answer": body.message or None, "edit": body.edit}
     elif isinstance(body, QuestionAnswered):
         facts |= {"answer": body.answer}
@@ -255,6 +285,9 @@ async def _events(runtime: Runtime, session: str | None) -> AsyncGenerator[Event
 def _tell(*outcomes: Outcome) -> None:
     failed = False
     for outcome in outcomes:
+        if isinstance(outcome, str):
+            click.echo(outcome, err=True)
+            continue
         if isinstance(outcome, VakaError):
             failed = True
             click.echo(f"error: {told(outcome).message}", err=True)
@@ -263,13 +296,15 @@ def _tell(*outcomes: Outcome) -> None:
         what, by = _what(event), getattr(event.data, "by", "") or "somebody"
         if ours:
             kept = getattr(event.data, "rule", "").replace("\n", ", ")
-            what += f" for the {getattr(event.data, 'scope', '')}: {printable(kept, lines=False)}" if kept else ""
+            what += f" for the {lasting(event.data)}: {printable(kept, lines=False)}" if kept else ""
             click.echo(
                 f"{what}; if no run is waiting for it: vaka run --session {printable(event.session)} --resume", err=True
             )
         else:
             failed = True
-            click.echo(f"error: already {what} by {printable(by)} at {event.ts}; nothing was changed", err=True)
+            click.echo(
+                f"error: already {what} by {printable(by, lines=False)} at {event.ts}; nothing was changed", err=True
+            )
     if failed:
         raise Quit(FAILED)
 
@@ -284,12 +319,13 @@ def _what(event: Event) -> str:
 def _object(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise UsageError(f"--edit is not a JSON object: {error}") from error
 
 
 def _value(text: str) -> Any:
+    text = clean(text)
     try:
         return msgspec.json.decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return text

@@ -16,6 +16,7 @@ from vaka.cli.errors import told
 from vaka.cli.render import call_text, printable
 from vaka.cli.report import how_to_decide
 from vaka.cli.shown import risk, rule_lines, runs_commands, shown
+from vaka.config.keys import seconds
 from vaka.core.ports.store import Pending
 from vaka.core.session.index import asked, settled
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAsked, Scope
@@ -53,7 +54,7 @@ def describe(pending: Pending) -> dict[str, Any]:
             **facts, "kind": "approval", "summary": call_text(body.call), "tool": body.call.name, "call": body.call.id,
             "arguments": body.call.arguments, "reason": body.reason, "rule": body.rule, "message": body.message,
             "expires": body.expires or None, "agent": body.agent, "risk": risk(body), "scopes": list(body.lasting),
-            "grant": list(Grant(rule=body.grant).rules),
+            "grant": list(Grant(rule=body.grant).rules), "lasts": body.lasts,
         }  # fmt: skip
     assert isinstance(body, QuestionAsked)  # noqa: S101  # nothing else waits for a person
     return {
@@ -177,7 +178,7 @@ class Asking:
         self.body = body
         self._silence = "" if child else ", which ends the turn"
         self.rules = Grant(rule=body.grant).rules
-        self._lasting = {key: scope for key, _, scope in _YES if scope in body.lasting}
+        self._lasting: dict[str, Scope] = {key: scope for key, _, scope in _YES if scope in body.lasting}
         self._may = body.decisions or ("approve", "edit", "reject")
 
     @property
@@ -203,8 +204,7 @@ class Asking:
 
     async def _meant(self, said: str, rest: str) -> dict[str, Any] | None:
         if said in self._lasting and "approve" in self._may:
-            scope = self._lasting[said]
-            return {"decision": "approve", "scope": scope, "rule": "" if scope == "once" else "\n".join(self.rules)}
+            return self._yes(self._lasting[said], rest)
         if said == "n":
             why = f"Why not (told to the model; Enter for nothing{self._silence}) > "
             message = rest or (await ask_line(why) or "").strip()
@@ -219,6 +219,18 @@ class Asking:
         more = ", or a to edit the arguments" if "edit" in self._may else ""
         click.echo(f"Answer {', '.join(known[:-1]) or 'n'}{' or n' if known[:-1] else ''}{more}.", err=True)
         return None
+
+    def _yes(self, scope: Scope, rest: str) -> dict[str, Any] | None:
+        """Read a yes: behind one for the session may stand how long it counts; anything else is no plain yes."""
+        rule, ttl = "" if scope == "once" else "\n".join(self.rules), None
+        try:
+            if rest and scope != "session":
+                raise ValueError(f"expected nothing behind it, not {rest!r}")
+            ttl = seconds(rest) if rest else None
+        except ValueError as error:
+            click.echo(f"error: {printable(str(error), lines=False)}", err=True)
+            return None
+        return {"decision": "approve", "scope": scope, "rule": rule, "ttl": ttl}
 
     async def _edit_rules(self, rest: str) -> None:
         """Let the rules be written otherwise; they must still mean the call."""
@@ -249,7 +261,7 @@ def _kept(body: ApprovalRequested, said: ApprovalResolved) -> str:
 def _arguments(text: str) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         click.echo(f"That is no JSON object: {error}", err=True)
         return None
 

@@ -111,19 +111,26 @@ def _decision(event: Event) -> str:
         case control.QuestionAsked(question=question, text=text):
             return f"? {question} asks: {short(text)}"
         case control.QuestionAnswered(question=question, by=by):
-            return f"answered by {by or 'somebody'}: {question}"
+            return f"answered by {printable(by or 'somebody', lines=False)}: {question}"
         case _:
             return ""
+
+
+def lasting(body: Body) -> str:
+    """Say for how long an answer counts."""
+    scope, until = getattr(body, "scope", ""), getattr(body, "until", "")
+    return f"{scope} until {until}" if until else scope
 
 
 def _resolved(body: control.ApprovalResolved) -> str:
     """Return who decided what: where, for how long, by which rule, and why."""
     done = "approved" if body.decision == "approve" else "refused"
     where = f" ({body.source})" if body.source else ""
-    kept = f" for the {body.scope}: {', '.join(body.rule.splitlines())}" if body.rule else ""
+    kept = f" for the {lasting(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
     edit = f" as {short(compact(body.edit))}" if body.edit is not None else ""
     why = f" ({short(body.message)})" if body.message else ""
-    return f"{done} by {body.by or 'somebody'}{where}: {body.approval}{edit}{kept}{why}"
+    by = printable(body.by or "somebody", lines=False)
+    return f"{done} by {by}{where}: {body.approval}{edit}{kept}{why}"
 
 
 class Transcript:

@@ -1,7 +1,7 @@
 """What a runtime can be told, as one frozen value; and the one-call form of a turn."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -18,6 +18,7 @@ from vaka.core.ports.sandbox import Bounds, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.ports.web import Search
 from vaka.core.types.content import Content, Part
+from vaka.core.types.control import Scope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.usage import Usage
 from vaka.policy.modes import Mode
@@ -181,6 +182,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def asked(self) -> dict[str, Any]:
         """What is asked of the model in this turn."""
         return {**self.options, **({} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache})}
+
+
+class Answer(TypedDict, total=False):
+    """What a person may add to a yes or a no."""
+
+    message: str
+    """Why not, told to the model."""
+    edit: dict[str, Any] | None
+    """Other arguments for the call."""
+    scope: Scope
+    rule: str
+    """What is allowed for longer than once, one rule per line; without it that of the question."""
+    ttl: float | None
+    """Seconds for which it is allowed in the session."""
+    by: str
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

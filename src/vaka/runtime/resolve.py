@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from vaka.core.types.tool import Grant
 from vaka.policy.layered import LayeredPolicy
 from vaka.policy.targets import EDITS, READS, built_in, spec_of
 from vaka.runtime.edits import check_edit
+from vaka.runtime.options import Answer
 from vaka.runtime.remember import forget, remember, settings_file
 
 if TYPE_CHECKING:
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
 
 MOST = 1 << 20
 """Bytes an answer may have."""
+LONGEST = 10 * 365 * 24 * 3600
+"""Seconds for which something can be allowed in a session; for longer, it is allowed for the rest of it."""
 
 
-async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) -> Event:
+async def resolve(
+    runtime: "Runtime", pending: Pending, decision: Literal["approve", "reject"], answer: Answer
+) -> Event:
     """Bring an answer to a session and return the one that counts, which is the first.
 
     Raises ``InvalidInput`` for an answer that makes no sense and ``ConfigError`` when what it allows cannot be kept:
@@ -41,7 +46,9 @@ async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) 
     asked = pending.event.data
     if not isinstance(asked, ApprovalRequested):
         raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
-    said = msgspec.structs.replace(settled(asked, plain(said)), source=here())
+    said = plain(_read(pending.id, decision, answer))
+    until = _until(runtime, asked, said, answer.get("ttl"))
+    said = msgspec.structs.replace(settled(asked, said), source=here(), until=until)
     if said.edit is not None:
         await check_edit(runtime, pending, asked, said.edit)
     if said.scope != "once" and late(runtime, asked):
@@ -62,6 +69,26 @@ async def resolve(runtime: "Runtime", pending: Pending, said: ApprovalResolved) 
 def late(runtime: "Runtime", asked: ApprovalRequested) -> bool:
     """Return whether the time to decide is over: then whatever is said, it is a no."""
     return bool(asked.expires) and stamp(runtime.env.clock.time()) >= asked.expires
+
+
+def _read(approval: DecisionId, decision: Literal["approve", "reject"], answer: Answer) -> ApprovalResolved:
+    unknown = sorted(answer.keys() - Answer.__annotations__.keys())
+    if unknown:
+        raise InvalidInput(f"an answer has no {unknown[0]!r}; it may have {', '.join(Answer.__annotations__)}")
+    return ApprovalResolved(
+        approval=approval, decision=decision, message=answer.get("message", ""), edit=answer.get("edit"),
+        scope=answer.get("scope", "once"), rule=answer.get("rule", ""), by=answer.get("by", ""),
+    )  # fmt: skip
+
+
+def _until(runtime: "Runtime", asked: ApprovalRequested, said: ApprovalResolved, ttl: float | None) -> str:
+    """Return when what an answer allows for the session is no longer allowed."""
+    if ttl is not None and said.scope != "session":
+        raise InvalidInput("only what is allowed for the session can be allowed for some time")
+    if ttl is not None and not 0 < ttl <= LONGEST:
+        raise InvalidInput(f"ttl {ttl!r} must be seconds above zero, {LONGEST} at most")
+    lasts = asked.lasts if ttl is None and said.scope == "session" else ttl
+    return stamp(runtime.env.clock.time() + lasts) if lasts is not None else ""
 
 
 def plain(said: ApprovalResolved) -> ApprovalResolved:
@@ -105,6 +132,8 @@ def possible(asked: ApprovalRequested) -> list[str]:
 
 def check_rule(asked: ApprovalRequested, rule: str, call: ToolCall, scope: str = "session") -> None:
     """Raise ``InvalidInput`` unless rules, one per line, can be kept for a scope and mean the call."""
+    if not all(text.isprintable() for text in Grant(rule=rule).rules):
+        raise InvalidInput(f"the rule {rule!r} has characters that cannot be shown as they are, so it is not kept")
     folder = asked.cwd if scope == "session" else str(settings_file(scope, asked.cwd, Path.home())[1])
     if folder != asked.cwd and any(_begins_at_folder(text) for text in Grant(rule=rule).rules):
         raise InvalidInput(f"the rule {rule!r} begins at /, which is {folder!r} there; write // before a whole path")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgspec
 
@@ -18,7 +18,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import Hub
 from vaka.core.session.log import stamp
 from vaka.core.session.redact import Secrets
-from vaka.core.types.control import ApprovalResolved, InputAdded, InterruptRequested, Offer, QuestionAnswered, Scope
+from vaka.core.types.control import InputAdded, InterruptRequested, Offer, QuestionAnswered
 from vaka.core.types.errors import Busy, Closed, ConflictError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, SessionId, session_id
@@ -27,7 +27,7 @@ from vaka.runtime.branch import fork, rewind, write
 from vaka.runtime.build import Builder
 from vaka.runtime.drive import Driver
 from vaka.runtime.models import Models
-from vaka.runtime.options import Options, Request, Response
+from vaka.runtime.options import Answer, Options, Request, Response
 from vaka.runtime.outcome import Watcher
 from vaka.runtime.permissions import flag_policy
 from vaka.runtime.session import Session
@@ -135,19 +135,17 @@ class Runtime:
         return await self.store.sessions.decisions(session_id(session) if session else None)
 
     async def resolve(
-        self, approval: str, decision: Literal["approve", "reject"], *, message: str = "",
-        edit: dict[str, Any] | None = None, scope: Scope = "once", rule: str = "", by: str = "",
+        self, approval: str, decision: Literal["approve", "reject"], **said: Unpack[Answer]
     ) -> Event:  # fmt: skip
         """Decide on an approval. The first decision counts; the event returned is that one.
 
-        A yes for longer than once keeps a rule: that of the question, or ``rule`` (several, one per line), which must
-        mean the call. Raises ``InvalidInput`` or ``ConfigError`` when it cannot; then nothing was decided.
+        ``message`` says why not, ``edit`` has other arguments, ``by`` signs it. A yes for longer than once (``scope``)
+        keeps a rule: that of the question, or ``rule`` (several, one per line), which must mean the call; for the
+        session perhaps only for ``ttl`` seconds. Raises ``InvalidInput`` or ``ConfigError`` when it cannot; then
+        nothing was decided.
         """
         pending = await self._pending(approval)
-        said = ApprovalResolved(
-            approval=DecisionId(approval), decision=decision, message=message, edit=edit, scope=scope, rule=rule, by=by
-        )
-        resolved: Event = await registry.load(RESOLVE)(self, pending, said)
+        resolved: Event = await registry.load(RESOLVE)(self, pending, decision, said)
         return resolved
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:

@@ -83,10 +83,14 @@ def _digest(tool: Tool, edit: dict[str, Any]) -> Digest | None:
 
 
 def _grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
-    """Return what was allowed and still means this tool: one that has changed is another one."""
+    """Return what is still allowed and means this tool: one that has changed is another one."""
     if not turn.state.grants:
         return []
-    return [grant for grant in turn.state.grants if grant.tool != spec.name or grant.spec == spec.digest]
+    now, digest = stamp(turn.env.clock.time()), spec.digest
+    return [
+        grant for grant in turn.state.grants
+        if (grant.tool != spec.name or grant.spec == digest) and (not grant.until or now < grant.until)
+    ]  # fmt: skip
 
 
 def _granting(turn: Turn) -> Granting | None:
@@ -153,7 +157,7 @@ def request(turn: Turn, asked: Asked, ask: Ask) -> ApprovalRequested:
         decisions=ask.decisions, grant=ask.grant if policy is not None else "", scopes=ask.scopes,
         asks=ask.asks if ask.asks != (ask.rule,) else (), agent=turn.agent, effect=spec.effect,
         cwd=(policy.cwd or "") if policy is not None else "", folder=ask.folder,
-        expires=stamp(turn.env.clock.time() + ttl) if ttl is not None else "",
+        expires=stamp(turn.env.clock.time() + ttl) if ttl is not None else "", lasts=turn.recipe.limits.grant_ttl,
     )  # fmt: skip
 
 

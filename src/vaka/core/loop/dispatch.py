@@ -233,8 +233,8 @@ class _Crew:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
         turn = self.turn
         assert job.asking is not None and job.candidate is not None  # noqa: S101, PT018  # only such jobs come here
-        grants = len(turn.state.grants)
-        if not await awaited(turn, job.asking, lambda: len(turn.state.grants) == grants and not self._over):
+        grants = list(turn.state.grants)
+        if not await awaited(turn, job.asking, lambda: turn.state.grants == grants and not self._over):
             return Left((job.asking,))
         asked: list[Body] = []
         end = self._judge(job, asked)

@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds one call of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
     """Seconds until an unanswered approval counts as denied."""
+    grant_ttl: float | None = None
+    """Seconds that a yes for the session counts, unless the person says how long; ``None``: for the rest of it."""
     grace: float = 5.0
     """Seconds a cancelled tool gets to leave before it is left behind."""
     warn_repeats: int = 3

@@ -26,7 +26,7 @@ def resolved(state: State, event: Event, body: control.ApprovalResolved) -> None
     if body.decision == "reject":
         _refuse(state, decision, decision.approval, body)
     elif body.scope != "once" and body.rule:
-        _grant(state, decision.approval, body.rule)
+        _grant(state, decision.approval, body)
 
 
 def _refuse(state: State, decision: Decision, asked: control.ApprovalRequested, said: control.ApprovalResolved) -> None:
@@ -35,10 +35,17 @@ def _refuse(state: State, decision: Decision, asked: control.ApprovalRequested, 
         state.turn.rejected = asked.call.name
 
 
-def _grant(state: State, asked: control.ApprovalRequested, rule: str) -> None:
-    grant = Grant(rule=rule, answers=tuple(sorted(asked.names)), tool=asked.call.name, spec=asked.spec)
+def _grant(state: State, asked: control.ApprovalRequested, said: control.ApprovalResolved) -> None:
+    answers, tool = tuple(sorted(asked.names)), asked.call.name
+    grant = Grant(rule=said.rule, answers=answers, tool=tool, spec=asked.spec, until=said.until)
     if grant not in state.grants:
         state.grants.append(grant)
+
+
+def lapse(state: State, now: str) -> None:
+    """What was allowed until some time is over once the log has come to it, also when a clock goes back later."""
+    if any(grant.until and now >= grant.until for grant in state.grants):
+        state.grants = [grant for grant in state.grants if not grant.until or now < grant.until]
 
 
 def expired(state: State, event: Event, body: control.ApprovalExpired) -> None:

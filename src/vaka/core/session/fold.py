@@ -22,6 +22,8 @@ def fold(state: State, events: Iterable[Event]) -> State:
         rule = _RULES.get(type(body))
         if rule is not None:
             rule(state, event, body)
+        if state.grants:
+            consent.lapse(state, event.ts)
     if event is not None:
         state.seq, state.epoch = event.seq, event.epoch
     return state

@@ -68,6 +68,8 @@ class ApprovalRequested(Control, tag="approval.requested"):
     """The folder the rules hold in."""
     folder: str = ""
     """Where a command would begin, when that is another one."""
+    lasts: float | None = None
+    """Seconds a yes for the session counts, unless the person says how long; ``None``: for the rest of it."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -95,6 +97,8 @@ class ApprovalResolved(Control, tag="approval.resolved"):
     """The rules that were kept, one per line; none when ``scope`` is ``once``."""
     source: str = ""
     """Where the person said so: at which terminal, through which program."""
+    until: str = ""
+    """When what was allowed for the session no longer is; ``""``: never in it."""
 
 
 class ApprovalExpired(Control, tag="approval.expired"):

@@ -91,6 +91,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str = ""
     spec: str = ""
     """The digest of the tool as it was then; when the tool has changed, nothing was said of it."""
+    until: str = ""
+    """When it is no longer allowed; ``""``: never in this session."""
 
     @property
     def rules(self) -> tuple[str, ...]:
