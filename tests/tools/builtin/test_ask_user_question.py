@@ -52,6 +52,7 @@ async def test_each_question_is_asked_in_turn() -> None:
     ("answer", "meant"),
     [
         ("A", ["A"]), ("a, C", ["A", "C"]), ("1,3", ["A", "C"]), (["A", "B"], ["A", "B"]), ("2", ["B"]),
+        (2, ["B"]), ([1, 3], ["A", "C"]), (4, [4]), (True, [True]),
         ("neither, thanks", ["neither, thanks"]), (["A", "and tea"], ["A", "and tea"]), ({"x": 1}, [{"x": 1}]),
     ],
 )  # fmt: skip
@@ -61,9 +62,10 @@ async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "meant"), [("4", "4"), ("1", "1"), ("3", "4"), (["8"], "8"), ("5", "5"), ("9" * 5000, "9" * 5000)]
-)
-async def test_an_option_that_is_a_number_is_meant_before_the_number_of_an_option(answer: JSON, meant: str) -> None:
+    ("answer", "meant"), [("4", "4"), ("1", "1"), ("3", "4"), (["8"], "8"), ("5", "5"), ("9" * 5000, "9" * 5000),
+        (4, "4"), (3, "4"), (5, 5), (10**12, 10**12)],
+)  # fmt: skip
+async def test_an_option_that_is_a_number_is_meant_before_the_number_of_an_option(answer: JSON, meant: JSON) -> None:
     done = await asked(question("How many?", "1", "2", "4", "8"), answers=[answer])
     assert done.value == {"answers": {"How many?": meant}}
 

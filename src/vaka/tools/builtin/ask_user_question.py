@@ -17,6 +17,10 @@ _NOBODY = (
 )
 
 
+_NUMBERS = 1_000_000_000
+"""Numbers below this may be labels."""
+
+
 class Option(TypedDict):
     """One answer to choose."""
 
@@ -83,6 +87,9 @@ def _one(answer: JSON, labels: list[str]) -> JSON:
     """Return the label a person meant, or their own words."""
     if is_array(answer) and len(answer) == 1:
         return _one(answer[0], labels)
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < _NUMBERS:
+        meant = _one(str(answer), labels)  # it may have come as JSON
+        return meant if meant in labels else answer
     if not isinstance(answer, str):
         return answer
     said = answer.strip()
@@ -98,10 +105,8 @@ def _several(answer: JSON, labels: list[str]) -> list[JSON]:
     """Return all labels a person meant; words of their own stay whole."""
     if is_array(answer):
         return [_one(item, labels) for item in answer]
-    if not isinstance(answer, str):
-        return [answer]
     whole = _one(answer, labels)
-    if whole in labels:
+    if whole in labels or not isinstance(answer, str):
         return [whole]
     parts = [_one(part, labels) for part in answer.split(",") if part.strip()]
     return parts if parts and all(part in labels for part in parts) else [whole]
