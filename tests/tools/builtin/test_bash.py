@@ -109,6 +109,22 @@ async def test_the_folder_is_kept_between_calls_and_restarts(bench: ShellBench) 
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("trap 'echo bye' EXIT; cd sub", 0), ("cd sub; exit 4", 4), ("set -e; cd sub; false", 1), ("set -x; cd sub", 0),
+        ("pwd() { echo other; }; exit() { echo no; }; cd sub; (builtin exit 3)", 3), ("set -- 7 8; cd sub; false", 1),
+        ("exec 9>&-; cd sub", 0), ("set -u; cd sub; echo $nothing", 127), ("trap '' EXIT; cd sub", 0),
+    ],
+)  # fmt: skip
+async def test_the_folder_is_kept_however_a_command_ends(bench: ShellBench, command: str, code: int) -> None:
+    (bench.root / "sub").mkdir()
+    done = await bench.bash(command)
+    assert done.text.endswith(f"[the working folder is now {bench.root}/sub]\n[exit code {code}]")
+    assert "builtin" not in done.text
+    assert (await bench.bash("pwd")).text == f"{bench.root}/sub\n[exit code 0]"
+
+
 async def test_the_folder_never_leaves_the_workspace(bench: ShellBench) -> None:
     (bench.root / "sub").mkdir()
     (bench.root / "out").symlink_to("/usr")

@@ -24,13 +24,17 @@ LINGER = 1.0
 GRACE = 2.0
 _CHANNEL = 64 * 1024
 # Both streams go through one pipe, so that they stay in order. The other pipe is left for the folder bash ends in; what
-# the command starts does not inherit it, or a server started with & would hold it open.
-_WRAPPER = (
-    'trap \'{ { builtin printf "\\0cwd\\0%s\\0\\0jobs\\0" "$(builtin pwd -P)"; '
-    'builtin jobs -pr; builtin printf "\\0"; } >&9; } 2>/dev/null\' EXIT; '
-    'exec 9>&2 2>&1; { eval "shift; $1"; } 9>&-'
+# the command starts does not inherit it, or a server started with & would hold it open. It is told when the command has
+# come to its end, and when bash has: a command that says "exit" has but the second, one with a trap but the first.
+_REPORT = (
+    '{ { builtin printf "\\0cwd\\0"; builtin pwd -P; builtin printf "\\0\\0jobs\\0"; '
+    'builtin jobs -pr; builtin printf "\\0"; } >&9; } 2>/dev/null'
 )
-_FOLDER = re.compile(rb"\0cwd\0([^\0]*)\0\0jobs\0([\s\d]*)\0")
+_WRAPPER = (
+    f"trap '{_REPORT}' EXIT; exec 9>&2 2>&1; "
+    f'{{ eval "shift; $1"; }} 9>&-; {{ builtin set +x -- $?; {_REPORT}; }} 2>/dev/null; builtin exit "$1"'
+)
+_FOLDER = re.compile(rb"\0cwd\0([^\0]*?)\n?\0\0jobs\0([\s\d]*)\0")
 
 
 def argv_of(command: str) -> tuple[str, ...]:
