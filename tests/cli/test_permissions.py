@@ -236,3 +236,18 @@ def test_a_folder_that_cannot_be_one_costs_its_own_line_only(shell: Shell) -> No
     done = batch(shell, {**call, "cwd": "a\0b"}, {**call, "cwd": "a/" * 5000}, {**call, "cwd": "\ud800"}, call)
     assert done.code == 2
     assert [line.get("decision", line.get("error", "")[:4]) for line in done.lines] == ["cwd ", "cwd ", "cwd ", "allow"]
+
+
+def test_a_line_that_makes_no_sense_says_which_it_is_and_the_rest_go_on(shell: Shell) -> None:
+    call = {"tool": "Read", "input": {"file_path": "a"}}
+    done = batch(
+        shell, b"\xef\xbb\xbf" + json.dumps(call).encode(), b"", b"{", b'{"tool": "Read", "input": NaN}', b"\xff", call
+    )
+    assert done.code == 2
+    assert [json.loads(line).get("decision") or json.loads(line) for line in done.out.splitlines()] == [
+        "allow",
+        {"error": "line 3:1: not JSON: Expecting property name enclosed in double quotes (column 2)"},
+        {"error": "line 4: not JSON: NaN is no number"},
+        {"error": "line 5 is not UTF-8: invalid start byte at byte 0"},
+        "allow",
+    ]

@@ -66,7 +66,7 @@ def check(tool: str | None, arguments: str | None, batch: bool, **given: Any) ->
     """Print the decision on a call as JSON: allow, ask or deny, and the rule and layer that made it.
 
     With --batch each line of stdin is {"tool", "input", "settings"?, "mode"?, "cwd"?, "non_interactive"?}; a line that
-    makes no sense is answered with {"error"}, and the exit code is 2 in the end.
+    makes no sense is answered with {"error"}, and the exit code is 2 in the end. Blank lines are left out.
     """
     desk = _Desk(given)
     if batch:
@@ -182,11 +182,11 @@ class _Desk:
 def _answer_lines(desk: _Desk) -> bool:
     """Answer each line of stdin; return whether one of them made no sense."""
     wrong = False
-    for line in cast("Iterable[bytes]", sys.stdin.buffer):
+    for number, line in enumerate(cast("Iterable[bytes]", sys.stdin.buffer), 1):
         if not line.strip():
             continue
         try:
-            answer = _answered(desk, line)
+            answer = _answered(desk, line.strip(), f"line {number}")
         except VakaError as error:
             wrong, answer = True, {"error": clean(told(error).message)}
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
@@ -194,13 +194,13 @@ def _answer_lines(desk: _Desk) -> bool:
     return wrong
 
 
-def _answered(desk: _Desk, line: bytes) -> dict[str, Any]:
+def _answered(desk: _Desk, line: bytes, origin: str) -> dict[str, Any]:
     try:
-        asked = msgspec.convert(parse_document(line.decode(), "the line"), _Asked)
+        asked = msgspec.convert(parse_document(line.decode("utf-8-sig"), origin), _Asked)
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
+        raise InvalidInput(f"{origin} is not UTF-8: {error.reason} at byte {error.start}") from error
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the line is not a call: {error}") from error
+        raise InvalidInput(f"{origin} is not a call: {error}") from error
     return _shown(desk.decide(desk.policy(asked), asked))
 
 

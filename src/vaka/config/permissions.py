@@ -171,8 +171,11 @@ def parse_document(text: str, origin: str) -> dict[str, Any]:
             raise ConfigError(f"{origin}: {twice!r} stands there twice")
         return made
 
+    def number(name: str) -> float:
+        raise ConfigError(f"{origin}: not JSON: {name} is no number")
+
     try:
-        document: object = json.loads(text if text.strip() else "{}", object_pairs_hook=table)
+        document: object = json.loads(text if text.strip() else "{}", object_pairs_hook=table, parse_constant=number)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{origin}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError):
