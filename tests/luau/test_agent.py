@@ -181,6 +181,30 @@ async def test_an_approval_it_waits_for_outlives_the_process() -> None:
     sound(await logged(store, "s"))
 
 
+async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
+    store, done = MemoryStore(), list[str]()
+
+    @vaka.tool
+    async def sign(name: str) -> str:
+        """Sign."""
+        done.append(name)
+        return f"signed {name}"
+
+    text = """ function on_input(ctx, input)
+        local done = pcall(ctx.invoke, "sign", { name = "me" })
+        ctx.emit({ text = `{done} {ctx.invoke("sign", { name = "you" })}` })
+    end"""
+    rules = NamePolicy(ask=["sign"])
+    async with runtime(store, policy=rules) as rt:
+        task = asyncio.create_task(collect((await rt.open(script(text, sign), id="s")).stream("Go.")))
+        await until(lambda: now(store, "s", "approval.requested") == 1)
+        await rt.resolve((await rt.decisions())[0].id, "reject")
+        await until(lambda: now(store, "s", "approval.requested") == 2)
+        await rt.resolve((await rt.decisions())[0].id, "approve")
+        assert last(await task).text == "false signed you"
+    assert done == ["you"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

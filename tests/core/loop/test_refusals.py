@@ -147,6 +147,33 @@ async def test_a_child_is_told_and_neither_its_work_nor_its_parents_turn_ends(ho
     assert post.sent == []
 
 
+@pytest.mark.parametrize("how", ["wait", "suspend"])
+async def test_a_no_to_the_root_agent_leaves_no_question_of_a_child_open(how: str) -> None:
+    """The child is told that it was not run, comes to its end, and then the turn ends."""
+    post, store = Post(), MemoryStore()
+    lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), call("send", to="Amy"), say("I could not.")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(post.tools))
+    both = calls(call("helper", prompt="Go."), call("send", to="Bob"))
+    who = agent(ScriptedModel(both, say("never")), helper, *post.tools)
+    async with runtime(store, policy=RULES, ask=how) as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(said(session))
+        await waiting(rt, store, 2)
+        if how == "suspend":
+            with pytest.raises(Suspended):
+                await task
+        [bob] = [row.id for row in await rt.decisions() if not row.event.path]
+        await rt.resolve(bob, "reject")
+        events = await (task if how == "wait" else collect(session.resume()))
+    sound(await logged(store, "s"))
+    assert post.sent == []
+    found = results(events)
+    assert (found["call_1.1"].text, found["call_1.2"].text) == (LEFT, LEFT)
+    assert "I could not." in found["call_1"].text
+    assert last(events).code == "rejected"
+    assert types(await logged(store, "s")).count("approval.requested") == 2
+
+
 async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhile() -> None:
     post, store = Post(), MemoryStore()
     async with runtime(store, policy=RULES) as rt:

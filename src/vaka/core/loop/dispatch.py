@@ -86,9 +86,9 @@ class _Crew:
 
     @property
     def _over(self) -> bool:
-        """Whether nobody is asked any more: a person has refused a call of the root agent, and the turn ends there."""
+        """Whether nobody is asked any more, here or below: a person has refused a call, and the turn ends with that."""
         running = self.turn.state.turn
-        return self._renamed is None and not self.turn.path and running is not None and bool(running.rejected)
+        return running is not None and bool(running.rejected)
 
     async def admit(self, job: _Job, first: list[Body]) -> ToolResult | None:
         """Find out what a call needs; put down what must be written first. A result means it is already over."""

@@ -30,8 +30,9 @@ def resolved(state: State, event: Event, body: control.ApprovalResolved) -> None
 
 
 def _refuse(state: State, decision: Decision, asked: control.ApprovalRequested, said: control.ApprovalResolved) -> None:
-    """A no without a word leaves the root agent nothing to go on with; a child has a parent to turn to."""
-    if state.turn and not decision.path and not said.message.strip():
+    """A no without a word leaves the root agent nothing to go on with; a child has a parent, and a script its lines."""
+    call = state.open.get(asked.call.id)
+    if state.turn and call and call.message and not decision.path and not said.message.strip():
         state.turn.rejected = asked.call.name
 
 
