@@ -303,3 +303,32 @@ def test_a_warden_that_can_make_no_more_keepers_keeps_those_it_has() -> None:
         pytest.skip("no Python of this version can be run by a user who is not root: this one is in root's home")
     done = as_user([python, "-c", TOO_MANY], {"PYTHONPATH": python_path()})
     assert (done.stdout.split(), done.stderr) == (["refused", "0", "0"], "")
+
+
+STUCK = """
+import os, sys
+from vaka.sandbox.warden import kernel
+
+kernel.setns(os.open(f"/proc/{sys.argv[1]}/ns/pid", os.O_RDONLY), 0x20000000)
+pid = os.fork()
+if pid == 0:
+    os.execv("/bin/sleep", ["sleep", "600"])
+print(pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter the namespaces of others")
+async def test_nobody_waits_for_ever_for_a_process_that_cannot_die(tmp_path: Path) -> None:
+    process = await Bubblewrap().start(shell("sleep 600", tmp_path))
+    inner = family.descendants(process.pid)[0]
+    # A namespace ends when all in it were waited for, and nobody waits for this one.
+    words = [sys.executable, "-c", STUCK, str(inner)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as entered:
+        assert int(first_line(entered)) > 0
+        await process.stop(0)
+        assert family.parent(inner) != 0
+        assert (await finish(await Bubblewrap().start(shell("echo on", tmp_path)))).stdout == "on\n"
+        entered.communicate()
+    while family.parent(inner) != 0:  # noqa: ASYNC110  # now it goes
+        await asyncio.sleep(0)

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import select
 import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+PATIENCE = 10
+"""Seconds within which a process that was killed has to end."""
+_FEW = 64
 _TICK = os.sysconf("SC_CLK_TCK")
 _LISTED = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110  # kernels can be built without
 
@@ -39,9 +42,10 @@ def ask(pids: list[int]) -> None:
 
 
 def end() -> bool:
-    """Kill everything below this process, and wait until it is gone; ``False`` if some of it may not be killed.
+    """Kill everything below this process, and wait until it is gone; ``False`` if something is left.
 
-    This process must be the one that orphans fall to: then everything is its child, sooner or later.
+    This process must be the one that orphans fall to: then everything is its child, sooner or later. What is left may
+    not be killed by this process, or cannot die: the kernel keeps who waits for a disk that does not answer.
     """
     while True:
         try:
@@ -53,11 +57,27 @@ def end() -> bool:
         killed, spared = kill(os.getpid())
         # The kernel's list can miss one while another ends: who found nobody to kill has nobody to wait for, and looks
         # again. Nor is there anybody to wait for below one that may not be killed.
-        if any(parent(one) == os.getpid() for one in killed):
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(-1, 0)
-        elif spared:
+        children = [one for one in killed if parent(one) == os.getpid()]
+        if (spared and not children) or (children and not _one_ends(children)):
             return False
+
+
+def _one_ends(children: list[int]) -> bool:
+    """Wait until one of some children has ended, so that it can be waited for; ``False`` if that takes too long."""
+    with contextlib.ExitStack() as stack:
+        polling = select.poll()
+        for pid in children[:_FEW]:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return True
+            except OSError:  # the kernel is too old for it
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(-1, 0)
+                return True
+            stack.callback(os.close, descriptor)
+            polling.register(descriptor, select.POLLIN)
+        return bool(polling.poll(PATIENCE * 1000))
 
 
 def kill(root: int) -> tuple[list[int], list[int]]:
