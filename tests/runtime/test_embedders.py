@@ -1,11 +1,17 @@
 """Embedders by name."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from tests.runtime.scene import runtime
+import vaka
+from tests.runtime.scene import agent, logged, results, runtime
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.usage import Usage
-from vaka.testing.models import say
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
 from vaka.testing.provider import Fault, Provider
 
 
@@ -65,3 +71,55 @@ async def test_what_an_embedder_used_is_in_the_stats_of_the_runtime() -> None:
     assert stats.usage == Usage(input=500_005, cost=stats.usage.cost)
     assert stats.usage.cost == pytest.approx(0.0100001)
     assert stats.by_model["openai/text-embedding-3-small"].usage == stats.usage
+
+
+VECTOR = Fault(
+    body=b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "usage": {"prompt_tokens": 500000}}',
+    headers={"content-type": "application/json"},
+)
+SMALL = "openai/text-embedding-3-small"
+
+
+async def used(text: str, model: str = SMALL, **limits: Any) -> tuple[list[UsageRecorded], Any, Any, int]:
+    """Let a tool embed a text: return the usage in the log, the tool's result, all stats, and how often it asked."""
+    store = MemoryStore()
+    async with (
+        Provider(say("unused"), fault=VECTOR) as provider,
+        runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+    ):
+
+        @vaka.tool(effect="read")
+        async def remember() -> str:
+            """Remember."""
+            await asyncio.gather(rt.models.embedder(model).embed([text]))
+            return "kept"
+
+        who = agent(ScriptedModel(call("remember"), say("done")), remember, limits=vaka.Limits(**limits))
+        response = await (await rt.open(who, id="s")).run("Go.")
+        total = await rt.total_stats()
+        asked = len(provider.requests)
+    log = await logged(store, "s")
+    found = [event.data for event in log if isinstance(event.data, UsageRecorded) and event.data.call]
+    assert response.usage.cost == pytest.approx(sum(body.usage.cost for body in found))
+    return found, results(log)["call_1"], total, asked
+
+
+async def test_what_a_tool_embeds_is_in_the_log_of_its_session_and_counted_once() -> None:
+    (body,), result, total, _ = await used("a")
+    assert (body.model, body.agent, body.call, body.usage.input) == (SMALL, "assistant", "call_1", 500_000)
+    assert result.text == "kept"
+    assert total.by_model[SMALL].request_count == 1
+    assert total.by_model[SMALL].usage.cost == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 200_000}, {"max_cost": 0.001}])
+async def test_a_text_that_the_budget_cannot_pay_is_not_embedded(limits: dict[str, Any]) -> None:
+    found, result, _, asked = await used("x" * 4 * 250_000, **limits)
+    assert (found, asked) == ([], 0)
+    assert (result.failed, result.reason) == (True, "limit")
+
+
+async def test_a_budget_in_money_needs_the_price_of_an_embedder() -> None:
+    found, result, _, asked = await used("a", "openai/unheard-of", max_cost=1.0)
+    assert (found, asked, result.failed) == ([], 0, True)
+    assert 'prices."openai/unheard-of" = { input = ' in result.text

@@ -124,7 +124,11 @@ def _spent(answer: _Answer, batch: Sequence[str]) -> Usage:
     usage: Any = answer.usage
     said = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
     tokens = next((said[name] for name in ("prompt_tokens", "total_tokens") if isinstance(said.get(name), int)), 0)
-    return Usage(input=min(tokens, MOST) if tokens > 0 else of_text(sum(map(len, batch))))
+    return Usage(input=min(tokens, MOST)) if tokens > 0 else _about(batch)
+
+
+def _about(batch: Sequence[str]) -> Usage:
+    return Usage(input=of_text(sum(map(len, batch))))
 
 
 class OpenAIEmbedder:
@@ -145,6 +149,8 @@ class OpenAIEmbedder:
         record: Callable[[Usage], None] | None = None,
     ) -> None:
         self._model, self._facts, self._record = model, facts, record
+        self.allow: Callable[[Usage], None] | None = None
+        """Told what each request will take, about, before it is sent; may raise."""
         self._name = name or f"openai/{model}"
         self._sleep = clock.sleep if clock else asyncio.sleep
         self._wire = Wire(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
@@ -179,6 +185,8 @@ class OpenAIEmbedder:
         return await self._ask(batch)
 
     async def _ask(self, batch: list[str]) -> list[list[float]]:
+        if self.allow is not None:
+            self.allow(_about(batch))
         body = await self._wire.whole("embeddings", to_request(self._model, batch, self._facts))
         answer = _read(body)
         if self._record is not None and answer.data is not None:

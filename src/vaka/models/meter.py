@@ -135,7 +135,7 @@ class Metered:
         """Return the price of this model. Raises ``ConfigError`` that says what to write where when it is not known."""
         price = self._find("")
         if price is None:
-            raise ConfigError(_unknown(self._model))
+            raise ConfigError(unpriced(self._model))
         return price
 
     def estimate(self, prompt: Prompt) -> Estimate:
@@ -149,7 +149,7 @@ class Metered:
             tokens = of_prompt(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find("")
         if price is None:
-            return Estimate(usage=usage, max_tokens=self._bound, unpriced=_unknown(self._model))
+            return Estimate(usage=usage, max_tokens=self._bound, unpriced=unpriced(self._model))
         return Estimate(
             usage=msgspec.structs.replace(usage, cost=price.cost(usage)), output_price=price.token(tokens),
             max_tokens=self._bound,
@@ -235,7 +235,8 @@ def _key(prompt: Prompt) -> _Key:
     return prompt.session, prompt.path, prompt.agent
 
 
-def _unknown(model: str) -> str:
+def unpriced(model: str) -> str:
+    """Return why a budget in money cannot be kept with a model of which nobody knows the price, and what to do."""
     return (
         f"the price of {model!r} is not known, so no budget in money can be kept with it; write it into vaka.toml, in "
         f'US$ for a million tokens (0 when it is free): prices."{model}" = {{ input = 3.0, output = 15.0 }}'

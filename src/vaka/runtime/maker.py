@@ -10,6 +10,7 @@ import msgspec
 
 from vaka.config.model_files import ModelDefinition, read_model_files
 from vaka.config.model_tables import ModelEntry, PriceEntry, secrets
+from vaka.core.loop.paying import payable
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closes, Embedder, Estimate, Estimates, Model, Prompt
 from vaka.core.session.redact import Secrets
@@ -24,6 +25,7 @@ LOCAL = "local"
 BOUNDS = "vaka.models.bounds:find"
 """What knows how long answers can get."""
 TEXT_ONLY = "vaka.models.past:TextOnly"
+UNPRICED = "vaka.models.meter:unpriced"
 _LOCAL = Provider(name=LOCAL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
 
@@ -109,13 +111,23 @@ class Maker:
             )
         _, account = self._account(provider, name, ModelEntry(model=model))
 
-        def spent(usage: Usage) -> None:
-            cost = 0.0 if provider.local else self._price_list().cost(name, usage)
-            record(name, msgspec.structs.replace(usage, cost=cost or 0.0))
+        def priced(usage: Usage) -> float | None:
+            cost: float | None = 0.0 if provider.local else self._price_list().cost(name, usage)
+            return cost
 
-        made = registry.load(registry.EMBEDDINGS)(
+        def spent(usage: Usage) -> None:
+            record(name, msgspec.structs.replace(usage, cost=priced(usage) or 0.0))
+
+        def allow(usage: Usage) -> None:
+            cost = priced(usage)
+            why = registry.load(UNPRICED)(name) if cost is None else ""
+            payable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
+
+        remote = registry.load(registry.EMBEDDINGS)(
             model, account, http=self.http, name=name, clock=self._clock, record=spent
         )
+        remote.allow = allow
+        made = remote
         return made
 
     def _configured(self, name: str, entry: ModelEntry) -> Model:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from vaka.core.loop.paying import charge
 from vaka.core.ports.store import Query, Store
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
@@ -77,13 +78,15 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """What calls of models outside of sessions have used since this process began: those of embedders."""
+    """What embedders have used outside of sessions since this process began; what is used in one is in its log."""
 
     def __init__(self) -> None:
         self.stats = SessionStats(session_id=TOTAL)
 
     def add(self, model: str, usage: Usage) -> None:
-        """Count one call."""
+        """Count one call: in the session of whoever makes it, else here."""
+        if charge(model, usage):
+            return
         one = ModelStats(usage=usage, request_count=1)
         self.stats += SessionStats(session_id=TOTAL, usage=usage, request_count=1, by_model={model: one})
 

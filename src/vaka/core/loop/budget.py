@@ -33,7 +33,25 @@ _WARNED = "vaka.budget.warned"
 
 def exhausted(turn: Turn) -> str:
     """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
-    return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in turn.payers)), "")
+    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
+    return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in payers)), "")
+
+
+def require(turn: Turn, usage: Usage, unpriced: str = "") -> None:
+    """Raise ``Stopped`` when this agent or one above it cannot pay for ``usage``.
+
+    Raises ``ConfigError`` when one has a budget in money, and ``unpriced`` says why the price is not known.
+    """
+    for payer in turn.payers:
+        limits = payer.recipe.limits
+        if limits.max_cost is not None and unpriced:
+            raise ConfigError(unpriced)
+        if _bounded(limits):
+            spent = payer.spent + payer.purse.held(payer.path) + usage
+            if limits.max_tokens is not None and spent.total > limits.max_tokens:
+                raise Stopped("limit", "tokens")
+            if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost:
+                raise Stopped("limit", "cost")
 
 
 async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = True) -> Hold:

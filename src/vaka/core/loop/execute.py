@@ -7,6 +7,7 @@ import msgspec
 
 from vaka.core.loop.context import Context, key_of
 from vaka.core.loop.judge import Ready
+from vaka.core.loop.paying import serve
 from vaka.core.loop.result import as_result, failure
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
@@ -119,6 +120,7 @@ async def _call(turn: Turn, ready: Ready, context: Context) -> ToolResult:
         text = f"{ready.call.name!r} held the event loop for {seconds:.1f} s: make it a plain def, or await"
         turn.log.later(turn.at, Logged(level="warning", message=text))
 
+    serve(turn, ready.call.id)
     try:
         return as_result(ready.call.id, await watched(ready.tool.call(context, ready.call.arguments), blocked))
     except (asyncio.CancelledError, KeyboardInterrupt):

@@ -133,7 +133,7 @@ class Turn:
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
         self.payers: tuple[Turn, ...] = (self,)
         """Whose budgets a model call of this agent is paid from: its own, and those of everyone above it."""
-        self.purse = Purse()
+        self.purse, self.over = Purse(), False
 
     def below(self, parent: "Turn") -> "Turn":
         """Be at work for ``parent``: what this costs is paid from its budgets too."""

@@ -16,6 +16,7 @@ from vaka.core.loop.hopeless import hopeless
 from vaka.core.loop.limits import reached
 from vaka.core.loop.mail import deliver
 from vaka.core.loop.middleware import Answer, Block, Outcome, describe
+from vaka.core.loop.paying import at_work
 from vaka.core.loop.prompt import told
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.step import ask, begin, steered
@@ -53,6 +54,11 @@ async def run(turn: Turn, opening: Opening | None) -> Ending:
 
 async def drive(turn: Turn, opening: Opening | None) -> Ending:
     """Let one agent work until it is done, and let after_agent see how it ended, whatever happened."""
+    with at_work(turn):
+        return await _drive(turn, opening)
+
+
+async def _drive(turn: Turn, opening: Opening | None) -> Ending:
     turn.timer.start()
     try:
         ending = await _open(turn, opening) or await (turn.recipe.body or _converse)(turn)
