@@ -112,6 +112,23 @@ def test_a_rejection_is_told_to_the_model(shell: Shell) -> None:
     assert (done.code, done.json["denials"][0]["message"]) == (5, "a person refused this call: Too much.")
 
 
+def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(shell: Shell) -> None:
+    shell.script(call("pay", amount=5), say("Then not."))
+    id = shell.run("Pay.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
+    assert shell.vaka("approvals", "resolve", id, "--reject").code == 0
+    for _ in range(2):  # the second finds nothing left to do, and tells the same
+        done = shell.run("--session", "s", "--resume", "--output", "json")
+        facts = {name: done.json[name] for name in ("status", "exit_code", "stop", "error")}
+        assert facts == {
+            "status": "denied", "exit_code": 5, "stop": "interrupted",
+            "error": {"code": "rejected", "message": "a person refused pay and said nothing more"},
+        }  # fmt: skip
+        assert done.code == 5
+    after = shell.run("Leave it.", "--session", "s")
+    assert (after.code, after.out) == (0, "Then not.\n")
+    assert not (shell.folder / "ledger").exists()
+
+
 def test_waiting_without_a_terminal_is_ended_by_another_process(shell: Shell) -> None:
     shell.script(call("pay", amount=5), call("colour"), say("Done."))
     running = shell.start("Pay.", "--session", "s", "--ask", "wait")

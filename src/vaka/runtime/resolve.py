@@ -88,7 +88,7 @@ def _until(runtime: "Runtime", asked: ApprovalRequested, said: ApprovalResolved,
     if ttl is not None and not 0 < ttl <= LONGEST:
         raise InvalidInput(f"ttl {ttl!r} must be seconds above zero, {LONGEST} at most")
     lasts = asked.lasts if ttl is None and said.scope == "session" else ttl
-    return stamp(runtime.env.clock.time() + lasts) if lasts is not None else ""
+    return stamp(runtime.env.clock.time() + min(lasts, LONGEST)) if lasts is not None else ""
 
 
 def plain(said: ApprovalResolved) -> ApprovalResolved:

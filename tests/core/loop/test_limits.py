@@ -252,6 +252,12 @@ async def test_a_limit_below_one_tool_at_a_time_is_refused() -> None:
         vaka.Limits(max_tool_concurrency=0)
 
 
+@pytest.mark.parametrize("ttl", [0, -1.0, float("nan")])
+async def test_what_is_allowed_for_no_time_is_refused(ttl: float) -> None:
+    with pytest.raises(vaka.VakaError, match="must be seconds above zero, or None for no end"):
+        vaka.Limits(grant_ttl=ttl)
+
+
 async def test_a_model_that_says_nothing_is_stopped_by_the_clock() -> None:
     response, log = await ended(ScriptedModel(stall()), timeout=0.01)
     assert (response.limit, response.text) == ("time", "")

@@ -36,6 +36,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_tool_concurrency < 1:
             raise InvalidInput(f"max_tool_concurrency {self.max_tool_concurrency!r} must be at least 1")
+        if self.grant_ttl is not None and not self.grant_ttl > 0:
+            raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
 
 
 def reached(limits: Limits, steps: int, usage: Usage) -> str:
