@@ -241,12 +241,13 @@ from vaka.sandbox.none import Unconfined
 from vaka.sandbox.process import WARDEN
 
 async def main():
-    script = "setpriv --reuid=65534 --clear-groups bash -c 'echo $$; exec sleep 600 >&- 2>&-' & wait"
+    script = "setpriv --reuid=65534 --clear-groups bash -c 'echo $$; exec sleep 600' & wait"
     process = await Unconfined().start(Command(argv=("bash", "-c", script), cwd="/"))
-    async for _, data in process.output():
-        print(data.decode(), flush=True)
-        break
+    output = process.output()
+    print((await anext(output))[1].decode(), flush=True)
     await process.stop(0)
+    async for _, data in output:
+        print(data.decode(), flush=True)
     other = await Unconfined().start(Command(argv=("true",), cwd="/"))
     print(await other.wait())
     await other.stop()

@@ -190,14 +190,16 @@ class Running:
                     count += 1
                     if count % _BREATH == 0:
                         await asyncio.sleep(0)
-                elif self._pipes:
-                    await self._readable()
-                else:
+                elif self._pipes and not self._gone.done():
+                    await self._readable(self._gone)
+                else:  # what is left though all was ended could print for ever
                     break
             if self.why:
                 yield "stderr", f"the command was ended: {self.why}\n".encode()
         finally:
             self._reader = "gone"
+            if self._gone.done():
+                self._close_pipes()
         if self._lost:
             raise SandboxError(f"{self._lost} bytes of output were thrown away, since nobody read them while waiting")
 
