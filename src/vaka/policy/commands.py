@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from vaka.core.types.tool import Verdict
 from vaka.policy import bash
 from vaka.policy.bash import places
@@ -29,10 +31,12 @@ class Commands:
 
     def decide(
         self, command: str, unmatched: Decision, *, profile: bool, may_read: Callable[[str], Verdict],
-        may_write: Callable[[str], Verdict], inside: Callable[[str], bool],
+        may_write: Callable[[str], Verdict], inside: Callable[[str], bool], start: str = "",
     ) -> Decision:  # fmt: skip
         """Return the decision on a command; ``unmatched`` is what is said where nothing else speaks."""
         script = bash.read(command)
+        if isinstance(script, bash.Script):
+            script = msgspec.structs.replace(script, start=start)
         found = bash.judge(
             script, self._with(unmatched), profile=profile, unmatched=unmatched.said, may_read=may_read,
             may_write=may_write, inside=inside,

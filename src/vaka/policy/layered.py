@@ -221,7 +221,7 @@ class LayeredPolicy:
         seen = self._seen_from(arguments)
         found = judge.decide(
             command, allowed, profile=self.mode != "dontAsk", may_write=seen.may_write,
-            may_read=seen._read_by_command, inside=seen._is_inside,  # noqa: SLF001  # of its own kind
+            may_read=seen._read_by_command, inside=seen._is_inside, start=seen.cwd,  # noqa: SLF001  # of its own kind
         )  # fmt: skip
         if said is None or said.decision != "ask" or judge.answered(command, said.asks):
             return found

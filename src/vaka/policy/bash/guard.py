@@ -45,9 +45,13 @@ def alarm(simple: Simple, folders: tuple[str, ...] | None) -> Alarm | None:
             found = found or one
     for redirection in simple.redirections:
         target = redirection.target.value
-        if ">" in redirection.operator and target is not None and _DISK.match(posixpath.normpath(target)):
+        if ">" in redirection.operator and target is not None and _DISK.match(_normal(target)):
             return Alarm("deny", f"it writes over the disk {target}")
     return found
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(path).replace("//", "/", 1)
 
 
 def _alarms(words: Words, folders: tuple[str, ...] | None) -> Iterator[Alarm]:
@@ -61,6 +65,7 @@ def _alarms(words: Words, folders: tuple[str, ...] | None) -> Iterator[Alarm]:
     elif name in {"find", "gfind", "bfs"}:
         yield from _find(rest, folders)
     elif name == "mv":
+        yield from _disks(_operands(rest)[-1:], name)
         yield from (one for one in _targets(_operands(rest)[:-1], folders, "it moves away") if one.decision == "deny")
     else:
         yield from _overwrites(name, rest)
@@ -109,7 +114,7 @@ def _removal(name: str, words: Words, folders: tuple[str, ...] | None) -> Iterat
         yield Alarm("deny", f"{name} without its own safeguard for /")
     if name == "shred":
         yield from _disks(_operands(words), name)
-    if _recursive(words):
+    if _recursive(words) or name == "trash":
         yield from _targets(_operands(words), folders, "it removes everything in")
 
 
@@ -126,6 +131,8 @@ def _targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) 
         if folders is None and next(_places(word, None)) in {"", ".", "./"}:
             yield Alarm("ask", f"{what} a folder that is not known beforehand")
         for path in _places(word, folders):
+            if re.fullmatch(r"(?:\.\./?)+", path):
+                yield Alarm("ask", f"{what} {word.source}, in which this folder lies")
             folder = path[: _first_glob(path)].rpartition("/")[0] or "/"
             if _system(path) or (_first_glob(path) < len(path) and path.startswith("/") and folder == "/"):
                 yield Alarm("deny", f"{what} {word.source}")
@@ -166,30 +173,34 @@ def _system(path: str) -> bool:
     if path.startswith("~"):
         rest = posixpath.normpath(path).partition("/")[2]
         return rest in {"", "."} or path in {"~", "~/"} or rest.startswith("..")
-    return path.startswith("/") and _SYSTEM.fullmatch(posixpath.normpath(path).replace("//", "/", 1)) is not None
+    return path.startswith("/") and _SYSTEM.fullmatch(_normal(path)) is not None
 
 
 def _find(words: Words, folders: tuple[str, ...] | None) -> Iterator[Alarm]:
     values = [word.value for word in words]
     removes = "-delete" in values or any(
-        value in {"-exec", "-execdir"}
-        and index + 1 < len(words)
-        and base(words[index + 1].sketch) in {"rm", "shred", "unlink"}
+        value in {"-exec", "-execdir", "-ok", "-okdir"} and _removes(words[index + 1 :])
         for index, value in enumerate(values)
     )
     if not removes:
         return
     starts: list[Word] = []
     for word in words:
-        if word.prefix.startswith(("-", "(", "!", ")")) and word.value not in {"-H", "-L", "-P"}:
+        if word.prefix.startswith(("-", "(", "!", ")")) and word.value not in {"-H", "-L", "-P", "--"}:
             break
         starts.append(word)
     yield from _targets(starts, folders, "find removes what it finds in")
 
 
+def _removes(words: Words) -> bool:
+    """Return whether what ``find`` runs removes something, itself or as a script."""
+    end = next((index for index, word in enumerate(words) if word.value in {";", "+"}), len(words))
+    return any(re.search(r"\b(?:rm|shred|unlink)\b", word.sketch) for word in words[:end])
+
+
 def _disks(words: Iterable[Word], name: str) -> Iterator[Alarm]:
     for word in words:
         value = word.prefix.removeprefix("of=")
-        path = posixpath.normpath(value) if value else ""
+        path = _normal(value) if value else ""
         if _DISK.match(path) and path not in _NO_DISK:
             yield Alarm("deny", f"{name} would write over the disk {path}")

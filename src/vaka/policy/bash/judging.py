@@ -41,7 +41,7 @@ def judge(
     if isinstance(script, Unreadable):
         return _unreadable(script, held)
     court = _Court(held, Opinion.of(unmatched), may_read, may_write)
-    court.profile, court.inside = profile, inside
+    court.profile, court.inside, court.start = profile, inside, script.start
     opinions = [court.opinion(simple) for simple in script.commands]
     whole = [Opinion("ask", "", SYNTAX, doubt) for doubt in script.doubts] + [*held.forbids_whole(script.text)]
     if script.bomb:
@@ -70,6 +70,7 @@ class _Court:
 
     profile = True
     inside: Callable[[str], bool] | None = None
+    start = ""
 
     def __init__(self, rules: Rules, unmatched: Opinion, may_read: Look | None, may_write: Look | None) -> None:
         self.rules = rules
@@ -93,12 +94,19 @@ class _Court:
 
     def _unforbidden(self, simple: Simple, asked: Opinion | None) -> Opinion:
         permitted, named = self._permitted(simple)
-        opinions = [one for one in (asked, _alarm(simple, self.folders), _doubt(simple), permitted) if one is not None]
+        opinions = [one for one in (asked, self._alarm(simple), _doubt(simple), permitted) if one is not None]
         if permitted is None:
             permitted = self.unmatched
             opinions.append(self.unmatched)
         opinions += self._files(simple, permitted, named)
         return strictest(opinions)
+
+    def _alarm(self, simple: Simple) -> Opinion | None:
+        known = self.folders.known
+        if known is not None and self.start:
+            known = (*known, *(places.join(self.start, folder) for folder in known))
+        found = guard.alarm(simple, known)
+        return Opinion(found.decision, "", guard.GUARD, found.reason) if found is not None else None
 
     # ---------------------------------------------------------------------------------------- what allows
 
@@ -205,11 +213,6 @@ class _Court:
             known = Opinion.of(look(path)) if look is not None else _NOTHING
             self.seen[kind, path] = known
         return known
-
-
-def _alarm(simple: Simple, folders: Folders) -> Opinion | None:
-    found = guard.alarm(simple, folders.known)
-    return Opinion(found.decision, "", guard.GUARD, found.reason) if found is not None else None
 
 
 def _doubt(simple: Simple) -> Opinion | None:

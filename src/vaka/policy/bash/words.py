@@ -182,6 +182,8 @@ class Script(msgspec.Struct, frozen=True):
     """Why the whole must never run without a question."""
     bomb: bool = False
     """True when a function starts itself again and again."""
+    start: str = ""
+    """The folder it begins in, when that is known: for what leads up from there."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
