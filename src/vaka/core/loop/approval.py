@@ -86,10 +86,10 @@ def _grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
     """Return what is still allowed and means this tool: one that has changed is another one."""
     if not turn.state.grants:
         return []
-    now, digest = stamp(turn.env.clock.time()), spec.digest
+    now = stamp(turn.env.clock.time())
     return [
         grant for grant in turn.state.grants
-        if (grant.tool != spec.name or grant.spec == digest) and (not grant.until or now < grant.until)
+        if (not grant.until or now < grant.until) and (grant.tool != spec.name or grant.spec == spec.digest)
     ]  # fmt: skip
 
 
