@@ -23,8 +23,11 @@ PROTECTED = (
     ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """In a workspace: what other programs of its owner would run, or take orders from."""
+_BARE = ("HEAD", "objects", "refs")
+"""What git takes a folder for a repository by, if there is no other in it: and a command can spoil ``.git``."""
+_OF_BARE = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
 FOLDERS = (
-    ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
+    ".git", "refs", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
     "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """Those of such names that are held as folders while they are missing. The last ones would be files: but an empty
@@ -39,8 +42,11 @@ def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
 
 
 def protected_paths(workspace: str) -> tuple[str, ...]:
-    """Return what of a workspace should stay as it is."""
-    return tuple(f"{workspace.rstrip('/')}/{name}" for name in PROTECTED)
+    """Return what of a workspace should stay as it is, also that it is no repository of another kind than it was."""
+    folder = Path(workspace)
+    found = [name for name in _BARE if (folder / name).exists()]
+    more = _OF_BARE if len(found) == len(_BARE) else () if "refs" in found else ("refs",)
+    return tuple(f"{workspace.rstrip('/')}/{name}" for name in (*PROTECTED, *more))
 
 
 def _homes() -> tuple[Path, ...]:

@@ -1,0 +1,97 @@
+"""What a command leaves in a repository makes the git of its owner run nothing; in the sandbox it works as ever."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.paths import protected_paths
+from vaka.testing.sandboxes import Ended, finish, shell
+
+KINDS = [Bubblewrap, Landlock]
+RUN = "[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tfsmonitor = touch ran\\n"
+HERE = f"{RUN}\\tworktree = .\\n"
+ATTACKS = {
+    "settings": f"printf '{RUN}' >> .git/config",
+    "settings, from elsewhere": f"cp -r .git evil; printf '{RUN}' > evil/config; echo ../evil > .git/commondir",
+    "settings of a work tree": f"git config extensions.worktreeConfig true; printf '{RUN}' > .git/config.worktree",
+    "another repository around it": (
+        f"cp -r .git/HEAD .git/objects .git/refs .; printf '{HERE}' > config; rm -rf .git/HEAD .git/refs"
+    ),
+    "another repository in its place": f"mv .git was; cp -r was .git; printf '{RUN}' > .git/config",
+    "a file in its place": f"cp -r .git evil; printf '{RUN}' > evil/config; rm -rf .git; echo gitdir: evil > .git",
+}
+BARE = {
+    "settings": f"printf '{HERE}' >> config",
+    "settings, from elsewhere": (
+        f"mkdir evil; cp -r HEAD objects refs evil; printf '{RUN}' > evil/config; echo evil > commondir"
+    ),
+    "a hook": "printf '#!/bin/sh\\ntouch ran' > hooks/post-index-change; chmod +x hooks/post-index-change",
+}
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+@pytest.mark.parametrize("kind", KINDS)
+async def test_git_runs_nothing_that_a_command_left(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    git("init", "-q", ".", at=tmp_path)
+    await run(kind(), f"{ATTACKS[attack]}; true", tmp_path)
+    git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(BARE))
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nor_in_a_repository_without_a_work_tree(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    git("init", "-q", "--bare", ".", at=tmp_path)
+    await run(kind(), f"{BARE[attack]}; true", tmp_path)
+    use_bare(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+def test_without_a_sandbox_these_attacks_work(attack: str, tmp_path: Path) -> None:
+    git("init", "-q", ".", at=tmp_path)
+    subprocess.run(["bash", "-c", ATTACKS[attack]], cwd=tmp_path, check=False, capture_output=True)
+    git("status", at=tmp_path)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(BARE))
+def test_without_a_sandbox_those_work_too(attack: str, tmp_path: Path) -> None:
+    git("init", "-q", "--bare", ".", at=tmp_path)
+    subprocess.run(["bash", "-c", BARE[attack]], cwd=tmp_path, check=False, capture_output=True)
+    use_bare(tmp_path)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_all_that_is_usual_works(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    git("init", "-q", "-b", "main", ".", at=tmp_path)
+    script = (
+        "export GIT_AUTHOR_NAME=kim GIT_AUTHOR_EMAIL=k@example.org"
+        " && export GIT_COMMITTER_NAME=kim GIT_COMMITTER_EMAIL=k@example.org"
+        " && echo one > file && git add . && git commit -qm one && git checkout -qb other && echo two > file"
+        " && git commit -qam two && git log --oneline HEAD | wc -l && git diff main HEAD --stat | wc -l"
+        " && git checkout -q main && git merge -q other && git tag v1 && git status --short && cat file"
+    )
+    assert await run(kind(), script, tmp_path) == Ended(0, "2\n2\ntwo\n", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "file"]
+    assert not (tmp_path / ".git/commondir").exists()
+
+
+async def run(sandbox: Sandbox, script: str, workspace: Path) -> Ended:
+    return await finish(await sandbox.start(shell(script, workspace, protected=protected_paths(str(workspace)))))
+
+
+def git(*words: str, at: Path) -> None:
+    """Do something as the owner of the repository would."""
+    subprocess.run(["git", *words], cwd=at, check=False, capture_output=True)
+
+
+def use_bare(folder: Path) -> None:
+    """Use a repository that has no work tree."""
+    git("status", at=folder)
+    git("--work-tree=.", "add", "HEAD", at=folder)
