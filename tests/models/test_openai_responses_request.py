@@ -186,8 +186,10 @@ def test_a_choice_of_tool(choice: str, sent: Any) -> None:
     assert made["parallel_tool_calls"] is False
 
 
-def test_a_choice_among_no_tools_is_nothing_to_choose() -> None:
-    assert "tool_choice" not in body(Prompt(messages=(ask(),), tool_choice="required"))
+def test_a_call_that_must_be_made_needs_a_tool_which_may_be_the_providers_own() -> None:
+    assert "tool_choice" not in body(Prompt(messages=(ask(),), tool_choice="none"))
+    with pytest.raises(BadRequest, match="'required', but there is no tool to call"):
+        body(Prompt(messages=(ask(),), tool_choice="required"))
     built_in = Prompt(messages=(ask(),), tool_choice="required", options={"extra": {"tools": [{"type": "web_search"}]}})
     assert body(built_in)["tool_choice"] == "required"
 

@@ -51,11 +51,15 @@ def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effo
     [
         ({"temprature": 1}, "did you mean 'temperature'?"),
         ({"zzz": 1}, "there are max_tokens"),
-        ({"max_tokens": 0}, "$.max_tokens"),
-        ({"temperature": "hot"}, "$.temperature"),
-        ({"reasoning": "a lot"}, "$.reasoning"),
-        ({"stop": 5}, "$.stop"),
-        ({"top_p": 2}, "$.top_p"),
+        ({"max_tokens": 0}, "model option 'max_tokens': expected a whole number above zero, got 0"),
+        ({"max_tokens": "abc"}, "expected a whole number above zero, got 'abc'"),
+        ({"temperature": "hot"}, "model option 'temperature': expected a number from 0 on, got 'hot'"),
+        ({"reasoning": "a lot"}, "expected none, minimal, low, medium, high, max, or a number of tokens above zero"),
+        ({"stop": 5}, "model option 'stop': expected a text, or a list of texts, got 5"),
+        ({"stop": ["a", 5]}, "model option 'stop': expected a text, or a list of texts, got a list"),
+        ({"top_p": 2}, "model option 'top_p': expected a number from 0 to 1, got 2"),
+        ({"metadata": {"key": 5}}, "model option 'metadata': expected an object of texts, got a dict"),
+        ({"headers": {"x-key": ["sk-of-mine"]}}, "model option 'headers': expected an object of texts, got a dict"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_what_was_expected(given: dict[str, Any], hint: str) -> None:

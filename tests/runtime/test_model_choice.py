@@ -42,7 +42,7 @@ async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_i
         assert (await (await rt.open(vaka.Agent("a", model="low"))).run("Hi.")).text == "Low."
         with pytest.raises(AuthenticationFailed, match="MISTRAL_API_KEY"):
             await (await rt.open(vaka.Agent("a", model="high"))).run("Hi.")
-        with pytest.raises(ConfigError, match=r"no model for the tier 'mid' \(there are low, high\), and no default"):
+        with pytest.raises(ConfigError, match=r"\(there are low, high\), and no default; name one in the settings"):
             await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
     async with runtime(model="mid", model_pool=tiers) as rt:
         with pytest.raises(ConfigError, match="no model for the tier 'mid'"):

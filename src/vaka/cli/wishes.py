@@ -39,6 +39,9 @@ def model_options(given: Iterable[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(f"--option {text}: expected KEY=VALUE, such as reasoning=high or temperature=0")
+        if name in options:
+            several = '; several texts are stop=["a", "b"]' if name == "stop" else ""
+            raise UsageError(f"--option {name} is given twice; leave one of them out{several}")
         options[name] = _value(name, value)
     return options
 

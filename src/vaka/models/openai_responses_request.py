@@ -98,6 +98,8 @@ def _tools(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
     if choice not in {"auto", "none", "required"} and choice not in [tool.name for tool in prompt.tools]:
         raise BadRequest(f"tool_choice is {choice!r}, but there is no such tool among {_names(prompt.tools)}")
     if not prompt.tools and not extra:
+        if choice == "required":
+            raise BadRequest("tool_choice is 'required', but there is no tool to call")
         return {}
     made: dict[str, Any] = {}
     if prompt.tools:

@@ -1,5 +1,6 @@
 """What can be asked of a model besides its prompt, in words that are the same for every provider."""
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
@@ -70,6 +71,14 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return _convert(self.output, Output, "output")
 
 
+_EXPECTED = {
+    "max_tokens": "a whole number above zero", "top_k": "a whole number above zero",
+    "temperature": "a number from 0 on", "top_p": "a number from 0 to 1", "seed": "a whole number",
+    "frequency_penalty": "a number", "presence_penalty": "a number", "stop": "a text, or a list of texts",
+    "reasoning": "none, minimal, low, medium, high, max, or a number of tokens above zero",
+    "parallel_calls": "true or false", "cache": "true or false", "output": "a JSON Schema", "extra": "an object",
+    "metadata": "an object of texts", "headers": "an object of texts", "user": "a text", "service_tier": "a text",
+}  # fmt: skip
 _T = TypeVar("_T")
 _DEFAULT = ModelOptions()
 
@@ -86,7 +95,20 @@ def read(options: Mapping[str, Any]) -> ModelOptions:
     output = options.get("output")
     if isinstance(output, Output):
         options = {**options, "output": msgspec.structs.asdict(output)}
-    return _convert(options, ModelOptions, "options")
+    try:
+        return msgspec.convert(options, ModelOptions)
+    except msgspec.ValidationError as error:
+        raise BadRequest(_wrong(options, str(error))) from error
+
+
+def _wrong(options: Mapping[str, Any], words: str) -> str:
+    """Return which option is not what was expected; what stands in an object may be a secret, and is not told."""
+    name = re.split(r"[.\[`]", words.partition("`$.")[2])[0]
+    if name not in _EXPECTED:
+        return f"model options: {words}"
+    value = options[name]
+    got = f"{value!r:.60}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    return f"model option {name!r}: expected {_EXPECTED[name]}, got {got}"
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any], joined: Sequence[str] = ("tools",)) -> dict[str, Any]:

@@ -113,7 +113,10 @@ class Models:
             instead = None if isinstance(named, str) and tier_of(named) == tier_of(tier) else self.default
             if instead is None:
                 has = ", ".join(pool) or "none"
-                raise ConfigError(f"there is no model for the tier {tier!r} (there are {has}), and no default")
+                raise ConfigError(
+                    f"there is no model for the tier {tier!r} (there are {has}), and no default; "
+                    f'name one in the settings: tiers.{tier_of(tier) or "low"} = "PROVIDER/NAME"'
+                )
         default = instead or pool[next(iter(wanted))]
         chosen: Model = registry.load(registry.POOL)(pool, default, self.book.subagents).choose(tier, subagent)
         return chosen

@@ -154,10 +154,12 @@ def unknown(name: str, own: Mapping[str, object]) -> ConfigError:
     family = next((_FAMILIES[word] for word in _FAMILIES if name.lower().startswith(word)), "")
     near = get_close_matches(name, [*own, "local", "low", "mid", "high"], n=1, cutoff=0.7)
     if slash and rest:
-        near = near or [f"{word}/{rest}" for word in get_close_matches(head, providers, n=1)]
+        near = near or [f"{word}/{rest}" for word in get_close_matches(head.lower(), providers, n=1)]
     elif not near and family and not slash:
         near = [f"{family}/{name}"]
-    if near:
+    if slash and head in providers and not rest:
+        hint = f"name one of its models, as {head}/NAME"
+    elif near:
         hint = f"did you mean {near[0]!r}?"
     else:
         names = ", ".join([*(f"{word}/…" for word in providers[:4]), "a vendor such as deepseek/…"])
