@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vaka.core.ports.files import Files
+from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.world import World
 from vaka.core.types.content import Stored
 from vaka.core.types.errors import NotFound
@@ -50,6 +51,9 @@ class FakeContext:
 
     async def put_back(self, digest: Digest) -> str:
         raise NotFound("this context keeps no texts")
+
+    async def consult(self, model: Model, prompt: Prompt) -> str:
+        raise NotFound("this context asks no models")
 
     def emit(self, text: str) -> None:
         self.emitted.append(text)
