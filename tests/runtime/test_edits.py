@@ -13,6 +13,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import StepStarted
 from vaka.core.types.tool import Problem
+from vaka.middleware import Approval
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools.builtin import builtin
 
@@ -71,6 +72,13 @@ async def test_the_tool_of_a_child_is_known_too(office: Office) -> None:
     await office.answer(asked, edit={"command": "npm build"})
     await office.go_on(who)
     assert office.ran == ["npm build"]
+
+
+async def test_the_tool_is_found_however_much_came_before_the_question(office: Office) -> None:
+    many = calls(*(bash(f"echo {number}") for number in range(300)), bash("npm test"))
+    [asked] = await office.asks(office.worker(many, say("done")))
+    with pytest.raises(InvalidInput, match=SAYS):
+        await office.answer(asked, edit={"command": 7})
 
 
 def deep(levels: int) -> Any:
@@ -156,6 +164,16 @@ async def test_where_nobody_can_be_asked_again_it_is_a_no_that_says_why(office: 
     events = await office.go_on(who, ask="deny")
     assert results(events)["call_1"].reason == "denied"
     assert results(events)["call_1"].text.startswith(AGAIN)
+
+
+async def test_an_answer_that_the_question_does_not_take_is_a_no_when_nobody_looked_at_it(office: Office) -> None:
+    asking = Approval({"Bash": {"allowed_decisions": ["approve"]}})
+    who = office.worker(bash("npm test"), say("done"), middleware=[asking])
+    rules = {"allow": ("Bash",)}
+    [asked] = await office.asks(who, rules=rules)
+    await offered(office, asked, edit={"command": "npm build"})
+    events = await office.go_on(who, rules=rules)
+    assert (results(events)["call_1"].reason, office.ran) == ("denied", [])
 
 
 async def test_a_no_to_the_second_question_counts(office: Office) -> None:
