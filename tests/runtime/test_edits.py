@@ -109,6 +109,14 @@ async def test_what_is_no_json_or_too_much_of_it_is_refused_and_the_question_sta
     assert await office.waiting() == [asked.approval]
 
 
+async def test_a_secret_cannot_be_given_so_for_the_log_would_not_keep_it(office: Office) -> None:
+    [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
+    async with runtime(office.store.handle(), secrets=("hunter2hunter2",)) as rt:
+        with pytest.raises(InvalidInput, match="have a secret in them"):
+            await rt.resolve(asked.approval, "approve", edit={"command": "login hunter2hunter2"})
+    assert await office.waiting() == [asked.approval]
+
+
 async def test_words_that_are_no_text_are_made_text(office: Office) -> None:
     [asked] = await office.asks(office.worker(bash("npm test"), say("done")))
     resolved = await office.answer(asked, "reject", message="no\udcff", by="k\udcffm")

@@ -34,6 +34,8 @@ async def check_edit(runtime: "Runtime", pending: Pending, asked: ApprovalReques
     found = parse(edit) if parse is not None else problem
     if isinstance(found, Problem):
         raise InvalidInput(f"{asked.call.name} does not take these arguments: {'; '.join(found.message.splitlines())}")
+    if runtime.secrets.forms and runtime.secrets.cleaned(edit) != edit:
+        raise InvalidInput("these arguments have a secret in them, which no log keeps; the call would run without it")
 
 
 async def _parser(store: Store, pending: Pending, asked: ApprovalRequested) -> Parse | None:
