@@ -360,6 +360,18 @@ def test_at_most_four_places_are_marked_for_the_cache(more: dict[str, Any], want
     assert marks(body(BUDGET, ask(*LONG, **more), cache=True)) == wanted
 
 
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [(1, ["look", "S", "tool_result", "o0"]), (2, ["S", "tool_result", "o0", "o1"]),
+     (3, ["tool_result", "o0", "o1", "o2"]), (4, ["o0", "o1", "o2", "o3"])],
+)  # fmt: skip
+def test_places_that_somebody_marked_by_hand_are_among_the_four(own: int, wanted: list[str]) -> None:
+    shape = {"input_schema": {"type": "object"}, "cache_control": MARK}
+    tools = [{"name": f"o{number}", **shape} for number in range(own)]
+    made = body(BUDGET, ask(*LONG, tools=(LOOK,), system="S", options={"extra": {"tools": tools}}), cache=True)
+    assert sorted(marks(made)) == sorted(wanted)
+
+
 def test_a_prompt_may_say_otherwise_about_the_cache() -> None:
     assert marks(body(BUDGET, ask(options={"cache": False}), cache=True)) == []
     assert marks(body(BUDGET, ask(options={"cache": True}), cache=False)) == ["Hi."]

@@ -6,7 +6,7 @@ becomes 1. A model that cannot be told not to think is told to think little.
 """
 
 import re
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -70,7 +70,8 @@ def to_request(
     tools = [_tool(spec) for spec in ([*prompt.tools, shape.tool] if shape.tool else prompt.tools)]
     system = [{"type": "text", "text": prompt.system}] if prompt.system.strip() else []
     if cache if asked.cache is None else asked.cache:
-        _mark(tools, system, messages, {"type": "ephemeral"} | ({"ttl": cache_ttl} if cache_ttl != "5m" else {}))
+        mark = {"type": "ephemeral"} | ({"ttl": cache_ttl} if cache_ttl != "5m" else {})
+        _mark(tools, system, messages, mark, most=BREAKPOINTS - _marks(asked.extra))
     config = {"effort": mind.effort, "format": shape.format}
     body: dict[str, Any] = {
         "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
@@ -185,13 +186,25 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _mark(
-    tools: list[dict[str, Any]], system: list[dict[str, Any]], messages: list[dict[str, Any]], mark: dict[str, Any]
-) -> None:
-    """Mark where a prefix ends that is worth keeping: tools, system, and the last user messages."""
+    tools: list[dict[str, Any]], system: list[dict[str, Any]], messages: list[dict[str, Any]], mark: dict[str, Any],
+    *, most: int,
+) -> None:  # fmt: skip
+    """Mark where a prefix ends that is worth keeping, ``most`` times: tools, system, and the last user messages."""
     ends = [blocks[-1] for blocks in (tools, system) if blocks]
+    ends = ends[max(len(ends) - max(most - 1, 0), 0) :]
     users = [message["content"][-1] for message in messages if message["role"] == "user"]
-    for block in [*ends, *users[-min(TURNS, BREAKPOINTS - len(ends)) :]]:
+    last = min(TURNS, most - len(ends))
+    for block in [*ends, *(users[-last:] if last > 0 else ())]:
         block["cache_control"] = mark
+
+
+def _marks(value: Any) -> int:
+    """Return how many marks somebody has set by hand."""
+    items = cast("list[Any]", value)
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        return ("cache_control" in table) + sum(map(_marks, table.values()))
+    return sum(map(_marks, items)) if isinstance(value, list) else 0
 
 
 def _user(asked: ModelOptions) -> dict[str, str]:
