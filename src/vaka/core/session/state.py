@@ -169,7 +169,7 @@ class State(msgspec.Struct, omit_defaults=True):
         """Count a model call that says itself which one of its agent it is, and which tool call made it; 0 is none."""
         if number:
             self.models[agent] = max(self.models.get(agent, 0), number)
-        if number and call in self.open:
+        if number and call is not None and call in self.open:
             self.open[call].asked = (*self.open[call].asked, number)
 
     @property
