@@ -321,7 +321,10 @@ async def test_an_interrupted_turn_ends_its_command(bench: ShellBench) -> None:
         async for event in session.stream("Go."):
             if isinstance(event.data, ToolOutputDelta):
                 await rt.interrupt(SessionId("s"), InterruptRequested(key="k"))
-    assert results(await logged(bench.store, "s"))["call_1"].reason == "interrupted"
+    done = results(await logged(bench.store, "s"))["call_1"]
+    assert done.reason == "interrupted"
+    assert done.text.startswith("up\n[exit code -15]\n[stopped before it was done")
+    assert done.text.endswith("its outcome is unknown, verify before repeating it]")
     assert not _runs((bench.root / "pid").read_text())
 
 

@@ -15,8 +15,9 @@ from vaka.core.loop.texts import offload_result
 from vaka.core.loop.watch import watched
 from vaka.core.session.log import stamp
 from vaka.core.session.state import OpenCall
+from vaka.core.types.content import Text
 from vaka.core.types.errors import MiddlewareError
-from vaka.core.types.ids import DecisionId, MessageId
+from vaka.core.types.ids import CallId, DecisionId, MessageId
 from vaka.core.types.message import Reason, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
@@ -90,7 +91,8 @@ async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
             await context.gate
     except Stopped as stopped:
         await _abandon(turn, task, ready.call.name)
-        return failure(call, _REASONS[stopped.why], f"stopped before it was done: {stopped}{_doubt(ready)}")
+        said = f"stopped before it was done: {stopped}{_doubt(ready)}"
+        return _cut(task, call, _REASONS[stopped.why], said)
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -102,6 +104,16 @@ async def _run(turn: Turn, ready: Ready, context: Context) -> ToolResult | Left:
     if task.cancelled():
         return failure(call, "error", "the tool cancelled itself")
     return task.result()
+
+
+def _cut(task: "asyncio.Task[ToolResult]", call: CallId, reason: Reason, said: str) -> ToolResult:
+    """Return what a tool that was told to stop came to: the result it left with, or what is known without one."""
+    result = task.result() if task.done() and not task.cancelled() else None
+    if result is None or result.reason in _REASONS:
+        return failure(call, reason, said)
+    if not result.failed:
+        return result
+    return msgspec.structs.replace(result, content=(*result.content, Text(text=f"\n[{said}]")), reason=reason)
 
 
 def _unpaid(stopped: Stopped) -> str:

@@ -98,7 +98,7 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str) -
     shell = await shells.run(context, wish.command, folder)
     shell.listener = _Live(context).show
     try:
-        ended = await shell.within(allowed / 1000)
+        ended = await _ended(context, shell, allowed / 1000)
         if not ended and shells.habits.late_goes_on and await _kept(context, shells, shell):
             return await _late(context, shell, allowed)
         if not ended:
@@ -111,6 +111,16 @@ async def _wait(context: ToolContext, shells: Shells, wish: Wish, folder: str) -
         shell.listener = None
         if not shell.id:  # nobody can ask for it any more
             await shell.spool.close()
+
+
+async def _ended(context: ToolContext, shell: Shell, seconds: float) -> bool:
+    """Wait for the end of a command; one that ends because the turn is stopped has ended, too, and is told of."""
+    try:
+        return await shell.within(seconds)
+    except asyncio.CancelledError:
+        if not context.stopping or shell.running:
+            raise
+        return True
 
 
 async def _kept(context: ToolContext, shells: Shells, shell: Shell) -> bool:
