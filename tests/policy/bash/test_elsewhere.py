@@ -59,3 +59,45 @@ def test_a_rule_that_allows_the_runner_is_enough(command: str) -> None:
 def test_an_alias_given_on_the_command_line_is_what_it_stands_for() -> None:
     assert judged("git -c alias.x=push x", allow=["git:*"], deny=["git push:*"]).decision == "deny"
     assert judged("git -c alias.x=status x", allow=["git:*"], deny=["git push:*"]).decision == "allow"
+
+
+TOLD = lines(r"""
+    git -c core.pager='rm x' log
+    git submodule foreach 'rm x'
+    git submodule foreach --recursive 'ls; rm x'
+    git rebase -x 'rm x' HEAD~1
+    git rebase --exec='make && rm x' HEAD~1
+    git filter-branch --tree-filter 'rm x' HEAD
+    git difftool --extcmd='rm x'
+    tar cf x y --checkpoint-action=exec='rm x'
+    tar -I 'rm x' -cf y z
+    tar --to-command 'rm x' -xf y
+    rsync -e 'rm x' a b:
+    ssh -o ProxyCommand='rm x' h
+    scp -S rm a b:
+    man -P 'rm x' ls
+    rg --pre rm x
+    sort --compress-program=rm x
+    split --filter='rm x' f
+    awk 'BEGIN{system("rm x")}'
+    awk '{print | "rm x"}' f
+    awk '{"rm x" | getline}' f
+    sed '1e rm x' f
+    vim -c '!rm x'
+    echo rm x | cat | sh
+    echo "rm x" | tee /dev/null | sh
+""")
+
+
+@pytest.mark.parametrize("command", TOLD)
+def test_a_rule_that_denies_sees_what_a_program_is_told_to_run(command: str) -> None:
+    assert judged(command, allow=[None], deny=["rm:*"]).decision == "deny"
+    assert judged(command, allow=[None], deny=["mv:*"]).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ['awk \'$1 == "rm" || $2 == "x"\' f', "sed 's/the/ e (x/' f", "sed '/e rm/d' f", "git log --grep=rm", "rg rm x"],
+)
+def test_what_only_looks_like_it_is_not_denied(command: str) -> None:
+    assert judged(command, deny=["rm:*"]).decision == "allow"

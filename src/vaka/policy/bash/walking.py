@@ -18,7 +18,8 @@ from vaka.policy.bash.nested import Text, fed, printed, scripts
 from vaka.policy.bash.numbers import settled
 from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
 from vaka.policy.bash.redirecting import Redirector
-from vaka.policy.bash.words import Assignment, Script, Simple, Word, literal
+from vaka.policy.bash.told import told
+from vaka.policy.bash.words import Assignment, Script, Simple, Word, Words, literal
 from vaka.policy.bash.wrappers import ELSEWHERE, EXACT, base, inner, plain
 
 if TYPE_CHECKING:
@@ -192,13 +193,19 @@ class Walk:
             self.stdin, self.piped = given if piped else before, piped
             count = len(self.commands)
             self.statement(child, tail if index == last else ())
-            given, piped = self._printed(count) if index != last else None, True
+            given, piped = self._printed(count, given) if index != last else None, True
         self.stdin, self.piped = before, False
 
-    def _printed(self, count: int) -> Text | None:
-        """What the commands since ``count`` print, when it is one of which that is plain to see."""
+    def _printed(self, count: int, given: Text | None) -> Text | None:
+        """What the commands since ``count`` print, when it is one of which that is plain to see.
+
+        ``given`` is what it gets to read: some only hand that on.
+        """
         mine = [one for one in self.commands[count:] if not one.origin]
-        return printed(mine[0]) if len(mine) == 1 else None
+        if len(mine) != 1:
+            return None
+        handed_on = mine[0].name == "tee" or (mine[0].name == "cat" and len(mine[0].words) == 1)
+        return given if handed_on and not mine[0].redirections else printed(mine[0])
 
     def _negated(self, node: "Node", tail: Nodes) -> None:
         if node.child_count != 2:
@@ -422,6 +429,8 @@ class Walk:
             inside = []
             if name in ELSEWHERE:
                 unsure, readings = False, tuple(one for one in readings if one and one[0].value is not None)
+        for text in dict.fromkeys(text for reading in (words, *readings) for text in told(reading)):
+            readings += self._told(text)
         doubt = "the script it runs is not known beforehand" if unsure else ""
         self.commands.append(
             msgspec.structs.replace(
@@ -430,6 +439,14 @@ class Walk:
         )
         for origin, script in inside:
             self.merge(script, origin)
+
+    def _told(self, text: str) -> tuple[Words, ...]:
+        """The commands in a text that may be a script; nothing when it is none."""
+        try:
+            commands = self.read(text).commands
+        except (Mismatch, LookupError, ValueError):
+            return ()
+        return tuple(part for one in commands for part in (one.words, *one.wrapped) if part)
 
     def merge(self, script: Script, origin: str) -> None:
         """Take in what a script inside this one does."""
