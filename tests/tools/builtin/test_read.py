@@ -12,6 +12,7 @@ from tests.tools.builtin.scene import Bench, value
 from vaka.core.types.content import Document, Image, Text
 from vaka.core.types.message import ToolMessage
 from vaka.tools.builtin.lines import WHOLE
+from vaka.tools.builtin.media import LARGEST_PICTURE
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -155,8 +156,18 @@ async def test_a_pdf_is_shown_as_a_document_and_one_too_large_is_refused(bench: 
     read = await bench.call("Read", file_path="docs/a.pdf")
     data = base64.b64encode(tiny).decode()
     assert read.content[1] == Document(media_type="application/pdf", data=data, name="a.pdf")
-    os.truncate(bench.write("big.pdf", b"%PDF-1.7"), 40 * 1024**2)
-    assert "is shown up to 33554432 bytes" in (await bench.call("Read", file_path="big.pdf")).text
+    os.truncate(bench.write("big.pdf", b"%PDF-1.7"), 21 * 1024**2)
+    assert "is shown up to 20971520 bytes" in (await bench.call("Read", file_path="big.pdf")).text
+
+
+async def test_a_picture_that_a_provider_would_refuse_is_not_shown(bench: Bench) -> None:
+    start = b"GIF89a" + bytes(7)
+    bench.write("most.gif", start + bytes(LARGEST_PICTURE - len(start)))
+    bench.write("more.gif", start + bytes(LARGEST_PICTURE - len(start) + 1))
+    most, more = await bench.do(("Read", {"file_path": "most.gif"}), ("Read", {"file_path": "more.gif"}))
+    assert isinstance(most.content[1], Image)
+    assert more.failed
+    assert "image/gif is shown up to 3932160 bytes" in more.text
 
 
 @pytest.mark.parametrize("words", ["GIF89a is how a picture begins", "%PDF-1.7 is how a document begins", "RIFF...."])

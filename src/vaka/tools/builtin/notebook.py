@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.types.content import Image, Part, Text, clean
-from vaka.tools.builtin.media import kind_of
+from vaka.tools.builtin.media import LARGEST_PICTURE, kind_of
 from vaka.tools.values import is_array, is_object
 
 MOST = 10_000
@@ -17,7 +17,6 @@ AT_ONCE = 100_000
 """Characters shown at once; what is left is asked for with the number of a cell."""
 _PICTURE = 100
 """Characters of a picture that count as one: it is not read letter by letter."""
-LARGEST_IMAGE = 8 * 1024**2
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -126,7 +125,7 @@ def _shown(data: dict[str, Any]) -> Iterator[str | Image]:
     """The richest form of a value that a model can see."""
     for kind in _IMAGES:
         picture = "".join(text_in(data.get(kind)).split())
-        if picture and len(picture) <= LARGEST_IMAGE and _is_picture(picture):
+        if picture and len(picture) <= LARGEST_PICTURE // 3 * 4 and _is_picture(picture):
             yield Image(media_type=kind, data=picture)
             return
     words = text_in(data.get("text/plain")) or text_in(data.get("text/markdown")) or text_in(data.get("text/html"))

@@ -15,7 +15,7 @@ from vaka.core.types.message import ToolResult
 from vaka.tools.builtin import lines, seen
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.lookalike import near_files
-from vaka.tools.builtin.media import kind_of
+from vaka.tools.builtin.media import kind_of, largest
 from vaka.tools.builtin.notebook import NotANotebook, shown_of
 from vaka.tools.builtin.outputs import PREFIX, digest_in
 from vaka.tools.builtin.text import lines_of
@@ -25,7 +25,6 @@ LONGEST = 2_000
 """Characters of a line that are shown."""
 MOST = 100_000
 """Characters shown at once; what is left is asked for with ``offset``."""
-LARGEST_MEDIA = 32 * 1024**2
 
 
 @declare("Read", effect="read")
@@ -126,9 +125,10 @@ async def _fill(context: ToolContext, path: str, page: Page) -> None:
 
 
 async def _media(context: ToolContext, path: str, kind: str) -> ToolResult:
-    found = await context.files.read(path, size=LARGEST_MEDIA + 1)
-    if found.info.size > LARGEST_MEDIA or len(found.data) > LARGEST_MEDIA:
-        raise FileError(f"{path!r} has {found.info.size} bytes; {kind} is shown up to {LARGEST_MEDIA} bytes")
+    most = largest(kind)
+    found = await context.files.read(path, size=most + 1)
+    if found.info.size > most or len(found.data) > most:
+        raise FileError(f"{path!r} has {found.info.size} bytes; {kind} is shown up to {most} bytes: make a smaller one")
     seen.note(context, found.info, seen.digest_of(found.data))
     data = base64.b64encode(found.data).decode()
     name = found.info.path.rpartition("/")[2]
