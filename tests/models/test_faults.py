@@ -134,6 +134,17 @@ def test_a_wait_may_also_stand_in_the_body() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "told"),
+    [("7", " (try again in 7 s)"), ("7.2", " (try again in 8 s)"), ("3601", " (try again in 61 minutes)"),
+     ("0.2", ""), ("soon", "")],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [429, 529])
+def test_when_to_ask_again_is_told_in_words_too(asked: str, told: str, status: int) -> None:
+    error = of(status, {"error": {"message": "Slow down."}}, retry_after=asked)
+    assert str(error) == f"Slow down. (HTTP {status}){told}"
+
+
+@pytest.mark.parametrize(
     ("event", "kind"),
     [
         ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ModelUnavailable),

@@ -4,6 +4,7 @@ Every provider wraps its words differently; a message, a kind and a code are som
 outside: they are cut, and what looks like a secret is left out.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -90,9 +91,9 @@ def error(said: Said) -> ModelError:
     if _TOO_LONG.search(" ".join((said.message, *said.kinds))) and status != 429 and (status or 400) < 500:
         return ContextTooLong(f"{words} (compact the session, or use a model with a larger window)", status=status)
     if status == 429 or (status is None and _any(said, ("rate_limit", "resource_exhausted", "too_many_requests"))):
-        return RateLimited(words, retry_after=said.retry_after, status=status)
+        return RateLimited(words + _later(said.retry_after), retry_after=said.retry_after, status=status)
     if status in AGAIN or (status or 0) >= 500 or (status is None and _any(said, _OVERLOADED)):
-        return ModelUnavailable(words, retry_after=said.retry_after, status=status)
+        return ModelUnavailable(words + _later(said.retry_after), retry_after=said.retry_after, status=status)
     if status is not None and 300 <= status < 400:
         return ModelRefused(f"{words} (redirects are not followed: a key must not go elsewhere)", status=status)
     if status is None and not said.kinds:
@@ -176,6 +177,14 @@ def _words(said: Said) -> str:
     kind = said.kinds[0] if said.kinds else ""
     parts = [part for part in (f"HTTP {said.status}" if said.status else "", kind if kind not in words else "") if part]
     return f"{words} ({', '.join(parts)})" if parts else words
+
+
+def _later(seconds: float | None) -> str:
+    """Return when to ask again, where a provider says so and it is worth telling."""
+    if seconds is None or seconds < 1:
+        return ""
+    whole = math.ceil(seconds)
+    return f" (try again in {whole} s)" if whole < 600 else f" (try again in {-(-whole // 60)} minutes)"
 
 
 def _any(said: Said, kinds: tuple[str, ...]) -> bool:
