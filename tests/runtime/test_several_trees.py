@@ -10,6 +10,7 @@ from tests.runtime.scene import logged, results
 from tests.tools.builtin.scene import value
 from vaka.core.types.message import ToolResult
 from vaka.files.composite import CompositeFiles
+from vaka.files.disk import Disk
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
 from vaka.files.workspace import Workspace
@@ -73,7 +74,7 @@ async def test_commands_begin_in_a_folder_of_the_files_and_write_to_no_other(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    for lent in (files, Workspace(tmp_path / "work")):
+    for lent in (files, Workspace(tmp_path / "work"), Disk(tmp_path / "work")):
         where, outside, guarded = await worked(
             call("Bash", command="pwd"), call("Bash", command=f"touch {elsewhere}/x"),
             call("Bash", command="d=.gi; mkdir -p ${d}t/hooks"), files=lent, sandbox="on", allow=("Bash",),

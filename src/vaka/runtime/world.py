@@ -50,7 +50,7 @@ class Lender:
         cwd = os.path.realpath(options.cwd or os.curdir)
         network = options.network or self._connect()
         files = options.files or Workspace(cwd, self._roots(), protected=self._log())
-        folders = files.roots if isinstance(files, Rooted) else ()
+        folders = files.roots if isinstance(files, Rooted) else [files.root] if files.root else []
         return World(
             files=files, network=network, sandbox=self._sandbox(network),
             shells=Shells(self._fence(folders), options.command_habits),
