@@ -28,7 +28,7 @@ _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,()\[\]$#@.]*", re.ASCII)
 _STARTS = re.compile(r"\$[({\[]|`|[<>]\(")
 _DEFAULTS = re.compile(r"!?([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?:?=")
 _INDIRECT = re.compile(r"![A-Za-z_0-9](?!\w*(?:[*@]|\[[@*]\])$)")
-_PAYLOAD = re.compile(r"\[.*(?:\$[({]|`)", re.DOTALL)
+_PAYLOAD = re.compile(r"\$[({]|`")
 _NUMERIC_TESTS = re.compile(r"(?:^|\s)-(?:eq|ne|lt|le|gt|ge|v|R)\s")
 _STRINGS = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
@@ -97,7 +97,8 @@ class Expander:
         return at < len(self.raw) and self.raw[at] not in BREAKS
 
     def _look(self, parts: Iterable[Segment | Hole]) -> None:
-        if any(isinstance(part, Segment) and "[" in part.text and _PAYLOAD.search(part.text) for part in parts):
+        texts = (part.text.partition("[")[2] for part in parts if isinstance(part, Segment))
+        if any(_PAYLOAD.search(text) for text in texts):
             self.payload = True
 
     def assigned(self, name: str) -> None:

@@ -205,7 +205,7 @@ def _glob(segments: tuple[str, ...], text: str) -> bool:
     return True
 
 
-_OPERATOR = re.compile(r"[ \t\n]*(&&|\|\||\|&|[|;&<>]+)[ \t\n]*")
+_OPERATOR = re.compile(r"&&|\|\||\|&|[|;&<>]+")
 
 
 def spans_commands(text: str | None) -> bool:
@@ -222,4 +222,4 @@ def fits_whole(text: str, command: str) -> bool:
 
 
 def _spaced(text: str) -> str:
-    return " ".join(_OPERATOR.sub(r" \1 ", text).split())
+    return " ".join(_OPERATOR.sub(r" \g<0> ", text).split())

@@ -73,6 +73,6 @@ _FINDERS: Mapping[str, Finder] = {
     "scp": _options("-S"), "sftp": _options("-S"), "man": _options("-P", "--pager"), "rg": _options("--pre"),
     "sort": _options("--compress-program"), "split": _options("--filter"),
     "awk": _AWK, "gawk": _AWK, "mawk": _AWK, "nawk": _AWK,
-    "sed": _texts(r"(?:^|[;\n{\d$/!])\s*e\s+([^\n]+)"), "gsed": _texts(r"(?:^|[;\n{\d$/!])\s*e\s+([^\n]+)"),
+    "sed": _texts(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)"), "gsed": _texts(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)"),
     "vi": _EDITOR, "vim": _EDITOR, "nvim": _EDITOR, "less": _EDITOR, "ex": _EDITOR,
 }  # fmt: skip
