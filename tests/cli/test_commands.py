@@ -88,6 +88,7 @@ def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
     assert code("add", '{"a": 1, "b": 2}', "--deny", "add") == (5, "denied")
     assert code("add", '{"a": "x"}') == (2, "failed")
     assert code("add", "{") == (2, "")
+    assert code("add", '{"a": ' + "[" * 40_000 + "]" * 40_000 + "}") == (2, "")
     assert code("ad", "{}") == (2, "")
     none = shell.vaka("tools", "call", "add", "--builtin-tools", "none")
     assert none.err.startswith("error: no tools; give --tools FILE.py, or")

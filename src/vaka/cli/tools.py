@@ -168,7 +168,7 @@ def _written(text: str) -> str:
     """Return the arguments as they were typed; they must at least be a JSON object."""
     try:
         msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"the arguments are not a JSON object: {error}") from error
     return text
 
