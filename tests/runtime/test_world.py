@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.net.server import answer, routes, serve
 from tests.runtime.scene import logged, results
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Bounds
@@ -191,3 +192,21 @@ def _command(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize(
+    ("low", "why"),
+    [("openai/x", "there is no key for openai; set OPENAI_API_KEY"), ("opnai/x", "did you mean 'openai/x'?")],
+)
+async def test_a_model_for_pages_that_cannot_be_had_is_told_there_and_keeps_no_other_tool_from_working(
+    low: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    page = answer(b"<p>The number is 42.</p>", headers=[("Content-Type", "text/html")])
+    async with serve(routes({"/": page})) as web:
+        read, fetched = await worked(
+            call("Read", file_path="a.txt"), call("WebFetch", url=web.url("/"), prompt="Which?"), cwd=str(tmp_path),
+            model_pool={"low": low}, environ={}, trusted_hosts=(web.trusted,),
+        )  # fmt: skip
+    assert (read.failed, "here" in read.text) == (False, True)
+    assert (fetched.failed, why in fetched.text, "The number is 42." in fetched.text) == (False, True, True)

@@ -15,14 +15,14 @@ from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import Command, Process, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.ports.world import World
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, VakaError
 from vaka.files.snapshots import Snapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import Rules
 from vaka.policy.layered import LayeredPolicy
 from vaka.policy.reading import readable
-from vaka.runtime.models import Models
+from vaka.runtime.models import Models, Refusing
 from vaka.runtime.options import Options
 from vaka.sandbox.choose import choose
 from vaka.sandbox.paths import protected_paths, secret_paths
@@ -99,8 +99,14 @@ class Lender:
         return tuple(f"{os.path.realpath(path)}{end}" for end in ends or _FILES) if path is not None else ()
 
     def _reader(self) -> Model | None:
-        """Pages are read by the cheapest model there is; without any they are told as they are."""
-        return self._models.choose("low") if "low" in self._models.book.tiers else self._models.default
+        """Pages are read by the cheapest model there is; without any they are told as they are.
+
+        One that cannot be had says so when it is asked: other tools need none.
+        """
+        try:
+            return self._models.choose("low") if "low" in self._models.book.tiers else self._models.default
+        except VakaError as error:
+            return Refusing("low", error)
 
 
 class Proxied:

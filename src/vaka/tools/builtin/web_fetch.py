@@ -205,7 +205,7 @@ async def _told(context: ToolContext, page: Fetched, prompt: str) -> tuple[Part,
     if reader is not None:
         try:
             answer = await context.consult(reader, question(page.text[:ASKED], prompt))
-        except ModelError as error:
+        except (ModelError, ConfigError) as error:
             note = f"[the question could not be answered from the page: {error}]\n"
         else:
             return (Text(text=clean(fenced(page, answer, "answer from a page"))),)
