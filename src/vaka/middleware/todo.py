@@ -15,7 +15,7 @@ from vaka.core.types.message import AssistantMessage, Message, ToolMessage, User
 
 TOOL = "TodoWrite"
 KEY = "todos"
-"""Under which the session keeps the list that TodoWrite made."""
+"""Under which the session keeps the list that TodoWrite made; the path of a child agent stands behind it."""
 LISTED = 10
 """Things that are listed at most."""
 _SIGNS = {"in_progress": "[>]", "pending": "[ ]"}
@@ -40,7 +40,9 @@ class TodoList(Middleware):
         """Add the reminder when it is time."""
         since, written = _last(prompt.messages)
         begins = self._at_start and turn.at.step == 1
-        todos = _things(turn.kept(KEY) if written is None else written)  # it may have left the window meanwhile
+        if written is None:  # it may have left the window meanwhile
+            written = turn.kept("/".join((KEY, *turn.path)))
+        todos = _things(written)
         left = [todo for todo in todos if todo.get("status") in _SIGNS]
         if not left or not (begins or (since and since % self._every == 0)):
             return prompt

@@ -1,4 +1,4 @@
-"""TodoWrite: one list for each session, in its log."""
+"""TodoWrite: one list for each agent of a session, in its log."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.scene import agent, logged, results
 from tests.tools.builtin.scene import Bench, value
 from vaka.core.types.control import StateChanged
+from vaka.middleware import TodoList
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin import builtin
 
@@ -58,3 +59,17 @@ async def test_each_session_has_a_list_of_its_own(bench: Bench) -> None:
     async with bench.runtime() as rt:
         await (await rt.open(agent(model, *bench.tools), id="other")).run("Go.")
     assert value(results(await logged(bench.store, "other"))["call_1"])["previous"] == []
+
+
+async def test_a_child_agent_has_a_list_of_its_own(bench: Bench) -> None:
+    inner = ScriptedModel(agents={"digger": [call("TodoWrite", todos=[todo("Dig")]), say("dug")]})
+    child = agent(inner, *bench.tools, name="digger", middleware=[TodoList(every=1)])
+    outer = ScriptedModel(call("TodoWrite", todos=[todo("Build")]), call("digger", prompt="Dig."), say("done"))
+    async with bench.runtime() as rt:
+        await (await rt.open(agent(outer, *bench.tools, child, middleware=[TodoList(every=1)]), id="s")).run("Go.")
+    log = await logged(bench.store, "s")
+    kept = [event.data.key for event in log if isinstance(event.data, StateChanged)]
+    assert kept[0] == "todos"
+    assert kept[1].startswith("todos/")
+    assert "system-reminder" not in str(inner.prompts[0].messages)
+    assert "[ ] Build" in str(outer.prompts[-1].messages[-1])

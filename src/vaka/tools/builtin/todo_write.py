@@ -1,4 +1,4 @@
-"""TodoWrite: the list of what is to be done, one for each session, in its log."""
+"""TodoWrite: the list of what is to be done, one for each agent of a session, in its log."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -34,9 +34,10 @@ async def todo_write(
     active = [item["content"] for item in current if item["status"] == "in_progress"]
     if len(active) > 1:
         raise InvalidInput(f"one item can be in_progress, not {len(active)}: {', '.join(map(repr, active))}")
-    previous: JSON = context.kept(KEY) or []
+    key = "/".join((KEY, *context.path))  # a child agent has a list of its own
+    previous: JSON = context.kept(key) or []
     if current != previous:
-        context.keep(KEY, current or None)
+        context.keep(key, current or None)
     text = "\n".join(f"{_MARKS[item['status']]} {item['content']}" for item in current) or "The list is empty."
     value = {"todos": current, "previous": previous}
     return ToolResult(call=context.call, content=(Text(text=text),), value=value)
