@@ -1,7 +1,7 @@
 """Redirections of a command: where its input comes from and its output goes to, here-documents among them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vaka.policy.bash import heredoc
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from vaka.policy.bash.walking import Walk
 
 _BLANKS = re.compile(r"[ \t]*")
+LOST_DASH = re.compile(r"[ \t]*|[ \t]+-[ \t]*")
+"""What may stand before a here-document: the grammar loses a ``-`` there, as in ``python3 - <<EOF``."""
+_LOST_WORD = re.compile(r"-[A-Za-z0-9=_./-]*")
 
 
 class Redirector:
@@ -30,6 +33,7 @@ class Redirector:
         following: list[Node] = []
         for node in nodes:
             if node.type == "heredoc_redirect":
+                extra += self._before(node)
                 self._heredoc(node, found, extra, following)
             else:
                 found.append(self._one(node, extra))
@@ -43,7 +47,7 @@ class Redirector:
             if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
                 raise Mismatch("a number before a redirection does not belong to it")
             children.pop(0)
-        operator = children.pop(0).type
+        operator = self._operator(children.pop(0))
         at = node.children[-len(children) - 1].end_byte
         words: list[Word] = []
         for index, child in enumerate(children):
@@ -59,6 +63,24 @@ class Redirector:
             raise Mismatch("a redirection has no target, or several")
         extra += words[1:]
         return Redirection(operator, words[0], words[0].sketch + "\n" if operator == "<<<" else None)
+
+    def _operator(self, node: "Node") -> str:
+        if self.raw[node.start_byte : node.end_byte] != node.type:
+            raise Mismatch(f"{node.type!r} is not where the tree sees it")
+        return node.type
+
+    def _before(self, node: "Node") -> Iterator[Word]:
+        """Yield a word that the grammar loses: ``-`` before a here-document, or ``-n`` right before its sign."""
+        before, sign = node.prev_sibling, node.children[0]
+        if before is not None and "-" in self.raw[before.end_byte : node.start_byte]:
+            yield literal("-")
+        lost = self.raw[sign.start_byte : sign.end_byte].removesuffix(sign.type)
+        if lost and (
+            not _LOST_WORD.fullmatch(lost) or self.raw[sign.start_byte - 1 : sign.start_byte] not in {" ", "\t"}
+        ):
+            raise Mismatch("a word stands in the sign of a here-document")
+        if lost:
+            yield literal(lost)
 
     def _heredoc(self, node: "Node", found: list[Redirection], extra: list[Word], following: list["Node"]) -> None:
         start, end, quoted = heredoc.body(self.raw, node)

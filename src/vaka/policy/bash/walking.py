@@ -17,7 +17,7 @@ from vaka.policy.bash.grammar import BLOCKS, CASE_ENDS, RESERVED, TOKENS, fed_by
 from vaka.policy.bash.nested import Text, fed, printed, scripts
 from vaka.policy.bash.numbers import settled
 from vaka.policy.bash.quoting import BREAKS, Mismatch, decoded
-from vaka.policy.bash.redirecting import Redirector
+from vaka.policy.bash.redirecting import LOST_DASH, Redirector
 from vaka.policy.bash.told import told
 from vaka.policy.bash.words import Assignment, Script, Simple, Word, Words, literal
 from vaka.policy.bash.wrappers import ELSEWHERE, EXACT, base, inner, plain
@@ -106,6 +106,8 @@ class Walk:
             and not (parent.type == "case_item" and child.type in CASE_ENDS)
         ):
             raise Mismatch(f"{child.type!r} stands where it should not")
+        if child.type != "\n" and self.raw[child.start_byte : child.end_byte] != child.type:
+            raise Mismatch(f"{child.type!r} is not where the tree sees it")
         if child.type[0].isalpha() or child.type == "}":
             self.bounded(child)
         if child.type == "{" and self.raw[child.end_byte : child.end_byte + 1] not in {" ", "\t", "\n"}:
@@ -219,7 +221,8 @@ class Walk:
     def _redirected(self, node: "Node", tail: Nodes) -> None:
         children = node.children
         for left, right in pairwise(children):
-            self.gap(left.end_byte, right.start_byte, _BLANKS)
+            dash = right.type == "heredoc_redirect"
+            self.gap(left.end_byte, right.start_byte, LOST_DASH if dash else _BLANKS)
         if children[0].type.endswith("redirect"):
             self._hold([*children, *tail])
         else:
