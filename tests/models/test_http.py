@@ -389,3 +389,19 @@ def test_connections_are_made_anew_for_another_loop() -> None:
             return data[0]
 
     assert [asyncio.run(once()), asyncio.run(once())] == [b"one", b"one"]
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("broken", [f"{KEY}\nmore-of-it", f"{KEY}\r\nx: y", f"more-of-it\x00{KEY}"])
+async def test_a_header_that_cannot_be_sent_is_named_and_not_shown(
+    proxied: bool, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(page("200 OK", b"{}")) as server:
+        if proxied:
+            monkeypatch.setenv("http_proxy", server.url)
+        base_url = "http://provider.example/v1" if proxied else server.url
+        wire = Wire(Account(base_url=base_url, key=broken), {"x-api-key": broken})
+        with pytest.raises(BadRequest, match="the header 'x-api-key' holds a character that none can have") as caught:
+            await wire.whole("x", {})
+        await wire.close()
+    assert (KEY in str(caught.value), "more-of-it" in str(caught.value), server.requests) == (False, False, [])

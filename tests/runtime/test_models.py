@@ -142,6 +142,17 @@ def test_a_missing_key_is_told_with_the_variable_that_should_have_it(name: str, 
         models({"OPENAI_API_KEY": ""}).find(name)
 
 
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-\u201cquoted\u201d", "sk-\x01", "sk-\u200bhidden"])
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("openai/x", "OPENAI_API_KEY"), ("anthropic/x", "ANTHROPIC_API_KEY"), ("gemini/x", "GEMINI_API_KEY")],
+)
+def test_a_key_that_was_copied_badly_is_told_without_it(name: str, variable: str, key: str) -> None:
+    with pytest.raises(AuthenticationFailed, match=f"in {variable} holds a character that no key has") as caught:
+        models({variable: key}).find(name)
+    assert "sk-" not in str(caught.value)
+
+
 def test_a_server_on_this_machine_needs_no_key() -> None:
     for base in ("http://localhost:8000", "http://127.3.2.1:1/v1", "http://[::1]:8000/v1"):
         assert models({"OPENAI_BASE_URL": base}).find("openai/x").name == "openai/x"

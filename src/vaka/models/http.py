@@ -27,6 +27,8 @@ FRAMING = frozenset({"content-length", "transfer-encoding"})
 
 _SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 _USER = re.compile(r"//[^/]*@")
+_BROKEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""What ends a header, or what nobody writes into one."""
 _SHORTEST = 6
 """A shorter value would be found in ordinary words."""
 
@@ -149,8 +151,7 @@ class Wire:
 
     async def _send(self, path: str, body: Any, headers: Mapping[str, str]) -> httpx2.Response:
         try:
-            if FRAMING & {name.lower() for name in {**self._headers, **headers}}:
-                raise ValueError(f"the headers {' and '.join(sorted(FRAMING))} are not anyone's to set")
+            _check({**self._headers, **headers})
             client = self.http.to(here=self._here)
             request = client.build_request(
                 "POST", self._base + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
@@ -261,6 +262,15 @@ async def _after(head: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[by
     yield head
     async for chunk in source:
         yield chunk
+
+
+def _check(headers: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` for headers that cannot be sent; their values, which may be keys, are not told."""
+    if FRAMING & {name.lower() for name in headers}:
+        raise ValueError(f"the headers {' and '.join(sorted(FRAMING))} are not anyone's to set")
+    wrong = next((name for name, value in headers.items() if _BROKEN.search(value)), None)
+    if wrong is not None:
+        raise ValueError(f"the header {wrong!r} holds a character that none can have, such as a line break")
 
 
 def _is_here(url: str) -> bool:

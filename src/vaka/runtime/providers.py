@@ -127,6 +127,11 @@ def account(
     found = key or environ.get(variable, "").strip()
     if not found and variables and not provider.local and not on_loopback(address):
         raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}")
+    if not (found.isascii() and found.isprintable()):
+        where = "in the settings" if key else f"in {variable}"
+        raise AuthenticationFailed(
+            f"the key for {provider.name} {where} holds a character that no key has (a line break?); copy it again"
+        )
     query = {name: environ[variable] for name, variable in provider.query_env.items() if environ.get(variable)}
     bearer = bool(provider.bearer_env) and variable == provider.bearer_env and not key
     return Account(base_url=address, key=found, bearer=bearer, query=query, variable="" if key else variable)
