@@ -137,6 +137,19 @@ async def test_the_folder_never_leaves_the_workspace(bench: ShellBench) -> None:
         assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
 
+async def test_a_child_agent_begins_in_the_working_folder_and_moves_nobody_else(bench: ShellBench) -> None:
+    for name in ("mine", "theirs"):
+        (bench.root / name).mkdir()
+    inner = [call("Bash", command="pwd; cd theirs"), call("Bash", command="pwd"), say("done")]
+    child = agent(ScriptedModel(agents={"helper": inner}), *bench.tools, name="helper")
+    outer = [call("Bash", command="cd mine"), call("helper", prompt="Go."), call("Bash", command="pwd"), say("done")]
+    async with bench.runtime() as rt:
+        await (await rt.open(agent(ScriptedModel(*outer), *bench.tools, child), id="s")).run("Go.")
+    told = [result.text.split("\n")[0] for result in results(await logged(bench.store, "s")).values()]
+    places = [line.removeprefix(str(bench.root)) for line in told if line.startswith("/")]
+    assert sorted(places) == ["", "/mine", "/theirs"]
+
+
 async def test_a_folder_whose_name_is_no_text_is_no_place_to_go_on_from(bench: ShellBench) -> None:
     left = await bench.bash("mkdir $'\\xff'; cd $'\\xff'")
     assert left.text == (

@@ -18,7 +18,7 @@ from vaka.core.ports.clock import Clock, Ids
 from vaka.core.ports.model import Model
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
-from vaka.core.ports.world import SHELL_FOLDER, World
+from vaka.core.ports.world import World, shell_folder
 from vaka.core.session.log import Log
 from vaka.core.session.place import Place
 from vaka.core.session.state import Lane, State, lane_key
@@ -183,8 +183,8 @@ class Turn:
 
     @property
     def folder(self) -> str:
-        """Where the next command of the session begins, ``""`` for the working folder."""
-        folder = self.kept(SHELL_FOLDER)
+        """Where the next command of this agent begins, ``""`` for the working folder."""
+        folder = self.kept(shell_folder(self.path))
         return folder if isinstance(folder, str) else ""
 
     @property

@@ -10,12 +10,17 @@ from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.web import Search
-from vaka.core.types.ids import JSON, Digest, SessionId
+from vaka.core.types.ids import JSON, Digest, Path, SessionId
 
 SHELL_FOLDER = "shell.cwd"
 """The value of a session that says in which folder its next command begins, if not in the working folder."""
 CHANGED_FILE = "files.changed"
 """The value of a session that says what the file held that it is about to change; the log has all of them."""
+
+
+def shell_folder(path: Path) -> str:
+    """Return the name of that value for the agent at a path: a child begins anew, and moves nobody but itself."""
+    return "/".join((SHELL_FOLDER, *path))
 
 
 class Lasting(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
-from vaka.core.ports.world import SHELL_FOLDER
+from vaka.core.ports.world import shell_folder
 from vaka.core.types.content import Part, Text, clean
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
@@ -193,7 +193,7 @@ def _folder(context: ToolContext, wanted: str) -> str:
     home = roots(context)[0]
     now = context.folder or home
     if now != home and not (Path(now).is_dir() and _inside(context, now)):
-        context.keep(SHELL_FOLDER, None)
+        context.keep(shell_folder(context.path), None)
         raise InvalidInput(
             f"the working folder {now} is not there any more, so nothing was run; the next command begins in {home}"
         )
@@ -213,10 +213,10 @@ def _move(context: ToolContext, shell: Shell) -> list[str]:
     home, named = roots(context)[0], ended == clean(ended)
     if not named or not _inside(context, ended):
         if shell.cwd != home:
-            context.keep(SHELL_FOLDER, None)
+            context.keep(shell_folder(context.path), None)
         why = "is outside of the workspace" if named else "has a name that is no text"
         return [f"{clean(ended)} {why}: the working folder is {home} again"]
-    context.keep(SHELL_FOLDER, None if Path(ended) == Path(home).resolve() else ended)
+    context.keep(shell_folder(context.path), None if Path(ended) == Path(home).resolve() else ended)
     return [f"the working folder is now {ended}"]
 
 
