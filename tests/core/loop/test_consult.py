@@ -339,3 +339,17 @@ async def test_an_answer_that_was_stopped_has_cost_what_came_of_it(first: Any, c
     assert used_up.call == (None if asks == "agent" else "call_1")
     assert (used_up.usage.input, used_up.usage.output, stats.usage.total) == (cost.input, cost.output, cost.total)
     assert used_up.usage.cost == pytest.approx(cost.cost)
+
+
+async def test_a_budget_in_money_needs_the_price_of_a_model_that_a_tool_asks() -> None:
+    class Unpriced(ScriptedModel):
+        def estimate(self, prompt: Prompt) -> Estimate:
+            return Estimate(usage=Usage(input=100), unpriced="the price of 'other' is not known")
+
+    other = Unpriced(agents={"think": [say("Four.", repeat=True)]})
+    lines = [call("think"), say("done")]
+    _, log = await ended(ScriptedModel(*lines), asking(other), max_cost=1.0)
+    assert (results(log)["call_1"].failed, other.prompts) == (True, [])
+    assert "the price of 'other' is not known" in results(log)["call_1"].text
+    _, log = await ended(ScriptedModel(*lines), asking(other), max_tokens=1000)
+    assert results(log)["call_1"].text == "Four."

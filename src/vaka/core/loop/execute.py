@@ -117,9 +117,8 @@ def _cut(task: "asyncio.Task[ToolResult]", call: CallId, reason: Reason, said: s
 
 
 def _unpaid(stopped: Stopped) -> str:
-    if stopped.why != "limit":
-        return f"stopped before it was done: {stopped}"
-    return f"it needs an answer of a model, for which the budget of this turn ({stopped.note}) has no room left"
+    unpaid = f"it needs an answer of a model, for which the budget of this turn ({stopped.note}) has no room left"
+    return unpaid if stopped.why == "limit" else f"stopped before it was done: {stopped}"
 
 
 def _doubt(ready: Ready) -> str:
