@@ -113,7 +113,7 @@ class _Court:
     def _permitted(self, simple: Simple) -> tuple[Opinion | None, list[Word] | None]:
         """Return what allows a command, if anything, and the words it reads as files, if those are known."""
         if not simple.words:
-            return _NOTHING, []
+            return self.rules.any or _NOTHING, []
         named: list[Word] | None = None
         refusal = ""
         try:
@@ -173,7 +173,7 @@ class _Court:
     def _operands(self, simple: Simple) -> Iterable[Opinion]:
         for path, writes in places.operands(simple):
             yield from self._look("read", path)
-            for found in self._look("write", path):
+            for found in self._look("write", path) if writes is not None else ():
                 if writes or found.decision == "ask":
                     yield found
                 else:

@@ -39,6 +39,14 @@ READERS = names(
 )
 """Programs that read files they are given."""
 
+_NEVER_WRITE = names(
+    """
+    cat bat batcat head tail od hexdump strings nl tac rev source . md5sum sha1sum sha256sum sha512sum cksum b2sum cmp
+    zcat bzcat xzcat grep egrep fgrep
+    """
+)
+"""Those of them that no option makes write."""
+
 _LIKELY = (
     ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
     "secrets.yml", "secret.key", "credentials.json", "credentials", "config.json", "settings.json", "key.pem",
@@ -113,21 +121,22 @@ def read_from(simple: Simple) -> list[Word]:
     return [one.target for one in simple.redirections if not is_free(one) and not writes(one)]
 
 
-def operands(simple: Simple) -> Iterator[tuple[str, bool]]:
-    """Yield every path that a command may name, and whether the program is known to write to such.
+def operands(simple: Simple) -> Iterator[tuple[str, bool | None]]:
+    """Yield every path that a command may name, and whether the program is known to write to such; ``None``: it is not.
 
     For rules that forbid: options are looked into (``--file=x``, ``-fx``, ``if=x``, ``@x``).
     """
     for words in (simple.words, *simple.wrapped):
         name = base(words[0].sketch) if words else ""
+        writes = True if name in WRITERS else None if name in _NEVER_WRITE else False
         for word in words[1:]:
             for text in _candidates(word):
                 if name in WRITERS or name in READERS:
-                    yield from ((path, name in WRITERS) for path in (text, *within(text)))
+                    yield from ((path, writes) for path in (text, *within(text)))
                 elif "/" in text or "." in text:  # another program's word may be anything, as in "npm run build"
                     yield text, False
             for text in likely(word):
-                yield text, name in WRITERS
+                yield text, writes
 
 
 def within(path: str) -> tuple[str, ...]:
