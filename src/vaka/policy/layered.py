@@ -16,7 +16,7 @@ from vaka.policy.domains import host_of
 from vaka.policy.grants import SESSION, exactly, narrow, session_rules, shown
 from vaka.policy.keys import lie_at
 from vaka.policy.modes import TABLE, Act, Mode, mode_meant, stricter
-from vaka.policy.paths import INSIDE, Kind, PathPattern, Segments, absolute, inside, names_of, segments
+from vaka.policy.paths import INSIDE, Kind, PathPattern, Segments, absolute, in_repository, inside, names_of, segments
 from vaka.policy.protect import protected
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules
 from vaka.policy.targets import TOOLS, Known, built_in, folders, given, known
@@ -252,7 +252,9 @@ class LayeredPolicy:
             names = self.names(path, whole=False)
         except ValueError:
             return False
-        return all(any(inside(name, folder) for folder in self._inside) for name in names)
+        if not all(any(inside(name, folder) for folder in self._inside) for name in names):
+            return False
+        return not any(in_repository(name, self._inside) for name in names)
 
     def _files(self, spec: ToolSpec, tool: Known, arguments: Mapping[str, Any]) -> Decision:
         edits, whole = tool.about == "edit", tool.about == "search"

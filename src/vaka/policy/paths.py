@@ -9,7 +9,7 @@ them, but only the one in the working directory to an allow rule.
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -120,6 +120,19 @@ def names_of(path: str) -> tuple[str, ...]:
 def inside(path: Segments, folder: Segments) -> bool:
     """Return whether a path is in a folder, or the folder itself."""
     return path[: len(folder)] == folder
+
+
+def in_repository(path: Segments, roots: Collection[Segments]) -> bool:
+    """Return whether a folder below one of the roots lies in a repository without a working tree.
+
+    Such a one can come along inside another, and git does what its settings say wherever it finds them.
+    """
+    while path and path not in roots:
+        folder = os.sep + os.sep.join(path)  # noqa: PTH118  # text, not a file
+        if all(os.path.exists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):  # noqa: PTH110
+            return True
+        path = path[:-1]
+    return False
 
 
 def exact(path: str) -> str:

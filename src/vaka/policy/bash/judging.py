@@ -1,6 +1,7 @@
 """The verdict on a command: every simple command on its own, and the strictest wins."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from vaka.core.types.tool import Ask, Verdict
 from vaka.policy.bash import guard, places
@@ -140,7 +141,12 @@ class _Court:
         if simple.name == "cd":
             shell.folder(simple.plain[1:], self._inside)
             return []
-        return reads(simple, self.rules.seen(simple))
+        words = self.rules.seen(simple)
+        found = reads(simple, words)
+        for option, folder in pairwise(words if words and words[0].value == "git" else ()):
+            if option.value == "-C" and not self._inside(folder.value or ""):
+                raise Refused(f"git -C {folder.source} may lead to a repository whose settings run programs")
+        return found
 
     def _inside(self, path: str) -> bool:
         last = self.folders.known[-1] if self.folders.known is not None else None
