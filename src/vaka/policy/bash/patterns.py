@@ -215,9 +215,11 @@ def spans_commands(text: str | None) -> bool:
 
 def fits_whole(text: str, command: str) -> bool:
     """Return whether a rule's text, where ``*`` stands for anything, is a whole line as it is written."""
-    prefix = text.strip().removesuffix(":*")
-    flat = _spaced(prefix + " *" if prefix != text.strip() else prefix)
-    line = _spaced(command)
+    flat, line = _spaced(text.replace(":*", " *")), _spaced(command)
+    return any(_whole(one, line) for one in (flat, flat.removesuffix(" *")))
+
+
+def _whole(flat: str, line: str) -> bool:
     return _glob(tuple(flat.split("*")), line) if "*" in flat else flat == line
 
 
