@@ -33,8 +33,7 @@ _WARNED = "vaka.budget.warned"
 
 def exhausted(turn: Turn) -> str:
     """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
-    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
-    return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in payers)), "")
+    return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in turn.payers)), "")
 
 
 def require(turn: Turn, usage: Usage, unpriced: str = "") -> None:
@@ -46,12 +45,11 @@ def require(turn: Turn, usage: Usage, unpriced: str = "") -> None:
         limits = payer.recipe.limits
         if limits.max_cost is not None and unpriced:
             raise ConfigError(unpriced)
-        if _bounded(limits):
-            spent = payer.spent + payer.purse.held(payer.path) + usage
-            if limits.max_tokens is not None and spent.total > limits.max_tokens:
-                raise Stopped("limit", "tokens")
-            if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost:
-                raise Stopped("limit", "cost")
+        spent = payer.spent + payer.purse.held(payer.path) + usage
+        if limits.max_tokens is not None and spent.total > limits.max_tokens:
+            raise Stopped("limit", "tokens")
+        if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost:
+            raise Stopped("limit", "cost")
 
 
 async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = True) -> Hold:
@@ -60,7 +58,7 @@ async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = Tru
     Raises ``Stopped`` when nothing would be left, and ``ConfigError`` for money and a model whose price nobody knows.
     ``steady`` is a call that ends by itself.
     """
-    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
+    payers = turn.payers
     if not payers or not isinstance(model, Estimates):
         return Hold(prompt)
     while True:
@@ -86,12 +84,12 @@ def broken_off(model: Model, prompt: Prompt, counted: Usage, written: int) -> Us
 
 def check(turn: Turn, model: Model, hold: Hold) -> None:
     """Raise ``Stopped`` when a call that is tried again can no longer be paid: what failed may have cost something."""
-    payers = [payer for payer in turn.payers if _bounded(payer.recipe.limits)]
+    payers = turn.payers
     if payers and isinstance(model, Estimates):
         _most(payers, _estimated(payers, model, hold.prompt), hold.prompt, beside=True, without=hold)
 
 
-def _fits(payers: list[Turn], estimate: Estimate, prompt: Prompt, alone: int | None) -> bool:
+def _fits(payers: tuple[Turn, ...], estimate: Estimate, prompt: Prompt, alone: int | None) -> bool:
     """Whether there is as much room beside the calls that are under way as there will be without them."""
     try:
         return _most(payers, estimate, prompt, beside=True) == alone
@@ -99,11 +97,7 @@ def _fits(payers: list[Turn], estimate: Estimate, prompt: Prompt, alone: int | N
         return False
 
 
-def _bounded(limits: Limits) -> bool:
-    return limits.max_cost is not None or limits.max_tokens is not None
-
-
-def _estimated(payers: list[Turn], model: Estimates, prompt: Prompt) -> Estimate:
+def _estimated(payers: tuple[Turn, ...], model: Estimates, prompt: Prompt) -> Estimate:
     estimate = model.estimate(prompt)
     if estimate.unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
         raise ConfigError(estimate.unpriced)
@@ -116,7 +110,7 @@ def _bound(estimate: Estimate, prompt: Prompt) -> int | None:
 
 
 def _most(
-    payers: list[Turn], estimate: Estimate, prompt: Prompt, *, beside: bool, without: Hold | None = None
+    payers: tuple[Turn, ...], estimate: Estimate, prompt: Prompt, *, beside: bool, without: Hold | None = None
 ) -> int | None:
     """Return how many tokens the answer may have, ``None`` when no bound is needed, ``beside`` calls that will end."""
     bound, room = _bound(estimate, prompt), math.inf

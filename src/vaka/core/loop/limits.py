@@ -39,6 +39,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         if self.grant_ttl is not None and not self.grant_ttl > 0:
             raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether tokens or money are bounded."""
+        return self.max_tokens is not None or self.max_cost is not None
+
 
 def reached(limits: Limits, steps: int, usage: Usage) -> str:
     """Return the name of the limit the next step would break, ``""`` when there is none."""

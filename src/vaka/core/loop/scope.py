@@ -131,13 +131,13 @@ class Turn:
         for open in self.state.calls_at(place.path):
             self.admitted[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), above)
-        self.payers: tuple[Turn, ...] = (self,)
-        """Whose budgets a model call of this agent is paid from: its own, and those of everyone above it."""
+        self.payers: tuple[Turn, ...] = (self,) if recipe.limits.budgeted else ()
+        """Whose budgets its model calls are paid from: of itself and everyone above it, those who have one."""
         self.purse, self.over = Purse(), False
 
     def below(self, parent: "Turn") -> "Turn":
         """Be at work for ``parent``: what this costs is paid from its budgets too."""
-        self.payers, self.purse = (*parent.payers, self), parent.purse
+        self.payers, self.purse = (*parent.payers, *self.payers), parent.purse
         return self
 
     @property
