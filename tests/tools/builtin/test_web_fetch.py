@@ -131,6 +131,7 @@ async def test_kinds_are_told_as_what_they_are() -> None:
         "/p.png": answer(png, headers=[("Content-Type", "image/png")]),
         "/p.pdf": answer(pdf, headers=[("Content-Type", "application/pdf")]),
         "/lie.jpg": answer(png, headers=[("Content-Type", "image/jpeg")]), "/said.nothing": answer(png),
+        "/huge.png": answer(png + bytes(4 * 1024**2), headers=[("Content-Type", "image/png")]),
         "/no.png": answer(b"<html>", headers=[("Content-Type", "image/png")]),
         "/nothing.png": answer(b"", headers=[("Content-Type", "image/png")]),
         "/no.pdf": answer(b"<html>", headers=[("Content-Type", "application/pdf")]),
@@ -151,7 +152,7 @@ async def test_kinds_are_told_as_what_they_are() -> None:
         for path, text in words.items():
             assert f"\n{text}\n" in (await it.fetch(path)).text
         assert "has no text" in (await it.fetch("/empty")).text
-        for path in ("/x.zip", "/no.pdf", "/no.png", "/nothing.png", "/nul"):
+        for path in ("/x.zip", "/no.pdf", "/no.png", "/huge.png", "/nothing.png", "/nul"):
             result = await it.fetch(path)
             assert (result.failed, "InvalidInput" in result.text) == (True, True)
 

@@ -18,7 +18,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, ModelError
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.declare import declare
 from vaka.tools.builtin.markdown import markdown
-from vaka.tools.builtin.media import PDF, kind_of
+from vaka.tools.builtin.media import PDF, kind_of, largest
 from vaka.tools.builtin.outputs import name_of
 from vaka.tools.builtin.page_cache import cache_of
 from vaka.tools.builtin.summary import question
@@ -157,6 +157,8 @@ async def _page(address: str, answer: NetResponse) -> Fetched:
     if kind in _IMAGES:
         if (found := kind_of(answer.body)) not in _IMAGES:
             raise InvalidInput(f"{address[:200]!r} says it is a picture ({kind}), which it is not")
+        if page.size > (most := largest(found)):
+            raise InvalidInput(f"{address[:200]!r} is {found} of {page.size} bytes; it is shown up to {most}")
         page = msgspec.structs.replace(page, kind=found)
         return msgspec.structs.replace(page, part=Image(media_type=found, data=base64.b64encode(answer.body).decode()))
     if kind == PDF:
