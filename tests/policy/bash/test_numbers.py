@@ -47,6 +47,14 @@ FOREIGN = lines(r"""
     [ $i -lt 3 ]
     i=$(cat f); [ $i -lt 3 ]
     [ $(cat f) -gt 3 ]
+    f() { x=$1; [ $x -lt 3 ]; }; f '-v a[$(rm y)] -o z'
+    f() { for x in "$@"; do [ $x -lt 3 ]; done; }; f '-v a[$(rm y)] -o z'
+    f() { for x; do [ $x -lt 3 ]; done; }; f '-v a[$(rm y)] -o z'
+    f() { x=${1}; echo $((x)); }; f "$(cat g)"
+    f() { echo $(($1)); }; f "$(cat g)"
+    f() { echo $((${1} + 1)); }; f "$(cat g)"
+    f() { [[ $1 -gt 3 ]]; }; f "$(cat g)"
+    f() { x=$*; echo $((x)); }; f "$(cat g)"
 """)
 
 PLAIN = lines(r"""
@@ -85,6 +93,8 @@ PLAIN = lines(r"""
     a=(1 2 3); for i in 0 1 2; do echo "${a[$i]}"; done
     a=(x y); echo "${a[@]}" "${#a[@]}" "${a[0]}"
     x=$(cat f); n=3; echo $((n)) "$x"
+    f() { echo "$1"; n=$((n + $#)); }; f a
+    x=$#; [ $x -gt 0 ] && echo some
     find . -name '*.py' | while read -r f; do n=$(wc -l < "$f"); echo "$n $f"; done
     [ $(ls | wc -l) -gt 5 ] && echo many
     n=$(wc -l < f); if [ $n -gt 10 ]; then echo long; fi

@@ -10,6 +10,7 @@ from vaka.policy.bash.words import Hole, Simple, Word
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATE = re.compile(r"\+(?:%[sYmdHMSNjuwyCe-]|[-\d])*")
 _SIZES = frozenset({"%s", "%Y", "%X", "%Z", "%i", "%a", "%h"})
+_ARGUMENT = re.compile(r"\$[0-9@*]")
 _READ_VALUED = frozenset("dinNpt")
 _PLAIN = re.compile(r"-?\d+|[\w./]*")
 """A text that is no option, pattern or command, whatever is done with it."""
@@ -42,7 +43,7 @@ class Numbers:
         for hole in (hole for word in words for hole in word.holes):
             if hole.kind == "parameter":
                 self.copies.setdefault(name, set()).update(_NAME.findall(hole.name))
-            if _comes_from_elsewhere(hole):
+            if _comes_from_elsewhere(hole) or _is_argument(hole):
                 self.foreign.add(name)
 
     def read(self, simple: Simple) -> None:
@@ -61,10 +62,11 @@ class Numbers:
     def work(self, text: str, holes: Iterable[Hole] = ()) -> None:
         """Take note of something that is worked out: a text, and what bash puts into it."""
         self.worked.update(_NAME.findall(text))
+        self.direct = self.direct or _ARGUMENT.search(text) is not None
         for hole in holes:
             if hole.kind == "parameter":
                 self.worked.update(_NAME.findall(hole.name))
-            self.direct = self.direct or (hole.kind != "parameter" and _comes_from_elsewhere(hole))
+            self.direct = self.direct or _comes_from_elsewhere(hole) or _is_argument(hole)
 
     @property
     def runs(self) -> bool:
@@ -103,6 +105,11 @@ def _settled(word: Word, numbers: Numbers) -> Word:
         for piece in word.pieces
     )
     return msgspec.structs.replace(word, pieces=pieces)
+
+
+def _is_argument(hole: Hole) -> bool:
+    """Return whether it is what a function is called with: ``$1``, ``$@``."""
+    return hole.kind == "parameter" and not hole.number and _NAME.match(hole.name.lstrip("!#")) is None
 
 
 def _comes_from_elsewhere(hole: Hole) -> bool:
