@@ -7,11 +7,13 @@ import pytest
 
 import vaka
 from tests.runtime.scene import agent, logged, results, runtime
+from vaka.core.ports.model import Estimate, Prompt
+from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.usage import Usage
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, say
 from vaka.testing.provider import Fault, Provider
 
 
@@ -123,3 +125,57 @@ async def test_a_budget_in_money_needs_the_price_of_an_embedder() -> None:
     found, result, _, asked = await used("a", "openai/unheard-of", max_cost=1.0)
     assert (found, asked, result.failed) == ([], 0, True)
     assert 'prices."openai/unheard-of" = { input = ' in result.text
+
+
+class Wide(FunctionModel):
+    """May write as much as any budget here has room for."""
+
+    def estimate(self, prompt: Prompt) -> Estimate:
+        return Estimate(usage=Usage(input=100), max_tokens=1_000_000)
+
+
+async def test_what_is_embedded_beside_a_model_call_waits_until_that_call_has_told_what_it_costs() -> None:
+    begun, store = asyncio.Event(), MemoryStore()
+
+    async def answer(prompt: Prompt) -> str:
+        begun.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return "Four."
+
+    async with (
+        Provider(say("unused"), fault=VECTOR) as provider,
+        runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+    ):
+
+        @vaka.tool(effect="read")
+        async def think(context: ToolContext) -> str:
+            """Think."""
+            return await context.consult(Wide(answer), Prompt(messages=(), agent="think"))
+
+        @vaka.tool(effect="read")
+        async def remember() -> str:
+            """Remember."""
+            await begun.wait()
+            await rt.models.embedder(SMALL).embed(["a"])
+            return "kept"
+
+        model = ScriptedModel(calls(call("think"), call("remember")), say("done"))
+        who = agent(model, think, remember, limits=vaka.Limits(max_tokens=600_000))
+        await (await rt.open(who, id="s")).run("Go.")
+    assert {result.text for result in results(await logged(store, "s")).values()} == {"Four.", "kept"}
+
+
+async def test_a_model_that_embeds_does_not_wait_for_itself() -> None:
+    async with (
+        Provider(say("unused"), fault=VECTOR) as provider,
+        runtime(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+    ):
+
+        async def answer(prompt: Prompt) -> str:
+            await asyncio.gather(rt.models.embedder(SMALL).embed(["a"]))
+            return "never"
+
+        who = agent(Wide(answer), limits=vaka.Limits(max_tokens=1000))
+        response = await (await rt.open(who, id="s")).run("Go.")
+    assert (response.stop, response.limit, provider.requests) == ("limit", "tokens", [])

@@ -6,7 +6,7 @@ import binascii
 import math
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -149,8 +149,8 @@ class OpenAIEmbedder:
         record: Callable[[Usage], None] | None = None,
     ) -> None:
         self._model, self._facts, self._record = model, facts, record
-        self.allow: Callable[[Usage], None] | None = None
-        """Told what each request will take, about, before it is sent; may raise."""
+        self.allow: Callable[[Usage], Awaitable[None]] | None = None
+        """Told what each request will take, about, and waited for before it is sent; may raise."""
         self._name = name or f"openai/{model}"
         self._sleep = clock.sleep if clock else asyncio.sleep
         self._wire = Wire(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
@@ -186,7 +186,7 @@ class OpenAIEmbedder:
 
     async def _ask(self, batch: list[str]) -> list[list[float]]:
         if self.allow is not None:
-            self.allow(_about(batch))
+            await self.allow(_about(batch))
         body = await self._wire.whole("embeddings", to_request(self._model, batch, self._facts))
         answer = _read(body)
         if self._record is not None and answer.data is not None:

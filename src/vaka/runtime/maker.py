@@ -118,10 +118,10 @@ class Maker:
         def spent(usage: Usage) -> None:
             record(name, msgspec.structs.replace(usage, cost=priced(usage) or 0.0))
 
-        def allow(usage: Usage) -> None:
+        async def allow(usage: Usage) -> None:
             cost = priced(usage)
             why = registry.load(UNPRICED)(name) if cost is None else ""
-            payable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
+            await payable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
 
         remote = registry.load(registry.EMBEDDINGS)(
             model, account, http=self.http, name=name, clock=self._clock, record=spent

@@ -16,7 +16,7 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import Text, as_content
 from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Event
-from vaka.core.types.message import UserMessage
+from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.core.types.monitor import Logged, ModelFailed, UsageRecorded
 from vaka.core.types.usage import Usage
 from vaka.models.retry import Retry
@@ -252,6 +252,22 @@ async def test_middleware_may_ask_too() -> None:
     log = await logged(store, "s")
     assert [(body.agent, body.call, body.number) for body in used(log)] == [("judge", None, 1), ("assistant", None, 0)]
     assert response.usage == Usage(input=20, output=10, cost=0.02)
+
+
+async def test_middleware_that_looks_at_an_answer_asks_beside_it_within_the_budget() -> None:
+    other = Priced(agents={"judge": [say("harmless") | CHEAP]})
+
+    class Judge(vaka.Middleware):
+        async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
+            assert await consult(turn, other, question("Is it?", "judge")) == "harmless"
+            return message
+
+    limits, spent = vaka.Limits(max_tokens=300), {"usage": {"input": 100, "output": 20}}
+    async with runtime(MemoryStore()) as rt:
+        session = await rt.open(agent(Priced(say("done") | spent), middleware=[Judge()], limits=limits), id="s")
+        response = await session.run("Go.")
+    assert (response.text, response.stop) == ("done", "end")
+    assert [prompt.options for prompt in other.prompts] == [{"max_tokens": 80}]
 
 
 async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:

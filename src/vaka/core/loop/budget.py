@@ -36,20 +36,28 @@ def exhausted(turn: Turn) -> str:
     return next(filter(None, (reached(payer.recipe.limits, -1, payer.spent) for payer in turn.payers)), "")
 
 
-def require(turn: Turn, usage: Usage, unpriced: str = "") -> None:
-    """Raise ``Stopped`` when this agent or one above it cannot pay for ``usage``.
+async def require(turn: Turn, usage: Usage, unpriced: str = "") -> None:
+    """Return when this agent and everyone above it can pay for ``usage``, also beside the calls that are under way.
 
-    Raises ``ConfigError`` when one has a budget in money, and ``unpriced`` says why the price is not known.
+    Raises ``Stopped`` when one never can, and ``ConfigError`` when one has a budget in money, and ``unpriced`` says why
+    the price is not known.
     """
-    for payer in turn.payers:
-        limits = payer.recipe.limits
-        if limits.max_cost is not None and unpriced:
-            raise ConfigError(unpriced)
-        spent = payer.spent + payer.purse.held(payer.path) + usage
-        if limits.max_tokens is not None and spent.total > limits.max_tokens:
-            raise Stopped("limit", "tokens")
-        if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost:
-            raise Stopped("limit", "cost")
+    payers = turn.payers
+    if unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
+        raise ConfigError(unpriced)
+    while any(_short(payer, usage, beside=True) for payer in payers):
+        never = next(filter(None, (_short(payer, usage, beside=False) for payer in payers)), "")
+        if never:
+            raise Stopped("limit", never)
+        await turn.purse.changed()
+
+
+def _short(payer: Turn, usage: Usage, *, beside: bool) -> str:
+    """Return which budget has no room for ``usage``, ``beside`` calls that will end; ``""`` when all have."""
+    limits, spent = payer.recipe.limits, payer.spent + payer.purse.held(payer.path, steady=beside) + usage
+    if limits.max_tokens is not None and spent.total > limits.max_tokens:
+        return "tokens"
+    return "cost" if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost else ""
 
 
 async def afford(turn: Turn, model: Model, prompt: Prompt, *, steady: bool = True) -> Hold:

@@ -41,14 +41,15 @@ def serve(turn: Turn, call: CallId) -> None:
     _NOW.set(Payer(turn, call))
 
 
-def payable(usage: Usage, unpriced: str = "") -> None:
-    """Raise ``Stopped`` when a budget of whoever pays here has no room for ``usage``; nobody has no budget.
+async def payable(usage: Usage, unpriced: str = "") -> None:
+    """Return when the budgets of whoever pays here have room for ``usage``; nobody has no budget.
 
-    Raises ``ConfigError`` when there is a budget in money, and ``unpriced`` says why the price is not known.
+    Raises ``Stopped`` when they never will, and ``ConfigError`` when there is a budget in money, and ``unpriced`` says
+    why the price is not known.
     """
     now = _NOW.get()
     if now is not None and not now.turn.over:
-        require(now.turn, usage, unpriced)
+        await require(now.turn, usage, unpriced)
 
 
 def charge(model: str, usage: Usage) -> bool:

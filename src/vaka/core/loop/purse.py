@@ -1,12 +1,16 @@
 """What model calls that are under way may still cost: nobody else of the turn may spend it meanwhile."""
 
 import asyncio
+from contextvars import ContextVar
 
 import msgspec
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import Path
 from vaka.core.types.usage import Usage
+
+_MINE: ContextVar["Hold | None"] = ContextVar("vaka.hold", default=None)
+"""What the model call holds that this task is in: whatever is used inside of it cannot wait for its end."""
 
 
 class Hold(msgspec.Struct, eq=False):
@@ -19,6 +23,12 @@ class Hold(msgspec.Struct, eq=False):
     steady: bool = True
     """Whether it ends by itself: only for such calls others may wait."""
     purse: "Purse | None" = None
+
+    def settle(self, usage: Usage) -> None:
+        """The answer is there and has cost ``usage``: nobody waits for it any more, also not whoever looks at it."""
+        self.usage, self.steady = usage, False
+        if self.purse is not None:
+            self.purse.nudge()
 
     def release(self) -> None:
         """Let others spend what is left; safe to call twice."""
@@ -40,12 +50,13 @@ class Purse:
     def held(self, path: Path, *, without: Hold | None = None, steady: bool = True) -> Usage:
         """Return what is held of the budget of the agent at ``path``: for the root agent what anyone holds."""
         mine = [hold for hold in self.holds if (not path or hold.path == path) and hold is not without]
-        return sum([hold.usage for hold in mine if steady or not hold.steady], Usage())
+        return sum([hold.usage for hold in mine if steady or not hold.steady or hold is _MINE.get()], Usage())
 
     def hold(self, hold: Hold) -> Hold:
         """Keep others from spending what a call may cost."""
         hold.purse = self
         self.holds.append(hold)
+        _MINE.set(hold)
         return hold
 
     async def changed(self) -> None:

@@ -63,6 +63,7 @@ async def ask(turn: Turn) -> list[OpenCall]:
 
 async def _answer(turn: Turn, planned: Prompt, hold: Hold) -> list[OpenCall]:
     assembly = await _stream(turn, hold)
+    hold.settle(assembly.usage)
     try:
         whole = _message(turn, assembly)
         said = _reread(turn, await turn.chain.after_model(turn, whole), whole.calls)
