@@ -1,6 +1,10 @@
 """What a command leaves in a repository makes the git of its owner run nothing; in the sandbox it works as ever."""
 
+import contextlib
+import os
+import stat
 import subprocess
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,11 @@ ATTACKS = {
     "another repository around it": (
         f"cp -r .git/HEAD .git/objects .git/refs .; printf '{HERE}' > config; rm -rf .git/HEAD .git/refs"
     ),
+    "another repository around it, from elsewhere": (
+        "mkdir evil; cp -r .git/HEAD .git/objects .git/refs evil; cp .git/HEAD .; rm .git/HEAD; echo evil > commondir"
+        "; printf '[core]\\n\\trepositoryformatversion = 1\\n[extensions]\\n\\tworktreeConfig = true\\n' > evil/config"
+        f"; printf '{HERE}' > config.worktree"
+    ),
     "another repository in its place": f"mv .git was; cp -r was .git; printf '{RUN}' > .git/config",
     "a file in its place": f"cp -r .git evil; printf '{RUN}' > evil/config; rm -rf .git; echo gitdir: evil > .git",
 }
@@ -40,6 +49,46 @@ async def test_git_runs_nothing_that_a_command_left(kind: type[Bubblewrap], atta
     await run(kind(), f"{ATTACKS[attack]}; true", tmp_path)
     git("status", at=tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nor_while_it_runs(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    git("init", "-q", ".", at=tmp_path)
+    async with running(kind(), ATTACKS[attack], tmp_path):
+        git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("there", [["refs"], ["refs", "objects"], ["HEAD", "refs"], ["HEAD", "objects"]])
+async def test_nor_where_some_names_of_a_repository_are_taken(there: list[str], tmp_path: Path) -> None:
+    git("init", "-q", ".", at=tmp_path)
+    for name in there:
+        subprocess.run(["cp", "-r", f".git/{name}", "."], cwd=tmp_path, check=True)
+    attack = ATTACKS["another repository around it"]
+    async with running(Bubblewrap(), attack, tmp_path):
+        git("status", at=tmp_path)
+    git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_no_repository_does_not_become_one(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    (tmp_path / "below/it").mkdir(parents=True)
+    async with running(kind(), "true", tmp_path):
+        for folder in ("", "below", "below/it"):
+            assert git("rev-parse", "--git-dir", at=tmp_path / folder).startswith(b"fatal: not a git repository")
+
+
+async def test_what_holds_a_place_and_was_left_behind_goes_with_the_next_command(tmp_path: Path) -> None:
+    async with running(Bubblewrap(), "true", tmp_path):
+        left = {path: path.stat() for path in tmp_path.iterdir()}
+    assert list(tmp_path.iterdir()) == []
+    for path, found in left.items():
+        path.mkdir() if stat.S_ISDIR(found.st_mode) else path.write_bytes(b"")
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert await run(Bubblewrap(), "true", tmp_path) == Ended(0, "", "")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("attack", list(BARE))
@@ -86,9 +135,24 @@ async def run(sandbox: Sandbox, script: str, workspace: Path) -> Ended:
     return await finish(await sandbox.start(shell(script, workspace, protected=protected_paths(str(workspace)))))
 
 
-def git(*words: str, at: Path) -> None:
-    """Do something as the owner of the repository would."""
-    subprocess.run(["git", *words], cwd=at, check=False, capture_output=True)
+@contextlib.asynccontextmanager
+async def running(sandbox: Sandbox, script: str, workspace: Path) -> AsyncGenerator[None]:
+    """Have a script done by a command that still runs."""
+    command = shell(f"({script}); echo done; exec sleep 600", workspace, protected=protected_paths(str(workspace)))
+    process = await sandbox.start(command)
+    try:
+        async with contextlib.aclosing(process.output()) as output:
+            async for stream, data in output:
+                if stream == "stdout" and b"done\n" in data:
+                    break
+        yield
+    finally:
+        await process.stop()
+
+
+def git(*words: str, at: Path) -> bytes:
+    """Do something as the owner of the repository would; return what it has to complain about."""
+    return subprocess.run(["git", *words], cwd=at, check=False, capture_output=True).stderr
 
 
 def use_bare(folder: Path) -> None:

@@ -1,7 +1,10 @@
 """Files that commands should not read, and files they should not change, wherever nobody says otherwise."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
+
+from vaka.sandbox.warden.holding import made
 
 _IN_HOMES = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".oci", ".config/gcloud", ".config/gh", ".config/hub",
@@ -23,11 +26,14 @@ PROTECTED = (
     ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """In a workspace: what other programs of its owner would run, or take orders from."""
-_BARE = ("HEAD", "objects", "refs")
-"""What git takes a folder for a repository by, if there is no other in it: and a command can spoil ``.git``."""
+_BARE = ("refs", "objects", "HEAD")
+"""What git takes a folder for a repository by, if there is no other in it: and a command can spoil ``.git``. So one of
+them stays missing. ``HEAD`` is last, since git does not know what is meant by its name while something is called so."""
+_ELSEWHERE = "commondir/"
+"""Where git looks for the others. While it is a folder git gives up: what holds the missing one looks like one."""
 _OF_BARE = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
 FOLDERS = (
-    ".git", "refs", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
+    ".git", *_BARE, ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
     "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """Those of such names that are held as folders while they are missing. The last ones would be files: but an empty
@@ -43,10 +49,18 @@ def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
 
 def protected_paths(workspace: str) -> tuple[str, ...]:
     """Return what of a workspace should stay as it is, also that it is no repository of another kind than it was."""
-    folder = Path(workspace)
-    found = [name for name in _BARE if (folder / name).exists()]
-    more = _OF_BARE if len(found) == len(_BARE) else () if "refs" in found else ("refs",)
-    return tuple(f"{workspace.rstrip('/')}/{name}" for name in (*PROTECTED, *more))
+    folder = workspace.rstrip("/")
+    missing = next((name for name in _BARE if _missing(f"{folder}/{name}")), "")
+    more = (_ELSEWHERE, missing) if missing else _OF_BARE
+    return tuple(f"{folder}/{name}" for name in (*PROTECTED, *more))
+
+
+def _missing(path: str) -> bool:
+    """Whether nothing is there, but perhaps what held the place for a command and was left behind."""
+    try:
+        return made(os.lstat(path))
+    except OSError:
+        return True
 
 
 def _homes() -> tuple[Path, ...]:

@@ -88,8 +88,8 @@ class Layout:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Take away what was made."""
-        for held in self.held.values():
+        """Take away what was made, the last first."""
+        for held in reversed(self.held.values()):
             if held is not None:
                 held.release()
         self.held.clear()
