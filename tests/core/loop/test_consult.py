@@ -14,6 +14,7 @@ from vaka.core.loop.scope import Turn
 from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import Text, as_content
+from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, UserMessage
@@ -299,6 +300,41 @@ async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:
         assert log[-1].data.usage == total(log)  # type: ignore[attr-defined]  # the end of a turn
         assert {prompt.number for prompt in other.prompts} <= {1, 2}
         assert sorted(result.text for result in results(log).values()) == ["Five.", "Four."]
+
+
+async def test_a_tool_asks_the_same_again_however_often_the_process_died() -> None:
+    def made(other: Model) -> vaka.Agent:
+        @vaka.tool(effect="read")
+        async def think(context: ToolContext) -> str:
+            """Think, in three steps."""
+            said: list[str] = []
+            for about in "abc":
+                try:
+                    said.append(await context.consult(other, question(about, "helper")))
+                except ModelError as error:
+                    said.append(error.code)
+                await context.keep_first(about, 1)
+            return " ".join(said)
+
+        return agent(ScriptedModel(call("think"), say("done")), think)
+
+    def others() -> Retry:
+        lines = [fail(529, "busy"), say("Four.") | CHEAP, fail(400, "no"), say("Five.") | CHEAP]
+        return Retry(ScriptedModel(agents={"helper": lines}), clock=FakeClock(auto=True))
+
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await (await rt.open(made(others()), id="s")).run("Go.")
+    log = await logged(store, "s")
+    for key in "aabbc":
+        cut = max(n for n, event in enumerate(log, 1) if event.data == StateChanged(key=key, value=1))
+        again = MemoryStore()
+        await load(again, "s", log[:cut])()
+        async with runtime(again) as rt:
+            await collect((await rt.open(made(others()), id="s")).resume())
+        log = await logged(again, "s")
+        sound(log)
+        assert results(log)["call_1"].text == "Four. model_refused Five."
 
 
 async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> None:

@@ -70,7 +70,10 @@ def _message_completed(state: State, event: Event, body: progress.MessageComplet
 
 def _model_failed(state: State, event: Event, body: monitor.ModelFailed) -> None:
     if body.number:
-        state.asked(body.agent, body.number)
+        state.asked(body.agent, body.number, body.call)
+        call = state.open.get(body.call) if body.retried and body.call is not None else None
+        if call:  # the try that follows is the one that counts
+            call.asked = tuple(number for number in call.asked if number != body.number)
     elif body.retried:
         number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
         _lane(state, event.path, body.agent).number = number

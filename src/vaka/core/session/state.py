@@ -169,8 +169,9 @@ class State(msgspec.Struct, omit_defaults=True):
         """Count a model call that says itself which one of its agent it is, and which tool call made it; 0 is none."""
         if number:
             self.models[agent] = max(self.models.get(agent, 0), number)
-        if number and call is not None and call in self.open:
-            self.open[call].asked = (*self.open[call].asked, number)
+        made = self.open.get(call) if number and call is not None else None
+        if made is not None and number not in made.asked:  # run again after a crash, it has made the same one again
+            made.asked = (*made.asked, number)
 
     @property
     def early(self) -> list[int]:
