@@ -3,11 +3,28 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, last, logged, now, reasons, results, runtime, said, sound, types, until
+from tests.runtime.scene import (
+    agent,
+    collect,
+    last,
+    load,
+    logged,
+    now,
+    reasons,
+    results,
+    runtime,
+    said,
+    sound,
+    types,
+    until,
+)
+from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import NotFound, Rejected, Suspended
+from vaka.core.types.event import Event, seal
 from vaka.core.types.progress import TurnInterrupted
 from vaka.policy.layered import LayeredPolicy
 from vaka.policy.rules import Layer
@@ -192,3 +209,27 @@ async def test_what_nobody_decided_or_nobody_could_be_asked_is_told_as_before() 
     post, store = Post(), MemoryStore()
     async with runtime(store, policy=RULES, ask="deny") as rt:
         assert (await (await rt.open(post.clerk(call("send", to="Ann"), say("No.")), id="s")).run("Go.")).text == "No."
+
+
+async def test_a_turn_of_an_older_log_that_went_on_after_a_plain_no_goes_on() -> None:
+    post, store, old = Post(), MemoryStore(), MemoryStore()
+    lines = call("send", to="Ann"), call("send", to="Bob"), say("Sent to Bob.")
+    async with runtime(store, policy=RULES, ask="suspend") as rt:
+        session = await rt.open(post.clerk(*lines), id="s")
+        with pytest.raises(Suspended) as caught:
+            await session.run("Go.")
+        await rt.resolve(caught.value.decisions[0], "reject", message="no")
+        with pytest.raises(Suspended) as caught:
+            await collect(session.resume())
+    plain: list[Event] = []
+    for event in await logged(store, "s"):
+        body = event.data
+        body = msgspec.structs.replace(body, message="") if isinstance(body, ApprovalResolved) else body
+        prev = plain[-1].hash if plain else ""
+        plain.append(seal(msgspec.structs.replace(event, data=body), epoch=event.epoch, seq=event.seq, prev=prev))
+    await load(old, "s", plain)()
+    async with runtime(old, policy=RULES, ask="suspend") as rt:
+        session = await rt.open(post.clerk(*lines), id="s")
+        await rt.resolve(caught.value.decisions[0], "approve")
+        assert last(await collect(session.resume())).text == "Sent to Bob."
+    assert post.sent == ["Bob"]

@@ -57,6 +57,8 @@ def _step_started(state: State, event: Event, body: progress.StepStarted) -> Non
     lane = _lane(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
     lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
+    if state.turn and not event.path:
+        state.turn.rejected = ""  # once a plain no did not end a turn: this one has gone on
     _take_on(state, event.seq, body.inputs)
 
 
