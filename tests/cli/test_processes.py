@@ -129,6 +129,21 @@ def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(she
     assert not (shell.folder / "ledger").exists()
 
 
+@pytest.mark.parametrize("output", ["json", "stream-json", "text"])
+def test_a_turn_that_a_no_has_ended_gives_no_data_and_says_so(shell: Shell, output: str) -> None:
+    """What is missing then is not the model's fault."""
+    (shell.folder / "data.json").write_text('{"type": "object"}')
+    shell.script({"text": "I will pay.", **call("pay", amount=5)}, say("never"))
+    words = ("--session", "s", "--ask", "suspend", "--output-schema", "data.json", "--output")
+    id = shell.run("Pay.", *words, "json").json["decisions"][0]["id"]
+    assert shell.vaka("approvals", "resolve", id, "--reject").code == 0
+    done = shell.run("--resume", *words, output)
+    assert (done.code, "a person refused pay and said nothing more" in done.err) == (5, True), done.err
+    if output != "text":
+        result = json.loads(done.out.splitlines()[-1])
+        assert (result["status"], result["exit_code"], result["error"]["code"]) == ("denied", 5, "rejected")
+
+
 def test_waiting_without_a_terminal_is_ended_by_another_process(shell: Shell) -> None:
     shell.script(call("pay", amount=5), call("colour"), say("Done."))
     running = shell.start("Pay.", "--session", "s", "--ask", "wait")

@@ -99,7 +99,7 @@ class Report:
 
     def _read(self, result: Result) -> Result:
         """Return a result with its answer read as data, where data is wanted; what is none is a failure."""
-        if self.wanted is None or result.status not in ("completed", "denied"):
+        if self.wanted is None or result.stop != "end":
             return result
         try:
             value = self.wanted.read(result.text)
