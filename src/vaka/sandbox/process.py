@@ -351,6 +351,10 @@ def _check(order: Order) -> None:
     for word in (*words, *order.env, *order.env.values()):
         if "\0" in word:
             raise SandboxError(f"a command cannot have a NUL character in it: {word!r}")
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError as error:
+            raise SandboxError(f"a command cannot have half a character in it: {word!r}") from error
     for path in (order.cwd, *order.writable, *order.protected, *order.hidden):
         if not path.startswith("/"):
             raise SandboxError(f"{path!r} is not an absolute path; a sandbox takes no others")

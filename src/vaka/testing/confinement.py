@@ -255,6 +255,21 @@ class ConfinementContract(ProtectedLinksContract):
         ended = await self.run(sandbox, attack, workspace, hidden=held)
         assert "canary" not in ended.stdout + ended.stderr
 
+    @pytest.mark.parametrize("attack", ["mv sub away", "mv sub/er away", "mv sub/keys away", "cp -rl sub away"])
+    async def test_nor_by_the_next_command(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """What is hidden stays where it is looked for."""
+        self.needs_inside()
+        for name in ("sub/er/.env", "sub/keys/one"):
+            (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / name).write_text("canary")
+        held = tuple(f"{workspace}/{name}" for name in ("sub/er/.env", "sub/keys"))
+        await self.run(sandbox, attack, workspace, hidden=held)
+        ended = await self.run(
+            sandbox, "grep -ra canary .; echo x > sub/er/new && rm sub/er/new", workspace, hidden=held
+        )
+        assert "canary" not in ended.stdout
+        assert ended.code == 0
+
     async def test_what_it_works_in_cannot_be_hidden(self, sandbox: Sandbox, workspace: Path) -> None:
         """One cannot have both."""
         with pytest.raises(SandboxError, match="hidden"):

@@ -241,6 +241,7 @@ class SandboxContract:
             {"argv": ("no-such-program-here",)},
             {"argv": ("./missing",)},
             {"argv": ("bash", "-c", "a\0b")},
+            {"argv": ("bash", "-c", "a\ud800b")},
             {"cwd": "/no/such/folder"},
         ],
     )

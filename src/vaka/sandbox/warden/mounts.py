@@ -2,7 +2,8 @@
 
 Folders that may be written are opened before anything is mounted, and only if no link leads to them; so whoever swaps a
 folder for a link in between gains nothing. A protected path inside a writable folder is a mount of its own, and so is
-every folder on the way to it: what is mounted on can be neither renamed nor removed. So is a link, with itself on top.
+every folder on the way to it, or to something hidden: what is mounted on can be neither renamed nor removed. So is a
+link, with itself on top.
 """
 
 import contextlib
@@ -118,6 +119,8 @@ def _protect(order: Order, layout: Layout) -> None:
     ways = Ways(layout.writable, layout.held)
     for path in inside(order):
         ways.protect(_place(path, layout.writable), folder=path.endswith("/") or _name(path) in order.folders)
+    for path in layout.hidden:  # or the next command would find it elsewhere
+        ways.lead_to(path)
     # What is in a folder that is held is held with it.
     held = {path for path in ways.held if not within(_parent(path), ways.held)}
     folders = [path for path in ways.folders if not within(path, held)]

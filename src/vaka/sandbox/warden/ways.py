@@ -39,6 +39,11 @@ class Ways:
             return
         self._follow(root, _names(place.removeprefix(root)), folder=folder, links=0)
 
+    def lead_to(self, place: str) -> None:
+        """Have the folders held that are on the way to a place, which no link leads to."""
+        while (place := place.rpartition("/")[0]) not in self._writable and within(place, self._writable):
+            self.folders.add(place)
+
     def _follow(self, at: str, names: list[str], *, folder: bool, links: int) -> None:
         """Go on from a folder that has no link in it."""
         if links > _MOST_LINKS:
