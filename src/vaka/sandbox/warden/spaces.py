@@ -74,17 +74,18 @@ def hold(steps: list[Step]) -> None:
 
 
 def _hold(step: Step, null: int) -> None:
+    if step.operation == "hide":
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_RDONLY
+        kernel.mount("tmpfs", step.path, "tmpfs", flags, "mode=755,size=4k")
+        return
     try:
         place = (kernel.open_link if step.operation == "link" else kernel.open_exactly)(step.path, os.O_PATH)
     except FileNotFoundError:
         if step.operation != "null":
             raise
         return  # sockets come and go
-    if step.operation == "hide":
-        os.fchdir(place)  # this very folder, whatever becomes of its name
-        kernel.mount("tmpfs", ".", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_RDONLY, "mode=755,size=4k")
-    else:
-        kernel.cover(place, null if step.operation == "null" else place, add=_ATTRIBUTES[step.operation])
+    source = null if step.operation == "null" else place
+    kernel.cover(place, source, add=_ATTRIBUTES[step.operation])
     os.close(place)
 
 
