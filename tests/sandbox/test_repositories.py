@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.people import USER, home
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.sandbox.landlock import Landlock
 from vaka.sandbox.paths import protected_paths
@@ -133,6 +135,26 @@ async def test_all_that_is_usual_works(kind: type[Bubblewrap], tmp_path: Path) -
 
 async def run(sandbox: Sandbox, script: str, workspace: Path) -> Ended:
     return await finish(await sandbox.start(shell(script, workspace, protected=protected_paths(str(workspace)))))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes a folder of somebody else's")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_where_the_command_can_make_nothing_nothing_need_be_held(kind: type[Bubblewrap]) -> None:
+    with home() as folder:
+        (folder / ".git").mkdir(mode=0o755)  # of root, in the home of somebody else
+        ended = await run(kind(), "echo x > free && cat free && id -u; mkdir .git/hooks; mv .git was", folder)
+        assert ended.stdout == f"x\n{USER}\n"
+        assert "mkdir" in ended.stderr
+        assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == [Path(".git"), Path("free")]
+
+
+async def test_where_its_owner_could_allow_it_that_is_refused() -> None:
+    with home() as folder:
+        (folder / ".git").mkdir(mode=0o555)
+        os.chown(folder / ".git", folder.stat().st_uid, -1)
+        with pytest.raises(SandboxError, match=r"\.git/config' cannot be protected"):
+            await run(Bubblewrap(), "true", folder)
+        assert [path.name for path in folder.iterdir()] == [".git"]
 
 
 @contextlib.asynccontextmanager

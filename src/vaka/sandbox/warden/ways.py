@@ -78,7 +78,12 @@ class Ways:
             raise Refused(f"a protected link leads by way of {inner!r}, which is no folder")
         if inner not in self._kept:
             at, _, name = inner.rpartition("/")
-            self._kept[inner] = hold(at, name, folder=folder)
+            try:
+                self._kept[inner] = hold(at, name, folder=folder)
+            except OSError as error:
+                if _out_of_reach(error, at):
+                    return
+                raise Refused(f"{inner!r} cannot be protected: {error.strerror}") from error
         self.held.add(inner)
 
     def _repository(self, inner: str, rest: list[str], *, folder: bool, links: int) -> None:
@@ -109,6 +114,13 @@ def _found(path: str) -> os.stat_result | None:
         if error.errno in (errno.EACCES, errno.ENOTDIR, errno.ENAMETOOLONG):
             return None
         raise
+
+
+def _out_of_reach(error: OSError, folder: str) -> bool:
+    """Whether nobody can make anything in a folder, the command no more than this process; its owner could allow it."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return os.lstat(folder).st_uid != os.geteuid()
+    return error.errno == errno.EROFS
 
 
 def _line(path: str) -> str:
