@@ -22,6 +22,7 @@ from tests.runtime.scene import (
     types,
     until,
 )
+from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import NotFound, Rejected, Suspended
 from vaka.core.types.event import Event, seal
@@ -189,6 +190,33 @@ async def test_a_no_to_the_root_agent_leaves_no_question_of_a_child_open(how: st
     assert "I could not." in found["call_1"].text
     assert last(events).code == "rejected"
     assert types(await logged(store, "s")).count("approval.requested") == 2
+
+
+@pytest.mark.parametrize("how", ["wait", "suspend"])
+async def test_a_no_leaves_no_question_of_a_tool_open_either(how: str) -> None:
+    post, store = Post(), MemoryStore()
+
+    @vaka.tool(effect="resume")
+    async def wonder(context: ToolContext) -> str:
+        """Ask a person, and once more."""
+        return f"{await context.ask('Which?')}, {await context.ask('And then?')}"
+
+    both = calls(call("wonder"), call("send", to="Bob"))
+    async with runtime(store, policy=RULES, ask=how) as rt:
+        session = await rt.open(agent(ScriptedModel(both, say("never")), wonder, *post.tools), id="s")
+        task = asyncio.create_task(said(session))
+        await until(lambda: now(store, "s", "question.asked") == 1)
+        [bob] = [id for id in await waiting(rt, store, 1) if id.startswith("apr")]
+        if how == "suspend":
+            with pytest.raises(Suspended):
+                await task
+        await rt.resolve(bob, "reject")
+        events = await (task if how == "wait" else collect(session.resume()))
+        assert await rt.decisions() == []
+    log = await logged(store, "s")
+    sound(log)
+    assert results(log)["call_1"].text == "None, None"
+    assert (last(events).code, types(log).count("question.asked")) == ("rejected", 1)
 
 
 async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhile() -> None:

@@ -108,22 +108,22 @@ class Context:
         return await consult(self.owner, model, prompt, call=self.open, ordinal=self._consulted)
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when nobody answers in time."""
+        """Ask a person and return the answer, ``None`` when nobody answers in time or may be asked any more."""
         turn = self.owner
         self._asked += 1
         id = DecisionId(f"qst_{turn.id}_{self.call}_{self._asked}")
         if id not in turn.state.decisions:
-            if turn.env.ask == "deny":
+            if turn.env.ask == "deny" or turn.refused:
                 return None
             expires = stamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
             asked = QuestionAsked(
                 question=id, text=clean(question), options=tuple(options), call=self.call, expires=expires
             )
             await turn.log.append(turn.at, asked)
-        while (decision := turn.state.decisions[id]).waiting:
+        while (decision := turn.state.decisions[id]).waiting and not turn.refused:
             if turn.env.ask == "wait":
                 with self.timer.paused():
-                    await decided(turn.log, turn.at, id, turn.env.patient)
+                    await decided(turn.log, turn.at, id, turn.patient)
             elif turn.env.ask == "suspend" and not overdue(turn.log, decision):
                 self.suspended.append(id)
                 raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer

@@ -84,12 +84,6 @@ class _Crew:
         self._open = 0
         self._numbers = asyncio.Lock()
 
-    @property
-    def _over(self) -> bool:
-        """Whether nobody is asked any more, here or below: a person has refused a call, and the turn ends with that."""
-        running = self.turn.state.turn
-        return running is not None and bool(running.rejected)
-
     async def admit(self, job: _Job, first: list[Body]) -> ToolResult | None:
         """Find out what a call needs; put down what must be written first. A result means it is already over."""
         open = job.open
@@ -217,9 +211,9 @@ class _Crew:
             return None
         before = job.asking or job.open.approval
         known = self.turn.state.decisions.get(before) if before else None
-        if known is not None and known.waiting and not self._over and same(known.approval, judged):
+        if known is not None and known.waiting and not self.turn.refused and same(known.approval, judged):
             job.asking = known.id
-        elif self._over:
+        elif self.turn.refused:
             return unasked(judged)
         elif self.turn.env.ask == "deny":
             why = judged.reason or f"{judged.call.name} needs approval"
@@ -234,7 +228,7 @@ class _Crew:
         turn = self.turn
         assert job.asking is not None and job.candidate is not None  # noqa: S101, PT018  # only such jobs come here
         grants = list(turn.state.grants)
-        if not await awaited(turn, job.asking, lambda: turn.state.grants == grants and not self._over):
+        if not await awaited(turn, job.asking, lambda: turn.state.grants == grants and not turn.refused):
             return Left((job.asking,))
         asked: list[Body] = []
         end = self._judge(job, asked)

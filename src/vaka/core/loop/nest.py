@@ -168,14 +168,14 @@ class Nest:
         turn = self.turn
         id = DecisionId(f"qst_{turn.id}_{'.'.join((*turn.path, str(request.number)))}")
         if id not in turn.state.decisions:
-            if turn.env.ask == "deny":
+            if turn.env.ask == "deny" or turn.refused:
                 return None
             await self.commit(QuestionAsked(question=id, text=clean(text), options=tuple(options), call=self.call))
-        while (decision := turn.state.decisions[id]).waiting:
+        while (decision := turn.state.decisions[id]).waiting and not turn.refused:
             if turn.env.ask != "wait":
                 raise Waits([id])
             with turn.timer.paused():
-                await decided(turn.log, turn.at, id, turn.env.patient)
+                await decided(turn.log, turn.at, id, turn.patient)
         return decision.answered.answer if decision.answered else None
 
     async def tell(self, request: Request, value: JSON, error: str = "", result: ToolResult | None = None) -> Told:

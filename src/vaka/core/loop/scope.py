@@ -182,6 +182,15 @@ class Turn:
         return self.state.values.get(key)
 
     @property
+    def refused(self) -> bool:
+        """Whether nobody is asked any more, here or below: a plain no ends the turn with the calls it has."""
+        return self.state.turn is not None and bool(self.state.turn.rejected)
+
+    def patient(self) -> bool:
+        """Whether this is still a place to wait for a person's answer."""
+        return self.env.patient() and not self.refused
+
+    @property
     def folder(self) -> str:
         """Where the next command of this agent begins, ``""`` for the working folder."""
         folder = self.kept(shell_folder(self.path))
