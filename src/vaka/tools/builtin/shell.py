@@ -32,7 +32,7 @@ _REPORT = (
 )
 _WRAPPER = (
     f"trap '{_REPORT}' EXIT; exec 9>&2 2>&1; "
-    f'{{ eval "shift; $1"; }} 9>&-; {{ builtin set +x -- $?; {_REPORT}; }} 2>/dev/null; builtin exit "$1"'
+    f'{{ eval "shift; $1"; }} 9>&-; {{ builtin set +x -- "$?"; {_REPORT}; }} 2>/dev/null; builtin exit "$1"'
 )
 _FOLDER = re.compile(rb"\0cwd\0([^\0]*?)\n?\0\0jobs\0([\s\d]*)\0")
 
