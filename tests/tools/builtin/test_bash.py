@@ -114,7 +114,8 @@ async def test_the_folder_is_kept_between_calls_and_restarts(bench: ShellBench) 
     [
         ("trap 'echo bye' EXIT; cd sub", 0), ("cd sub; exit 4", 4), ("set -e; cd sub; false", 1), ("set -x; cd sub", 0),
         ("pwd() { echo other; }; exit() { echo no; }; cd sub; (builtin exit 3)", 3), ("set -- 7 8; cd sub; false", 1),
-        ("IFS=1; cd sub; false", 1), ("exec 9>&-; cd sub", 0), ("set -u; cd sub; echo $nothing", 127), ("trap '' EXIT; cd sub", 0),
+        ("exec 9>&-; cd sub", 0), ("set -u; cd sub; echo $nothing", 127), ("trap '' EXIT; cd sub", 0),
+        ("IFS=1; cd sub; false", 1),
     ],
 )  # fmt: skip
 async def test_the_folder_is_kept_however_a_command_ends(bench: ShellBench, command: str, code: int) -> None:

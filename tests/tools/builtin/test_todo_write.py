@@ -7,7 +7,9 @@ import pytest
 
 from tests.runtime.scene import agent, logged, results
 from tests.tools.builtin.scene import Bench, value
+from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import StateChanged
+from vaka.core.types.ids import SessionId
 from vaka.middleware import TodoList
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin import builtin
@@ -73,3 +75,5 @@ async def test_a_child_agent_has_a_list_of_its_own(bench: Bench) -> None:
     assert kept[1].startswith("todos/")
     assert "system-reminder" not in str(inner.prompts[0].messages)
     assert "[ ] Build" in str(outer.prompts[-1].messages[-1])
+    left = (await reopen(bench.store, SessionId("s"))).state.values
+    assert list(left) == ["todos"], "what a child kept is over with it"

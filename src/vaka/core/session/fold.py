@@ -121,10 +121,19 @@ def _tool_returned(state: State, event: Event, body: progress.ToolReturned) -> N
 def _tool_ended(state: State, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
     call = state.open.pop(body.result.call, None)
     if call:
-        child = lane_key((*call.path, child_name(call.number)))
-        below = (child + "/", child + "-")
-        state.lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
+        _forget(state, lane_key((*call.path, child_name(call.number))))
         state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
+
+
+def _forget(state: State, child: str) -> None:
+    """The children of a call are over, and so is what the session keeps for each of them, under ``NAME/PATH``."""
+    below = (child + "/", child + "-")
+    lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
+    if len(lanes) < len(state.lanes):
+        theirs = [key for key in state.values if f"{key.partition('/')[2]}/".startswith(below)]
+        for key in theirs:
+            del state.values[key]
+    state.lanes = lanes
 
 
 def _subagent_started(state: State, event: Event, body: progress.SubagentStarted) -> None:
