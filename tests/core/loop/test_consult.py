@@ -231,6 +231,20 @@ async def test_what_children_ask_is_paid_by_everyone_above_them() -> None:
     assert [event.data.stop for event in log if event.type == "subagent.completed"] == ["cost"]  # type: ignore[attr-defined]  # that event
 
 
+async def test_what_a_child_of_a_child_uses_counts_for_the_one_between_also_after_it_has_ended() -> None:
+    deep = Priced(agents={"deep": [say("seen") | DEAR] * 9})
+    lines = [call("deep", prompt=str(number)) | CHEAP for number in range(9)]
+    middle = vaka.Agent(
+        "middle", model=ScriptedModel(agents={"middle": lines}), tools=[vaka.Agent("deep", model=deep)],
+        limits=vaka.Limits(max_tokens=400),
+    )  # fmt: skip
+    model = ScriptedModel(call("middle", prompt="Go.") | CHEAP, say("done") | CHEAP)
+    response, log = await ended(model, middle)
+    stops = [event.data.stop for event in log if event.type == "subagent.completed"]  # type: ignore[attr-defined]  # that event
+    assert (stops[:3], stops[-1], len(deep.prompts)) == (["end", "end", "tokens"], "tokens", 2)
+    assert (response.stop, response.text) == ("end", "done")
+
+
 async def test_a_child_whose_model_cannot_tell_its_price_stops_when_the_money_of_its_root_is_gone() -> None:
     model = ScriptedModel(call("helper", prompt="Help.") | CHEAP, agents={"helper": [call("nothing") | DEAR] * 9})
     response, _ = await ended(model, vaka.Agent("helper", model=model), max_cost=0.5)

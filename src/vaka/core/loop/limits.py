@@ -7,7 +7,7 @@ from vaka.core.types.usage import Usage
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one turn of one agent; ``None`` for none. What its children use counts for the root agent too."""
+    """Bounds of one turn of one agent; ``None`` for none. What its children use counts, too."""
 
     max_steps: int | None = 50
     max_tokens: int | None = None

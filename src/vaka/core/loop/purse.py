@@ -48,8 +48,8 @@ class Purse:
         self._changed: asyncio.Event | None = None
 
     def held(self, path: Path, *, without: Hold | None = None, steady: bool = True) -> Usage:
-        """Return what is held of the budget of the agent at ``path``: for the root agent what anyone holds."""
-        mine = [hold for hold in self.holds if (not path or hold.path == path) and hold is not without]
+        """Return what is held of the budget of the agent at ``path``, by itself or by anyone below it."""
+        mine = [hold for hold in self.holds if hold.path[: len(path)] == path and hold is not without]
         return sum([hold.usage for hold in mine if steady or not hold.steady or hold is _MINE.get()], Usage())
 
     def hold(self, hold: Hold) -> Hold:

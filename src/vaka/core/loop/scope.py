@@ -152,10 +152,11 @@ class Turn:
 
     @property
     def spent(self) -> Usage:
-        """What counts against this agent's limits: for the root agent also what its children used."""
+        """What counts against this agent's limits: also what its children used."""
         if not self.path:
             return self.total
-        return sum(self._waiting(lambda place: place.path == self.path), self.lane.usage)
+        here, lane = self.path, self.lane
+        return sum(self._waiting(lambda place: place.path[: len(here)] == here), lane.usage + lane.below)
 
     @property
     def total(self) -> Usage:

@@ -87,6 +87,10 @@ def _usage(state: State, event: Event, body: monitor.UsageRecorded) -> None:
         state.turn.usage = state.turn.usage + body.usage
     lane = _lane(state, event.path)
     lane.usage = lane.usage + body.usage
+    for depth in range(1, len(event.path)):
+        above = state.lanes.get(lane_key(event.path[:depth]))
+        if above:
+            above.below = above.below + body.usage
     state.asked(body.agent, body.number, body.call)
 
 

@@ -14,7 +14,7 @@ from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 from vaka.core.types.usage import Usage
 
-FOLD = "3"
+FOLD = "4"
 """The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
 
 Phase: TypeAlias = Literal["called", "started", "returned"]
@@ -89,6 +89,8 @@ class Lane(msgspec.Struct, omit_defaults=True):
     """Calls made so far; the root's are counted for the whole session, in ``State.calls``."""
     tools: dict[str, int] = {}
     usage: Usage = Usage()
+    below: Usage = Usage()
+    """What its own children have used; the root's are counted in ``Running.usage``."""
     last: Digest | None = None
     streak: int = 0
     """How many calls in a row were equal to the last one."""
