@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import vaka
 from tests.runtime.scene import agent, runtime
-from vaka.core.types.content import Text
+from vaka.core.types.content import CallRef, Text
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.middleware import PatchToolCalls
@@ -56,6 +56,15 @@ def test_results_nobody_asked_for_go_and_late_ones_come_to_their_call() -> None:
 
 def test_an_id_that_is_used_again_keeps_its_own_result() -> None:
     assert shown(patched([asked("1"), asked("1"), got("1")])) == ["A", [("1", "cancelled")], "A", [("1", "")]]
+
+
+def test_the_content_of_a_message_names_its_calls_as_they_are_told_apart() -> None:
+    content = tuple(CallRef(id=CallId(id)) if id in "ab" else Text(text=id) for id in ("so", "a", "b", "and", "a", "a"))
+    made = patched([msgspec.structs.replace(asked("a", "a", "b"), content=content), got("a", "a", "b")])[0]
+    assert isinstance(made, AssistantMessage)
+    assert [part.id if isinstance(part, CallRef) else part for part in made.content] == [
+        Text(text="so"), "a", "b", Text(text="and"), "a_2",
+    ]  # fmt: skip
 
 
 def test_calls_of_one_message_that_share_an_id_are_told_apart_with_their_results() -> None:

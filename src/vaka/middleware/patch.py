@@ -9,7 +9,7 @@ import msgspec
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.model import Prompt
-from vaka.core.types.content import Text
+from vaka.core.types.content import CallRef, Text
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import AssistantMessage, Message, Reason, ToolCall, ToolMessage, ToolResult
 
@@ -45,7 +45,7 @@ def patched(messages: Iterable[Message]) -> tuple[Message, ...]:
         found = _results(given, at)
         calls = _told_apart(message.calls)
         results = [_result(new, found[old.id]) for old, new in zip(message.calls, calls, strict=True)]
-        made.append(message if calls == message.calls else msgspec.structs.replace(message, calls=calls))
+        made.append(message if calls == message.calls else _renamed(message, calls))
         made.append(ToolMessage(results=tuple(results)))
     return tuple(made)
 
@@ -80,6 +80,19 @@ def _told_apart(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         seen.add(id)
         made.append(call if id == call.id else msgspec.structs.replace(call, id=id, provider_id=""))
     return tuple(made)
+
+
+def _renamed(message: AssistantMessage, calls: tuple[ToolCall, ...]) -> AssistantMessage:
+    """Return a message with its calls under other ids, also where its content names them, in their order."""
+    names = {call.id: deque[CallId]() for call in message.calls}
+    for old, new in zip(message.calls, calls, strict=True):
+        names[old.id].append(new.id)
+    content = [
+        CallRef(id=names[part.id].popleft()) if isinstance(part, CallRef) else part
+        for part in message.content
+        if not isinstance(part, CallRef) or names.get(part.id)
+    ]
+    return msgspec.structs.replace(message, content=tuple(content), calls=calls)
 
 
 def _result(call: ToolCall, found: deque[ToolResult]) -> ToolResult:
