@@ -55,6 +55,29 @@ FOREIGN = lines(r"""
     f() { echo $((${1} + 1)); }; f "$(cat g)"
     f() { [[ $1 -gt 3 ]]; }; f "$(cat g)"
     f() { x=$*; echo $((x)); }; f "$(cat g)"
+    a=($(cat f)); echo $((a[0]))
+    a=($(cat f)); (( a > 1 ))
+    a=(*); echo $((a[0]))
+    a+=("$(cat f)"); echo $((a))
+    a=([0]=$(cat f)); echo $((a))
+    declare -a a=($(cat f)); echo $((a[0]))
+    read x < f; a=([$x]=1)
+    read x < f; [[ "$x" -eq 1 ]]
+    read x < f; [[ 1 -eq "a b $x" ]]
+    read x < f; [[ -v $x ]]
+    read x < f; [[ -v "$x" ]]
+    read x < f; [[ -n a && -R $x ]]
+    read x < f; echo `echo $((x))`
+    read x < f; y=`[[ $x -eq 1 ]]`
+    n=$(grep -rc foo src); (( n > 0 ))
+    n=$(grep -cH foo f); (( n > 0 ))
+    n=$(grep -c foo *.py); echo $((n))
+    n=$(grep -c foo $files); echo $((n))
+    n=$(grep -cepat a b); echo $((n))
+    n=$(wc -l --files0-from=list); echo $((n))
+    n=$(stat -c %n * %s); echo $((n))
+    n=$(seq -f "$x" 1); echo $((n))
+    n=$(seq $x); echo $((n))
 """)
 
 PLAIN = lines(r"""
@@ -63,6 +86,15 @@ PLAIN = lines(r"""
     n=$(ls | wc -l); [[ $n -gt 5 ]] && echo many
     n=$(ls | wc -l | tr -d ' '); echo $((n * 2))
     n=$(grep -c foo f); echo $((n))
+    n=$(grep -ci foo f); echo $((n))
+    n=$(cat f | grep -c -v foo); echo $((n))
+    s=$(stat --format=%Y f); echo $(( $(date +%s) - s ))
+    for i in $(seq 1 $n); do echo $((i * i)); done
+    [[ -v FOO ]] && echo set
+    read -r x < f; [[ "$x" == foo && $n -gt 3 ]] && echo yes
+    x=$(cat f); a=("$x"); echo "${a[0]}" $((${#a[@]} + 1))
+    read x < f; echo `echo $x`
+    read x < f; echo $((${#x} + 1))
     n=$(grep -c foo f); (( n > 3 )) && echo yes
     s=$(stat -c %s f); echo $((s / 1024))
     s=$(stat -c%s f); echo $((s / 1024))

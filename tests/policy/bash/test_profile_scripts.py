@@ -25,6 +25,9 @@ BEYOND = lines(r"""
     sed 'i foo⏎w out' f
     sed 'c\⏎foo\⏎bar⏎w out' f
     sed "s/a/b/$x" f
+    sed "s$((1+1))a2b2;w out1c1" f
+    sed "s$#a2b2;w out1c1" f
+    sed "\$((1+1))a2p;w out1p" f
     sed -n "$(cat f)p" f
     awk 'BEGIN{x = /"/; print 1 > "out"; y = /"/}'
     awk '{x = 1 + /"/; print > "out"; y = 1 + /"/}' f

@@ -30,6 +30,8 @@ _DEFAULTS = re.compile(r"!?([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?:?=")
 _INDIRECT = re.compile(r"![A-Za-z_0-9](?!\w*(?:[*@]|\[[@*]\])$)")
 _PAYLOAD = re.compile(r"\$[({]|`")
 _NUMERIC_TESTS = re.compile(r"(?:^|\s)-(?:eq|ne|lt|le|gt|ge|v|R)\s")
+_WORKS = re.compile(r"\(\(|\$\[|\[\[|\{[^}]*[\[:]|\b(?:let|declare|typeset|local)\b")
+_SIDES = re.compile(r"\S+(?=\s+-(?:eq|ne|lt|le|gt|ge)\s)|(?<=-(?:eq|ne|lt|le|gt|ge)\s)\s*\S+|(?<=\s-[vR]\s)\s*\S+")
 _STRINGS = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
 _WORKED = re.compile(r"\[[^\]]*\]|(?<=\w):(?![-=+?]).*", re.DOTALL)
@@ -118,6 +120,9 @@ class Expander:
             inside = self.expansions(target.children)
             text = self._bare_text(target.start_byte, target.end_byte, inside)
             self.numbers.work(text[len(found[0]) :], (one.hole for one in inside.values()))
+        if len(children) > 2 and children[2].type == "array":
+            self.numbers.given(found[0], self._array(children[2], operator.end_byte, node.end_byte))
+            return Assignment(found[0], Word(None, decoded(self.raw[operator.end_byte : node.end_byte]), bare=False))
         value = self._value(children[2:], operator.end_byte, node.end_byte)
         self.numbers.given(found[0], [value])
         return Assignment(found[0], value)
@@ -125,8 +130,6 @@ class Expander:
     def _value(self, nodes: "Sequence[Node]", start: int, end: int) -> Word:
         if start == end:
             return literal("")
-        if nodes and nodes[0].type == "array":
-            return self._array(nodes[0], start, end)
         found = PLAIN.match(self.raw, start)
         if found is not None and found.end() == end:
             return literal(found[0])
@@ -136,7 +139,8 @@ class Expander:
         self._look(scanner.parts)
         return shape(scanner.parts, decoded(self.raw[start:end]), bare=scanner.bare, braces=False)[0]
 
-    def _array(self, node: "Node", start: int, end: int) -> Word:
+    def _array(self, node: "Node", start: int, end: int) -> list[Word]:
+        words: list[Word] = []
         at = start
         for index, child in enumerate(node.children):
             self.walk.gap(at, child.start_byte)
@@ -144,11 +148,15 @@ class Expander:
             if child.type == "comment":
                 raise Mismatch("a comment stands in an array")
             if child.is_named:
-                self.one(child)
+                words += self.one(child)
                 self.apart(node.children, index + 1, at)
+        for word in words:
+            if word.source.startswith("["):  # a subscript, which is worked out
+                self.arithmetic = True
+                self.numbers.work(word.source, word.holes)
         if at != end or node.start_byte != start:
             raise Mismatch("an array ends elsewhere than it seems to")
-        return Word(None, decoded(self.raw[start:end]), bare=False)
+        return words
 
     def region(self, node: "Node") -> list[Word]:
         """Read all words of a node that the grammar takes for an expression but bash for a command: ``[ … ]``."""
@@ -214,6 +222,8 @@ class Expander:
         text = self.raw[start:end]
         if re.search(r"(?<!\\)(?:\\\\)*`", text) or '\\"' in text:
             raise Mismatch("backquotes inside backquotes are not understood")
+        if _WORKS.search(text):  # it is read on its own, and the variables are these
+            self.numbers.work(text)
         script = self.walk.read(re.sub(r"\\([\\`$])", r"\1", decoded(text)))
         self.walk.merge(script, "")
 
@@ -272,7 +282,7 @@ class Expander:
             raise Mismatch("a condition is not understood")
         if _NUMERIC_TESTS.search(bare):
             self.arithmetic = True
-            self.numbers.work(_compared(bare), (one.hole for one in expansions.values()))
+            self.numbers.work(_compared(text), (one.hole for one in expansions.values()))
         self._look([Segment(decoded(text), quoted=False)])
         return [literal("[["), Word(None, decoded(self.raw[start + 2 : end - 2]).strip(), bare=False), literal("]]")]
 
@@ -330,5 +340,6 @@ def _balanced(text: str) -> bool:
 
 
 def _compared(text: str) -> str:
-    """Return what stands on either side of a comparison of numbers."""
-    return " ".join(re.findall(r"\S+(?=\s+-(?:eq|ne|lt|le|gt|ge)\s)|(?<=-(?:eq|ne|lt|le|gt|ge)\s)\s*\S+", text))
+    """Return what stands on either side of a comparison of numbers, and what is asked whether it is set."""
+    text = _STRINGS.sub(lambda found: "" if found[0][0] == "\\" else re.sub(r"\s", ".", found[0]), text)
+    return " ".join(_SIDES.findall(text))

@@ -9,7 +9,11 @@ from vaka.policy.bash.words import Hole, Simple, Word
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATE = re.compile(r"\+(?:%[sYmdHMSNjuwyCe-]|[-\d])*")
-_SIZES = frozenset({"%s", "%Y", "%X", "%Z", "%i", "%a", "%h"})
+_SIZE = re.compile(r"(?:-L )?(?:-c ?|--format[= ]|--printf[= ])%[sYXZiah](?: (?!-)|$)")
+_WC = re.compile(r"(?:(?:-[clmwL]+|--(?:bytes|chars|lines|words|max-line-length))\n)*")
+_GREP = re.compile(r"(?=(?:.*\n)*(?:-\w*c|--count))(?:(?:-[ciwxvyEFGPash]+|--(?:count|ignore-case|invert-match))\n)*")
+_NUMBER = re.compile(r"-?\d+")
+_SIGNS = frozenset("+-*/%")
 _ARGUMENT = re.compile(r"\$[0-9@*]")
 _READ_VALUED = frozenset("dinNpt")
 _PLAIN = re.compile(r"-?\d+|[\w./]*")
@@ -64,7 +68,7 @@ class Numbers:
         self.worked.update(_NAME.findall(text))
         self.direct = self.direct or _ARGUMENT.search(text) is not None
         for hole in holes:
-            if hole.kind == "parameter":
+            if hole.kind == "parameter" and not hole.number:
                 self.worked.update(_NAME.findall(hole.name))
             self.direct = self.direct or _comes_from_elsewhere(hole) or _is_argument(hole)
 
@@ -124,19 +128,23 @@ def counts(made: Sequence[Simple]) -> bool:
         made = made[:-1]
     if not made:
         return False
-    values = [word.value or "?" for word in made[-1].words[1:]]
-    options = [value for value in values if value.startswith("-")]
+    words = made[-1].words[1:]
+    values = [word.value or "?" for word in words]
+    options = "".join(f"{value}\n" for value in values if value.startswith("-"))
     operands = [value for value in values if not value.startswith("-")]
     match made[-1].name:
         case "wc":
-            return not operands
-        case "grep" | "egrep" | "fgrep":
-            return any(re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", value) for value in options) and len(operands) <= 2
+            return not operands and _WC.fullmatch(options) is not None
+        case "grep" | "egrep" | "fgrep":  # of several files it also prints the names
+            one = len(operands) <= 2 and not any(word.splits for word in words)
+            return one and _GREP.fullmatch(options) is not None
         case "date":
             return len(operands) >= 1 and _DATE.fullmatch(operands[-1]) is not None
         case "stat":
-            return any(value.removeprefix("-c") in _SIZES or value in _SIZES for value in values)
+            return _SIZE.match(" ".join(values)) is not None
         case "git":
-            return "--count" in options
+            return values[:1] == ["rev-list"] and "--count" in values
+        case "seq":  # options stand before numbers only
+            return bool(values) and _NUMBER.fullmatch(values[0]) is not None
         case name:
-            return name in {"seq", "nproc", "bc", "expr"}
+            return name in {"nproc", "bc"} or (name == "expr" and not _SIGNS.isdisjoint(values))

@@ -29,7 +29,8 @@ class Hole(msgspec.Struct, frozen=True):
 
 def is_number(parameter: str) -> bool:
     """Return whether a parameter, as it is written, can be nothing but a number: ``$?``, ``$#``, ``${#x}``."""
-    return parameter in _NUMBERS or (parameter.startswith("#") and parameter[1:].isidentifier())
+    counted = parameter.removesuffix("[@]").removesuffix("[*]")
+    return parameter in _NUMBERS or (parameter.startswith("#") and counted[1:].isidentifier())
 
 
 _NUMBERS = frozenset({"?", "$", "#", "PPID", "UID", "EUID"})

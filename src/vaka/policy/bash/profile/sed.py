@@ -73,7 +73,7 @@ class _Script:
 
     def _until(self, delimiter: str, *, regex: bool = False) -> None:
         """Go behind the next delimiter; a line that ends before it is an error for some and not for others."""
-        if not delimiter or delimiter in "\n\\[]":
+        if not delimiter or delimiter in "\n\\[]-" or delimiter.isdigit():  # a number may be another one in the end
             raise Refused("a sed script with such a delimiter is not known to only read")
         end = end_of_pattern(self.text, self.at, delimiter) if regex else self._plain_end(delimiter, self.at)
         if end is None:
