@@ -11,7 +11,7 @@ import vaka
 from tests.runtime.scene import agent, collect, counted, load, logged, results, runtime, sound, types
 from vaka.core.loop.consult import consult
 from vaka.core.loop.scope import Turn
-from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.content import Text, as_content
 from vaka.core.types.control import StateChanged
@@ -364,17 +364,17 @@ async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> 
 
 
 class Endless(FunctionModel):
-    """Says forty characters of its answer, and no more; knows what a prompt costs."""
+    """Says or thinks forty characters of its answer, and no more; knows what a prompt costs."""
 
-    def __init__(self, begun: asyncio.Event, *first: Any) -> None:
+    def __init__(self, begun: asyncio.Event, *first: Any, piece: Any = TextChunk) -> None:
         super().__init__(self.never)
-        self._begun, self._first = begun, first
+        self._begun, self._first = begun, (*first, piece("x" * 40))
 
     async def never(self, prompt: Prompt) -> str:
         return ""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Any]:
-        for chunk in (*self._first, TextChunk("x" * 40)):
+        for chunk in self._first:
             yield chunk
         self._begun.set()
         await asyncio.Event().wait()
@@ -388,11 +388,14 @@ class Endless(FunctionModel):
     [((), Usage(input=100, output=10, cost=0.11)),
      ((UsageChunk(Usage(input=70, output=1, cost=0.071)),), Usage(input=70, output=10, cost=0.08))],
 )  # fmt: skip
+@pytest.mark.parametrize("piece", [TextChunk, ReasoningChunk])
 @pytest.mark.parametrize("asks", ["agent", "tool"])
-async def test_an_answer_that_was_stopped_has_cost_what_came_of_it(first: Any, cost: Usage, asks: str) -> None:
+async def test_an_answer_that_was_stopped_has_cost_what_came_of_it(
+    first: Any, cost: Usage, asks: str, piece: Any
+) -> None:
     """Providers tell the price of an answer with its end, some that of the prompt with its beginning."""
     begun, store = asyncio.Event(), MemoryStore()
-    slow = Endless(begun, *first)
+    slow = Endless(begun, *first, piece=piece)
     made = agent(slow) if asks == "agent" else agent(ScriptedModel(call("think") | {"usage": {}}), asking(slow))
     async with runtime(store) as rt:
         session = await rt.open(made, id="s")

@@ -12,7 +12,16 @@ from vaka.core.loop.middleware import describe
 from vaka.core.loop.purse import Hold
 from vaka.core.loop.scope import Turn
 from vaka.core.loop.stop import Stopped
-from vaka.core.ports.model import Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import (
+    Model,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
 from vaka.core.session.state import OpenCall
 from vaka.core.types.errors import ModelError, ModelRefused, StreamCut, Truncated
 from vaka.core.types.ids import CallId
@@ -46,6 +55,8 @@ class _Inquiry:
         self._turn, self._model, self._hold, self._number, self._call = turn, model, hold, number, call
         self._agent = hold.prompt.agent
         self._said: list[str] = []
+        self._thought = 0
+        """Characters of thoughts, which cost as much as words."""
         self._cost = UsageChunk(Usage())
         self._stop: str | None = None
 
@@ -65,6 +76,8 @@ class _Inquiry:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     self._said.append(chunk.text)
+                elif isinstance(chunk, ReasoningChunk):
+                    self._thought += len(chunk.text)
                 elif isinstance(chunk, RetryChunk):
                     await self._again(chunk)
                 elif isinstance(chunk, UsageChunk):
@@ -79,6 +92,7 @@ class _Inquiry:
         self._spent()
         failed = self._failed(chunk.code, chunk.message, chunk.model, retried=True)
         self._said.clear()
+        self._thought = 0
         self._number += 1
         self._turn.purse.asked[self._agent] = max(self._number, self._turn.purse.asked.get(self._agent, 0))
         await self._turn.log.append(self._turn.at, failed)
@@ -104,7 +118,8 @@ class _Inquiry:
         usage, model = self._cost.usage, self._cost.model or self._model.name
         self._cost = UsageChunk(Usage())
         if self._stop is None:
-            usage = broken_off(self._model, self._hold.prompt, usage, sum(map(len, self._said)))
+            written = sum(map(len, self._said)) + self._thought
+            usage = broken_off(self._model, self._hold.prompt, usage, written)
         if self._stop is not None or usage != Usage():
             body = UsageRecorded(model=model, usage=usage, agent=self._agent, call=self._call, number=self._number)
             self._turn.log.later(self._turn.at, body)

@@ -10,7 +10,17 @@ import msgspec
 from vaka.core.loop.budget import afford, broken_off, check
 from vaka.core.loop.nest import Nest, Request
 from vaka.core.loop.purse import Hold
-from vaka.core.ports.model import Chunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import (
+    Chunk,
+    Model,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
@@ -81,6 +91,8 @@ class Asker:
                     if isinstance(chunk, TextChunk):
                         written += len(chunk.text)
                         yield chunk.text
+                    elif isinstance(chunk, ReasoningChunk):
+                        written += len(chunk.text)
                     elif isinstance(chunk, RetryChunk):
                         self._spent(model, hold, cost, written)
                         cost, written = UsageChunk(Usage()), 0
