@@ -20,6 +20,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.core.types.monitor import Logged, ModelFailed, UsageRecorded
 from vaka.core.types.usage import Usage
+from vaka.middleware import Retry as ToolRetry
 from vaka.models.retry import Retry
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -349,6 +350,16 @@ async def test_a_tool_asks_the_same_again_however_often_the_process_died() -> No
         log = await logged(again, "s")
         sound(log)
         assert results(log)["call_1"].text == "Four. model_refused Five."
+
+
+async def test_a_tool_that_is_run_another_time_asks_anew() -> None:
+    other = ScriptedModel(agents={"think": [fail(400, "no"), say("Four.")]})
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        who = agent(ScriptedModel(call("think"), say("done")), asking(other), middleware=[ToolRetry(pause=0)])
+        await (await rt.open(who, id="s")).run("Go.")
+    assert results(await logged(store, "s"))["call_1"].text == "Four."
+    assert [prompt.number for prompt in other.prompts] == [1, 2]
 
 
 async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> None:

@@ -73,6 +73,7 @@ async def again(turn: Turn, call: ToolCall, time: int) -> ToolResult | None:
         raise MiddlewareError(f"{call.name!r} may not run twice: its effect is {tool.spec.effect!r}, not 'read'")
     turn.log.require()
     known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.at.step, number=0)
+    known = msgspec.structs.replace(known, asked=())  # what it asks a model now are questions of their own
     context = Context(turn, known, tool.spec.timeout, block=time)
     try:
         result = await _run(turn, Ready(tool, call), context)
