@@ -27,6 +27,21 @@ def everything(_path: str) -> Verdict:
 
 
 READS = lines("""
+    x=.env; cat $x
+    x=.env; cat ./"$x"
+    x=.env; cat "${x}"
+    x=.en; cat ${x}v
+    x=env; cat .$x
+    x=.env; cat < $x
+    export F=.env; grep KEY $F
+    for f in .env; do cat $f; done
+    for f in a .e*; do cat $f; done
+    f() { cat "$1"; }; f .env
+    a=(x .env); cat "${a[1]}"
+    read x <<< .env; cat $x
+    cat $(echo .env)
+    x=$(echo .env); head -1 $x
+    x=`echo .env`; cat $x
     cat .env
     cat ./.env
     cat -n .env other
@@ -99,6 +114,11 @@ READS = lines("""
 """)
 
 NO_READS = lines("""
+    x=.env; echo hi
+    x=.env; cat other
+    x=env; cat $x
+    for f in a b; do cat $f; done
+    f() { cat "$1"; }; f other
     cat x
     echo .env
     printf '%s' .env

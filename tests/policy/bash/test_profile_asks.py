@@ -381,6 +381,14 @@ BEYOND = lines(r"""
     xxd /dev/sda
     tail /home/me/.ssh/config
     cat < ~/.ssh/id_rsa
+    x=~/.ssh/id_rsa; cat $x
+    x=~/.aws; cat $x/credentials
+    x=/proc/self/environ; cat "$x"
+    for f in ~/.ssh/*; do cat $f; done
+    f() { cat "$1"; }; f ~/.ssh/id_rsa
+    a=(~/.ssh/id_rsa); cat ${a[0]}
+    read x <<< ~/.ssh/id_rsa; cat $x
+    cat $(echo ~/.ssh/id_rsa)
     ls > x
     ls >> x
     ls 2> x

@@ -215,6 +215,8 @@ class Expander:
             self.walk.stdin = before
         made = self.walk.commands[count:]
         said = printed(made[0]) if len(made) == 1 else None
+        if len(made) == 1 and made[0].name in {"echo", "printf"}:
+            self.numbers.values += made[0].words[1:]
         guess = said.text.rstrip("\n") if said is not None and said.sure else None
         return Hole(kind, guess=guess, counts=kind == "command" and counts(made))
 

@@ -18,6 +18,7 @@ PROFILE = "read-only"
 SYNTAX = "syntax"
 """The layer of what no rule can judge: it is asked about, or there is nothing to judge."""
 
+_MOST_LOOKS = 20_000
 _UNMATCHED = Ask("no rule allows it", "default", "mode")
 _NOTHING = Opinion("allow", "", SYNTAX, "it runs no command")
 
@@ -43,8 +44,13 @@ def judge(
         return _unreadable(script, held)
     court = _Court(held, Opinion.of(unmatched), may_read, may_write)
     court.profile, court.inside, court.start = profile, inside, script.start
+    court.given, court.values = script.given, places.values(script.given)
+    doubts = list(script.doubts)
+    if len(court.values) * len(script.commands) > _MOST_LOOKS:
+        court.given, court.values = (), ()
+        doubts.append("it sets more variables than can be followed")
     opinions = [court.opinion(simple) for simple in script.commands]
-    whole = [Opinion("ask", "", SYNTAX, doubt) for doubt in script.doubts] + [*held.forbids_whole(script.text)]
+    whole = [Opinion("ask", "", SYNTAX, doubt) for doubt in doubts] + [*held.forbids_whole(script.text)]
     if script.bomb:
         whole.append(Opinion("deny", "", guard.GUARD, "it starts itself again and again without end"))
     found = strictest([*opinions, *whole] or [_NOTHING])
@@ -72,6 +78,9 @@ class _Court:
     profile = True
     inside: Callable[[str], bool] | None = None
     start = ""
+    given: Words = ()
+    """What variables are set to, and the paths that this may be."""
+    values: Sequence[str] = ()
 
     def __init__(self, rules: Rules, unmatched: Opinion, may_read: Look | None, may_write: Look | None) -> None:
         self.rules = rules
@@ -156,7 +165,8 @@ class _Court:
         return self.inside(path) if self.inside is not None else shell.below(path)
 
     def _profile(self, named: list[Word]) -> Opinion:
-        if shown := places.secret(named):
+        held = [literal(text) for word in named for text in places.filled(word, self.values)]
+        if shown := places.secret([*named, *held, *(self.given if held else ())]):
             return self._unmatched_because(f"{shown} is a place where keys lie")
         return Opinion("allow", PROFILE, PROFILE, "it only reads")
 
@@ -169,7 +179,7 @@ class _Court:
         if named is not None:
             for word in named:
                 yield from self._look("read", word.path, strict=by_profile)
-                for path in (*places.within(word.path or ""), *places.likely(word)):
+                for path in (*places.within(word.path or ""), *places.likely(word), *places.filled(word, self.values)):
                     yield from self._look("read", path)
         else:
             yield from self._operands(simple)
@@ -177,7 +187,7 @@ class _Court:
             yield from self._redirection(redirection, everything=everything)
 
     def _operands(self, simple: Simple) -> Iterable[Opinion]:
-        for path, writes in places.operands(simple):
+        for path, writes in places.operands(simple, self.values):
             yield from self._look("read", path)
             for found in self._look("write", path) if writes is not None else ():
                 if writes or found.decision == "ask":
@@ -193,7 +203,7 @@ class _Court:
         elif not places.is_free(redirection):
             kind = "write" if places.writes(redirection) else "read"
             yield from self._look(kind, target.path, strict=not everything)
-            for path in places.likely(target):
+            for path in (*places.likely(target), *places.filled(target, self.values)):
                 yield from self._look(kind, path)
             if kind == "write" and not everything and (target.path is None or self.looks["write"] is None):
                 yield Opinion("ask", "", SYNTAX, f"it writes to {target.source}")

@@ -28,6 +28,8 @@ class Numbers:
         self.copies: dict[str, set[str]] = {}
         self.worked: set[str] = set()
         self.assigned: set[str] = set()
+        self.values: list[Word] = []
+        """What they are set to."""
         self.odd: set[str] = set()
         """Variables that are set to a text which may mean something."""
         self.direct = False
@@ -37,6 +39,7 @@ class Numbers:
         """Take note of what a variable is set to."""
         words = list(words)
         self.assigned.add(name)
+        self.values += words
         for text in (
             piece for word in words for piece in (word.pieces or (word.value or "",)) if isinstance(piece, str)
         ):
@@ -52,6 +55,8 @@ class Numbers:
 
     def read(self, simple: Simple) -> None:
         """Take note of the variables that a command fills with what it reads."""
+        if simple.name in {"read", "mapfile", "readarray"}:
+            self.values += (one.target for one in simple.redirections if one.operator == "<<<")
         if simple.name == "read":
             valued, names = False, list[str]()
             for value in (word.sketch for word in simple.words[1:]):

@@ -3,7 +3,7 @@
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -121,7 +121,24 @@ def read_from(simple: Simple) -> list[Word]:
     return [one.target for one in simple.redirections if not is_free(one) and not writes(one)]
 
 
-def operands(simple: Simple) -> Iterator[tuple[str, bool | None]]:
+_GIVEN = frozenset({"parameter", "command"})
+
+
+def values(words: Iterable[Word]) -> list[str]:
+    """Return the paths that some words may be, each once: what variables are set to."""
+    return list(dict.fromkeys(text for word in words for text in ((word.path,) if word.path else likely(word))))
+
+
+def filled(word: Word, given: Sequence[str]) -> Iterator[str]:
+    """Yield what a word may become with what is given for the variables and commands in it."""
+    if not any(hole.kind in _GIVEN and hole.name != "HOME" and not hole.number for hole in word.holes):
+        return
+    yield from given
+    if len(word.holes) == 1 and len(word.pieces) > 1:
+        yield from (f"{word.prefix}{one}{word.suffix}" for one in given)
+
+
+def operands(simple: Simple, given: Sequence[str] = ()) -> Iterator[tuple[str, bool | None]]:
     """Yield every path that a command may name, and whether the program is known to write to such; ``None``: it is not.
 
     For rules that forbid: options are looked into (``--file=x``, ``-fx``, ``if=x``, ``@x``).
@@ -135,7 +152,7 @@ def operands(simple: Simple) -> Iterator[tuple[str, bool | None]]:
                     yield from ((path, writes) for path in (text, *within(text)))
                 elif "/" in text or "." in text:  # another program's word may be anything, as in "npm run build"
                     yield text, False
-            for text in likely(word):
+            for text in (*likely(word), *filled(word, given)):
                 yield text, writes
 
 
@@ -148,6 +165,8 @@ def likely(word: Word) -> Iterator[str]:
     """Yield files that a word may become, when it is a pattern or is only known in part."""
     if word.value is not None or not word.pieces or word.path is not None:
         return
+    if word.guess is not None:
+        yield word.guess
     shown = "".join(piece if isinstance(piece, str) else _shown(piece) for piece in word.pieces)
     yield shown
     head, slash, last = shown.rpartition("/")

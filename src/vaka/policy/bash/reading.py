@@ -1,5 +1,7 @@
 """From the text of a command to every simple command in it."""
 
+import msgspec
+
 from vaka.policy.bash import parsing
 from vaka.policy.bash.fragments import fragments
 from vaka.policy.bash.quoting import Mismatch
@@ -33,8 +35,8 @@ def read(command: str) -> Script | Unreadable:
     except (LookupError, ValueError):  # a tree of a shape that bash's own grammar does not have
         return _unreadable(command, "it is not understood")
     if len(command) > LONGEST:
-        return Script(
-            script.text, script.commands, (*script.doubts, f"it is longer than {LONGEST} characters"), script.bomb
+        return msgspec.structs.replace(
+            script, doubts=(*script.doubts, f"it is longer than {LONGEST} characters"), given=()
         )
     return script
 

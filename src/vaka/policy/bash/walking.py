@@ -72,7 +72,8 @@ class Walk:
         if (self.words.arithmetic and self.words.payload) or self.words.numbers.runs:
             self.doubts.append("bash runs commands inside a subscript that it works out")
         commands = tuple(settled(one, self.words.numbers) for one in self.commands)
-        return Script(self.text, commands, tuple(dict.fromkeys(self.doubts)), self.bomb)
+        given = tuple(dict.fromkeys(self.words.numbers.values))
+        return Script(self.text, commands, tuple(dict.fromkeys(self.doubts)), self.bomb, given=given)
 
     # ---------------------------------------------------------------------------------------- structure
 
@@ -434,6 +435,8 @@ class Walk:
                 unsure, readings = False, tuple(one for one in readings if one and one[0].value is not None)
         for text in dict.fromkeys(text for reading in (words, *readings) for text in told(reading)):
             readings += self._told(text)
+        if simple.name in self.functions:
+            self.words.numbers.values += words[1:]
         doubt = "the script it runs is not known beforehand" if unsure else ""
         self.commands.append(
             msgspec.structs.replace(
@@ -456,6 +459,7 @@ class Walk:
         for one in script.commands:
             self.commands.append(msgspec.structs.replace(one, origin=one.origin or origin))
         self.doubts += script.doubts
+        self.words.numbers.values += script.given
         self.bomb = self.bomb or script.bomb
 
     def _follow(self, nodes: Sequence["Node"], given: Text | None) -> None:

@@ -185,6 +185,8 @@ class Script(msgspec.Struct, frozen=True):
     """True when a function starts itself again and again."""
     start: str = ""
     """The folder it begins in, when that is known: for what leads up from there."""
+    given: Words = ()
+    """What variables are set to, functions called with, and commands in words print."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
