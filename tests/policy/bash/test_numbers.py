@@ -95,6 +95,9 @@ PLAIN = lines(r"""
     x=$(cat f); a=("$x"); echo "${a[0]}" $((${#a[@]} + 1))
     read x < f; echo `echo $x`
     read x < f; echo $((${#x} + 1))
+    a=([0]=x [1]=y); echo "${a[1]}"
+    declare -A m=([one]=1 [two]=2); echo "${m[one]}"
+    a=([0]=1 [1]=2); echo $((a[0] + a[1]))
     n=$(grep -c foo f); (( n > 3 )) && echo yes
     s=$(stat -c %s f); echo $((s / 1024))
     s=$(stat -c%s f); echo $((s / 1024))

@@ -148,15 +148,21 @@ class Expander:
             if child.type == "comment":
                 raise Mismatch("a comment stands in an array")
             if child.is_named:
-                words += self.one(child)
+                words += map(self._element, self.one(child))
                 self.apart(node.children, index + 1, at)
-        for word in words:
-            if word.source.startswith("["):  # a subscript, which is worked out
-                self.arithmetic = True
-                self.numbers.work(word.source, word.holes)
         if at != end or node.start_byte != start:
             raise Mismatch("an array ends elsewhere than it seems to")
         return words
+
+    def _element(self, word: Word) -> Word:
+        """Work a subscript out that stands before a value, ``[x]=y``; it is no pattern."""
+        if not word.source.startswith("[") or "]=" not in word.source:
+            return word
+        pieces = tuple(piece for piece in word.pieces if isinstance(piece, str) or piece.kind != "glob")
+        word = Word(None, word.source, pieces, bare=False)
+        self.arithmetic = True
+        self.numbers.work(word.source, word.holes)
+        return word
 
     def region(self, node: "Node") -> list[Word]:
         """Read all words of a node that the grammar takes for an expression but bash for a command: ``[ … ]``."""
