@@ -16,7 +16,9 @@ def decided(command: str, cwd: Path) -> str:
 def workspace(tmp_path: Path) -> Path:
     for folder in ("src", "bare/objects", "bare/refs", "bare/hooks", ".git/objects", ".git/refs"):
         (tmp_path / folder).mkdir(parents=True)
-    for file in ("bare/HEAD", ".git/HEAD"):
+    (tmp_path / "partly").mkdir()
+    (tmp_path / "partly/commondir").write_text("../bare\n", encoding="utf-8")
+    for file in ("bare/HEAD", "partly/HEAD", ".git/HEAD"):
         (tmp_path / file).write_text("ref: refs/heads/main\n", encoding="utf-8")
     (tmp_path / "link").symlink_to("bare")
     return tmp_path
@@ -30,6 +32,8 @@ def workspace(tmp_path: Path) -> Path:
         "git -C bare log",
         "git -C bare/hooks diff",
         "cd link && git log",
+        "cd partly && git log",
+        "git -C partly status",
     ],
 )
 def test_git_in_a_repository_that_came_along_is_asked_about(command: str, workspace: Path) -> None:

@@ -129,7 +129,8 @@ def in_repository(path: Segments, roots: Collection[Segments]) -> bool:
     """
     while path and path not in roots:
         folder = os.sep + os.sep.join(path)  # noqa: PTH118  # text, not a file
-        if all(os.path.exists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):  # noqa: PTH110
+        has = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(f"{folder}/{name}")}
+        if "HEAD" in has and ("commondir" in has or {"objects", "refs"} <= has):
             return True
         path = path[:-1]
     return False
