@@ -219,6 +219,20 @@ async def test_a_no_leaves_no_question_of_a_tool_open_either(how: str) -> None:
     assert (last(events).code, types(log).count("question.asked")) == ("rejected", 1)
 
 
+async def test_a_no_leaves_no_question_of_a_script_open_either() -> None:
+    post, store = Post(), MemoryStore()
+    text = 'function invoke(ctx) ctx.output("Which?") return ctx.input() end'
+    tools = (vaka.LuauTool(text, name="wonder", description="Ask a person."), *post.tools)
+    both = calls(call("wonder"), call("send", to="Bob"))
+    async with runtime(store, policy=RULES) as rt:
+        task = asyncio.create_task(said(await rt.open(agent(ScriptedModel(both, say("never")), *tools), id="s")))
+        await until(lambda: now(store, "s", "question.asked") == 1)
+        [bob] = [id for id in await waiting(rt, store, 1) if id.startswith("apr")]
+        await rt.resolve(bob, "reject")
+        assert last(await task).code == "rejected"
+    assert "input: nobody answered" in results(await logged(store, "s"))["call_1"].text
+
+
 async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhile() -> None:
     post, store = Post(), MemoryStore()
     async with runtime(store, policy=RULES) as rt:
