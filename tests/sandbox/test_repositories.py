@@ -15,7 +15,7 @@ from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.sandbox.landlock import Landlock
 from vaka.sandbox.paths import protected_paths
-from vaka.testing.sandboxes import Ended, finish, shell
+from vaka.testing.sandboxes import PYTHON, Ended, finish, shell
 
 KINDS = [Bubblewrap, Landlock]
 RUN = "[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tfsmonitor = touch ran\\n"
@@ -82,12 +82,32 @@ async def test_what_is_no_repository_does_not_become_one(kind: type[Bubblewrap],
             assert git("rev-parse", "--git-dir", at=tmp_path / folder).startswith(b"fatal: not a git repository")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_holds_a_place_is_nothing_to_git_and_no_package_to_python(
+    kind: type[Bubblewrap], tmp_path: Path
+) -> None:
+    git("init", "-q", ".", at=tmp_path)
+    look = "import os; print([name for name in os.listdir() if os.path.isdir(name) and name.isidentifier()])"
+    script = f"mkdir package && touch package/file && git add -A && git status --short && {PYTHON} -c '{look}'"
+    assert await run(kind(), script, tmp_path) == Ended(0, "A  package/file\n['package']\n", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_who_ends_first_leaves_the_others_protected(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    attack = "echo evil > commondir; mkdir refs; rm -rf refs commondir; mv refs was; ls -d refs commondir"
+    async with running(kind(), "true", tmp_path):
+        for _ in range(2):
+            ended = await run(kind(), f"exec 2>/dev/null; {attack}", tmp_path)
+            assert ended == Ended(0, "commondir\nrefs\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_what_holds_a_place_and_was_left_behind_goes_with_the_next_command(tmp_path: Path) -> None:
     async with running(Bubblewrap(), "true", tmp_path):
         left = {path: path.stat() for path in tmp_path.iterdir()}
     assert list(tmp_path.iterdir()) == []
     for path, found in left.items():
-        path.mkdir() if stat.S_ISDIR(found.st_mode) else path.write_bytes(b"")
+        path.mkdir() if stat.S_ISDIR(found.st_mode) else os.mknod(path, found.st_mode)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     assert await run(Bubblewrap(), "true", tmp_path) == Ended(0, "", "")
     assert list(tmp_path.iterdir()) == []

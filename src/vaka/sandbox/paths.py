@@ -29,11 +29,11 @@ PROTECTED = (
 _BARE = ("refs", "objects", "HEAD")
 """What git takes a folder for a repository by, if there is no other in it: and a command can spoil ``.git``. So one of
 them stays missing. ``HEAD`` is last, since git does not know what is meant by its name while something is called so."""
-_ELSEWHERE = "commondir/"
-"""Where git looks for the others. While it is a folder git gives up: what holds the missing one looks like one."""
+_ELSEWHERE = "commondir"
+"""Where git looks for the others."""
 _OF_BARE = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
 FOLDERS = (
-    ".git", *_BARE, ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
+    ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
     "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
 """Those of such names that are held as folders while they are missing. The last ones would be files: but an empty
@@ -51,7 +51,8 @@ def protected_paths(workspace: str) -> tuple[str, ...]:
     """Return what of a workspace should stay as it is, also that it is no repository of another kind than it was."""
     folder = workspace.rstrip("/")
     missing = next((name for name in _BARE if _missing(f"{folder}/{name}")), "")
-    more = (_ELSEWHERE, missing) if missing else _OF_BARE
+    # Sockets hold them: git does not add those, and takes none for what it looks for; a folder is a package for Python.
+    more = (f"{_ELSEWHERE}//", f"{missing}//") if missing else _OF_BARE
     return tuple(f"{folder}/{name}" for name in (*PROTECTED, *more))
 
 

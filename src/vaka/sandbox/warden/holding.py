@@ -2,7 +2,8 @@
 
 If it went while another command is held by it, the mount of that command would go with it, and so would its protection.
 So all who hold a place share a lock on it. What was made has a time of its own, which it loses when somebody writes to
-it: that is how others know what it is, also when whoever made it was killed.
+it: that is how others know what it is, also when whoever made it was killed. A socket cannot be locked: for those of a
+folder all share one lock on that folder.
 """
 
 import contextlib
@@ -11,7 +12,8 @@ import fcntl
 import os
 import stat
 import time
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
 
 from vaka.sandbox.warden.kernel import open_exactly
 from vaka.sandbox.warden.order import Refused
@@ -22,6 +24,9 @@ _SAYING = {".json": b"{}\n", "commondir": b".\n"}
 """What others may read meanwhile should be readable: an empty file is no JSON, and git takes none for a folder."""
 _PATIENCE, _PAUSE = 5.0, 0.001
 
+Kind: TypeAlias = Literal["file", "folder", "socket"]
+"""What is made: git sees neither of the last two, and for many programs a folder is more than nothing."""
+
 
 class Held(NamedTuple):
     """A place that is held."""
@@ -29,16 +34,18 @@ class Held(NamedTuple):
     folder: int
     name: str
     descriptor: int
+    """What the lock is on."""
 
     def release(self) -> None:
         """Let go of it; take it away if it was made to be held, is as it was, and nobody else holds it."""
         with contextlib.suppress(OSError):
-            mine = os.fstat(self.descriptor)
-            if made(mine) and _same(self.folder, self.name, self.descriptor):
+            mine = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+            socket = stat.S_ISSOCK(mine.st_mode)
+            if made(mine) and (socket or _same(self.folder, self.name, self.descriptor)):
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISDIR(mine.st_mode):
                     os.rmdir(self.name, dir_fd=self.folder)
-                elif mine.st_size == len(_empty(self.name)):
+                elif socket or mine.st_size == len(_empty(self.name)):
                     os.unlink(self.name, dir_fd=self.folder)
         for descriptor in (self.descriptor, self.folder):
             os.close(descriptor)
@@ -57,17 +64,17 @@ def made(found: os.stat_result) -> bool:
     return found.st_mtime_ns == _MADE
 
 
-def hold(parent: str, name: str, *, folder: bool) -> Held | None:
+def hold(parent: str, name: str, *, kind: Kind, others: Iterable[Held | None] = ()) -> Held | None:
     """Hold a place, and make what is not there; ``None`` if it need not be held, since nobody takes it away.
 
-    Raises ``Refused`` if somebody keeps it from being held.
+    ``others`` are held already, and share their locks. Raises ``Refused`` if somebody keeps it from being held.
     """
     at = open_exactly(parent, os.O_PATH | os.O_DIRECTORY)
     deadline = time.monotonic() + _PATIENCE
     try:
         while time.monotonic() < deadline:
             with contextlib.suppress(FileExistsError, FileNotFoundError, BlockingIOError):
-                descriptor = _lock(at, name, folder=folder)
+                descriptor = _lock(at, name, kind, others)
                 if descriptor is not None:
                     return Held(at, name, descriptor)
                 os.close(at)
@@ -80,13 +87,15 @@ def hold(parent: str, name: str, *, folder: bool) -> Held | None:
     raise Refused(f"{parent}/{name} cannot be protected: somebody holds a lock on it")
 
 
-def _lock(at: int, name: str, *, folder: bool) -> int | None:
+def _lock(at: int, name: str, kind: Kind, others: Iterable[Held | None]) -> int | None:
     """Return an open lock on what is there; ``BlockingIOError`` if that is changing just now."""
     try:
         there = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
-        _make(at, name, folder=folder)
+        _make(at, name, kind)
         there = os.stat(name, dir_fd=at, follow_symlinks=False)
+    if stat.S_ISSOCK(there.st_mode) and made(there):
+        return _lock_folder(at, name, others)
     if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
         return None
     try:
@@ -106,6 +115,22 @@ def _lock(at: int, name: str, *, folder: bool) -> int | None:
     return descriptor
 
 
+def _lock_folder(at: int, name: str, others: Iterable[Held | None]) -> int:
+    """Return an open lock on a folder in which a socket is; ``BlockingIOError`` if that is taken away just now."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+    for held in others:
+        if held is not None and os.path.samestat(os.fstat(held.descriptor), os.fstat(descriptor)):
+            os.close(descriptor)
+            return os.dup(held.descriptor)  # two locks of one process would keep each other from ending
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.stat(name, dir_fd=at, follow_symlinks=False)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _same(at: int, name: str, descriptor: int) -> bool:
     """Whether a name still is that of what is open."""
     try:
@@ -120,8 +145,22 @@ def _empty(name: str) -> bytes:
     return next((said for end, said in _SAYING.items() if name.endswith(end)), b"")
 
 
-def _make(at: int, name: str, *, folder: bool) -> None:
-    if folder:
+def _make_socket(at: int, name: str) -> bool:
+    """Make a socket; ``False`` if that cannot be, as not every file system has such."""
+    try:
+        os.mknod(name, stat.S_IFSOCK | 0o644, dir_fd=at)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    os.utime(name, ns=(_MADE, _MADE), dir_fd=at, follow_symlinks=False)
+    return True
+
+
+def _make(at: int, name: str, kind: Kind) -> None:
+    if kind == "socket" and _make_socket(at, name):
+        return
+    if kind != "file":
         os.mkdir(name, 0o755, dir_fd=at)
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=at)
     else:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from vaka.sandbox.warden.holding import Held
+from vaka.sandbox.warden.holding import Held, Kind
 from vaka.sandbox.warden.kernel import higher, open_exactly
 from vaka.sandbox.warden.order import Order, Refused
 from vaka.sandbox.warden.ways import Ways, within
@@ -118,7 +118,7 @@ def inside(order: Order) -> list[str]:
 def _protect(order: Order, layout: Layout) -> None:
     ways = Ways(layout.writable, layout.held)
     for path in inside(order):
-        ways.protect(_place(path, layout.writable), folder=path.endswith("/") or _name(path) in order.folders)
+        ways.protect(_place(path, layout.writable), _kind(path, order))
     for path in layout.hidden:  # or the next command would find it elsewhere
         ways.lead_to(path)
     # What is in a folder that is held is held with it.
@@ -128,6 +128,13 @@ def _protect(order: Order, layout: Layout) -> None:
     layout.late += [Step("bind", path) for path in sorted(folders)]
     layout.late += [Step("robind", path) for path in sorted(held)]
     layout.late += [Step("link", path) for path in sorted(links)]
+
+
+def _kind(path: str, order: Order) -> Kind:
+    """Return as what a protected path is made that is not there."""
+    if path.endswith("//"):
+        return "socket"
+    return "folder" if path.endswith("/") or _name(path) in order.folders else "file"
 
 
 # --------------------------------------------------------------------------------------------------------------- hide

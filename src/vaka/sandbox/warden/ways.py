@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from vaka.sandbox.warden.holding import Held, hold, look, made
+from vaka.sandbox.warden.holding import Held, Kind, hold, look, made
 from vaka.sandbox.warden.order import Refused
 
 _MOST_LINKS = 40
@@ -31,20 +31,20 @@ class Ways:
         self.links: set[str] = set()
         self.held: set[str] = set()
 
-    def protect(self, place: str, *, folder: bool) -> None:
-        """Have a place held that is in a writable folder; ``folder``: made as one, if nothing is there."""
+    def protect(self, place: str, kind: Kind) -> None:
+        """Have a place held that is in a writable folder; it is made as ``kind``, if nothing is there."""
         root = max((one for one in self._writable if within(place, [one])), key=len)
         if place == root:
             self.held.add(root)
             return
-        self._follow(root, _names(place.removeprefix(root)), folder=folder, links=0)
+        self._follow(root, _names(place.removeprefix(root)), kind, links=0)
 
     def lead_to(self, place: str) -> None:
         """Have the folders held that are on the way to a place, which no link leads to."""
         while (place := place.rpartition("/")[0]) not in self._writable and within(place, self._writable):
             self.folders.add(place)
 
-    def _follow(self, at: str, names: list[str], *, folder: bool, links: int) -> None:
+    def _follow(self, at: str, names: list[str], kind: Kind, *, links: int) -> None:
         """Go on from a folder that has no link in it."""
         if links > _MOST_LINKS:
             raise Refused(f"{at!r} cannot be protected: too many links lead to it")
@@ -60,33 +60,33 @@ class Ways:
                 self.links.update([inner] if changeable else [])
                 target = os.readlink(inner)  # noqa: PTH115  # a string, as it is
                 start = "" if target.startswith("/") else at
-                self._follow(start, [*_names(target), *rest], folder=folder, links=links + 1)
+                self._follow(start, [*_names(target), *rest], kind, links=links + 1)
                 return
             if not rest or found is None or not stat.S_ISDIR(found.st_mode) or made(found):
                 at = inner
                 if changeable:
-                    self._end(inner, rest, folder=folder or bool(rest))
-                    self._repository(inner, rest, folder=folder, links=links + 1)
+                    self._end(inner, rest, "folder" if rest else kind)
+                    self._repository(inner, rest, kind, links=links + 1)
                 break
             self.folders.update([inner] if changeable else [])
             at = inner
         if links and any(within(one, [at or "/"]) for one in self._writable):
             raise Refused(f"a protected link leads to {at or '/'!r}, which the command is to work in")
 
-    def _end(self, inner: str, rest: list[str], *, folder: bool) -> None:
+    def _end(self, inner: str, rest: list[str], kind: Kind) -> None:
         if ".." in rest:
             raise Refused(f"a protected link leads by way of {inner!r}, which is no folder")
         if inner not in self._kept:
             at, _, name = inner.rpartition("/")
             try:
-                self._kept[inner] = hold(at, name, folder=folder)
+                self._kept[inner] = hold(at, name, kind=kind, others=self._kept.values())
             except OSError as error:
                 if _out_of_reach(error, at):
                     return
                 raise Refused(f"{inner!r} cannot be protected: {error.strerror}") from error
         self.held.add(inner)
 
-    def _repository(self, inner: str, rest: list[str], *, folder: bool, links: int) -> None:
+    def _repository(self, inner: str, rest: list[str], kind: Kind, *, links: int) -> None:
         """Protect the same in the folder that a file of git names, and in the one which that one has things from."""
         at, _, name = inner.rpartition("/")
         named = _line(inner) if name == _GIT and rest else ""
@@ -94,7 +94,7 @@ class Ways:
             return
         own = os.path.join(at, named.removeprefix(_GIT_FILE).strip())  # noqa: PTH118  # strings in, strings out
         for place in (own, os.path.join(own, _line(f"{own}/{_GIT_COMMON}"))):  # noqa: PTH118  # strings in, strings out
-            self._follow("", [*_names(place), *rest], folder=folder, links=links)
+            self._follow("", [*_names(place), *rest], kind, links=links)
 
 
 def within(path: str, roots: Iterable[str]) -> bool:
