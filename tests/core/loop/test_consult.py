@@ -17,7 +17,7 @@ from vaka.core.types.content import Text, as_content
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Event
-from vaka.core.types.message import AssistantMessage, UserMessage
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolResult, UserMessage
 from vaka.core.types.monitor import Logged, ModelFailed, UsageRecorded
 from vaka.core.types.usage import Usage
 from vaka.middleware import Retry as ToolRetry
@@ -284,6 +284,31 @@ async def test_middleware_that_looks_at_an_answer_asks_beside_it_within_the_budg
         response = await session.run("Go.")
     assert (response.text, response.stop) == ("done", "end")
     assert [prompt.options for prompt in other.prompts] == [{"max_tokens": 80}]
+
+
+async def test_what_came_of_a_call_is_not_told_as_cancelled_when_nobody_can_pay_for_a_look_at_it() -> None:
+    other, done, store = Priced(agents={"judge": [say("never")]}), list[str](), MemoryStore()
+
+    class Judge(vaka.Middleware):
+        async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
+            await consult(turn, other, question("Is it?", "judge"))
+            return result
+
+    @vaka.tool
+    async def send(to: str) -> str:
+        """Send a letter."""
+        done.append(to)
+        return "sent"
+
+    both = calls(call("send", to="Ann"), call("send", to="Bob")) | DEAR
+    async with runtime(store) as rt:
+        who = agent(ScriptedModel(both, say("never")), send, middleware=[Judge()], limits=vaka.Limits(max_tokens=200))
+        response = await (await rt.open(who, id="s")).run("Go.")
+    log = await logged(store, "s")
+    sound(log)
+    assert (response.stop, response.limit, other.prompts, sorted(done)) == ("limit", "tokens", [], ["Ann", "Bob"])
+    assert {result.reason for result in results(log).values()} == {"sealed"}
+    assert all("It had returned; what it returned was not passed on" in found.text for found in results(log).values())
 
 
 async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:

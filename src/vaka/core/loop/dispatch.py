@@ -160,6 +160,8 @@ class _Crew:
                     return found
             return await self._go(job)
         except Stopped as stopped:
+            if self.turn.stop.reason is None:  # no budget pays for what a middleware asks: the turn ends with that
+                raise
             return job.open.sealed(
                 "interrupted" if stopped.why == "interrupted" else "cancelled", f"Stopped: {stopped}."
             )
