@@ -10,6 +10,7 @@ import pytest
 import vaka
 from tests.runtime.scene import agent, collect, counted, load, logged, results, runtime, sound, types
 from vaka.core.loop.consult import consult
+from vaka.core.loop.middleware import Outcome
 from vaka.core.loop.scope import Turn
 from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool, ToolContext
@@ -309,6 +310,21 @@ async def test_what_came_of_a_call_is_not_told_as_cancelled_when_nobody_can_pay_
     assert (response.stop, response.limit, other.prompts, sorted(done)) == ("limit", "tokens", [], ["Ann", "Bob"])
     assert {result.reason for result in results(log).values()} == {"sealed"}
     assert all("It had returned; what it returned was not passed on" in found.text for found in results(log).values())
+
+
+async def test_an_answer_that_nobody_can_pay_to_look_at_is_one_that_a_limit_has_ended() -> None:
+    other = Priced(agents={"judge": [say("never")]})
+
+    class Judge(vaka.Middleware):
+        async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
+            await consult(turn, other, question("Is it?", "judge"))
+            return outcome
+
+    async with runtime(MemoryStore()) as rt:
+        limits = vaka.Limits(max_tokens=200)
+        who = agent(ScriptedModel(say("done") | DEAR), middleware=[Judge()], limits=limits)
+        response = await (await rt.open(who, id="s")).run("Go.")
+    assert (response.stop, response.limit, response.text, other.prompts) == ("limit", "tokens", "done", [])
 
 
 async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:

@@ -154,5 +154,7 @@ async def _after(turn: Turn, ending: Ending) -> Ending:
     ending = msgspec.structs.replace(ending, text=outcome.text)
     if error is None or ending.kind != "completed":
         return ending
+    if isinstance(error, Stopped) and error.why == "limit":  # no budget pays for what a middleware asks
+        return msgspec.structs.replace(ending, limit=ending.limit or error.note)
     code, message = describe(error)
     return Ending(kind="failed", text=ending.text, code=code, message=message)
