@@ -27,7 +27,6 @@ MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_REMOUNT = 32
-MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
@@ -81,9 +80,9 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(_libc.mount(*words, ctypes.c_ulong(flags), data), f"mount on {target!r}")
 
 
-def mount_flags(target: str, *, add: int = 0, clear: int = 0) -> None:
-    """Change what a mount and all below it allow."""
-    attributes = struct.pack("=QQQQ", add, clear, 0, 0)
+def mount_flags(target: str, *, add: int) -> None:
+    """Have a mount and all below it allow less."""
+    attributes = struct.pack("=QQQQ", add, 0, 0, 0)
     result = _libc.syscall(
         _MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))
     )
@@ -104,8 +103,17 @@ def cover(target: int, source: int, *, add: int = 0) -> None:
 
     What is mounted on can be neither renamed nor removed; a link with itself on top is followed as ever.
     """
+    attach(target, copy(source), add=add)
+
+
+def copy(source: int) -> int:
+    """Return the mounts of what is opened, and of all below it, as they are now, to be mounted once more."""
     flags = OPEN_TREE_CLONE | AT_RECURSIVE | AT_EMPTY_PATH | os.O_CLOEXEC
-    tree = _check(_libc.syscall(_OPEN_TREE, source, b"", flags), "open_tree")
+    return _check(_libc.syscall(_OPEN_TREE, source, b"", flags), "open_tree")
+
+
+def attach(target: int, tree: int, *, add: int = 0) -> None:
+    """Mount such a copy on what is opened as ``target``, and close it."""
     try:
         if add:
             attributes = struct.pack("=QQQQ", add, 0, 0, 0)

@@ -90,19 +90,18 @@ def _hold(step: Step, null: int) -> None:
 
 
 def _mount(steps: list[Step], size: int | None) -> None:
-    # Descriptors that were opened before are of the old mounts: open the same things in the new ones.
-    sources = {step.path: _again(step) for step in steps if step.descriptor >= 0}
+    # Descriptors that were opened before are of the old mounts: open the same things in the new ones. What is read-only
+    # there already cannot be made writable, so they are copied as they are.
+    sources = {step.path: kernel.copy(_again(step)) for step in steps if step.descriptor >= 0}
     kernel.mount_flags("/", add=kernel.MOUNT_ATTR_RDONLY)
     for step in steps:
         if step.operation == "empty":
             options = "mode=1777" + (f",size={size}" if size else "")
             kernel.mount("tmpfs", _point(step), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
             continue
-        kernel.mount(f"/proc/self/fd/{sources[step.path]}", _point(step), "", kernel.MS_BIND | kernel.MS_REC)
-        if step.operation == "bind":
-            kernel.mount_flags(step.path, clear=kernel.MOUNT_ATTR_RDONLY)
-        else:
-            kernel.mount_flags(step.path, add=kernel.MOUNT_ATTR_RDONLY)
+        place = kernel.open_exactly(_point(step), os.O_PATH)
+        kernel.attach(place, sources[step.path], add=_ATTRIBUTES[step.operation])
+        os.close(place)
 
 
 def _again(step: Step) -> int:
