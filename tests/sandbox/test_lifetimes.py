@@ -71,13 +71,13 @@ def test_an_owner_that_ends_ends_its_commands(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_an_owner_that_has_forked_is_no_less_dead(kind: str, tmp_path: Path) -> None:
-    with owner(kind, tmp_path, "os.fork() or os.close(1) or __import__('time').sleep(600)") as process:
-        warden = int(first_line(process))
-        forked = [pid for pid in family.descendants(process.pid) if pid != warden and family.parent(pid) == process.pid]
+    then = "(pid := os.fork()) and print(pid, flush=True) or os.close(1) or __import__('time').sleep(600)"
+    with owner(kind, tmp_path, then) as process:
+        first_line(process)
+        forked = int(first_line(process))
         process.send_signal(signal.SIGKILL)
         is_free(tmp_path / "lock")
-        for pid in forked:
-            os.kill(pid, signal.SIGKILL)
+        os.kill(forked, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
