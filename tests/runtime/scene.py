@@ -172,3 +172,14 @@ def leap(monkeypatch: pytest.MonkeyPatch, seconds: float = 1000.0) -> None:
     loop = asyncio.get_running_loop()
     begin = loop.time
     monkeypatch.setattr(loop, "time", lambda: begin() + seconds)
+
+
+async def ended(model: Any, *tools: Any, **limits: Any) -> tuple[Any, list[Event]]:
+    """Run one turn within limits, and return its answer and the whole log."""
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, *tools, limits=vaka.Limits(**limits)), id="s")
+        response = await session.run("Go.")
+    log = await logged(store, "s")
+    sound(log)
+    return response, log

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, counted, load, logged, results, runtime, sound, types
+from tests.runtime.scene import agent, collect, counted, ended, load, logged, results, runtime, sound, types
 from vaka.core.loop.consult import consult
 from vaka.core.loop.middleware import Outcome
 from vaka.core.loop.scope import Turn
@@ -57,16 +57,6 @@ def used(log: list[Event]) -> list[UsageRecorded]:
 
 def total(log: list[Event]) -> Usage:
     return sum([body.usage for body in used(log)], Usage())
-
-
-async def ended(model: Model, *tools: Any, **limits: Any) -> tuple[Any, list[Event]]:
-    store = MemoryStore()
-    async with runtime(store) as rt:
-        session = await rt.open(agent(model, *tools, limits=vaka.Limits(**limits)), id="s")
-        response = await session.run("Go.")
-    log = await logged(store, "s")
-    sound(log)
-    return response, log
 
 
 async def test_what_a_tool_asks_is_in_the_log_with_its_call_and_counts_for_the_turn_and_the_session() -> None:
