@@ -11,7 +11,7 @@ from vaka.core.types.message import ToolMessage
 ARGUMENTS = '{"a":1,"b":2}'
 
 
-class Adder:
+class AddingModel:
     """Calls ``add`` once, then answers in ``words`` pieces, ``burst`` of them in one tick of the event loop."""
 
     name = "fake"
@@ -32,7 +32,7 @@ class Adder:
         yield StopChunk("end")
 
 
-class Talker(Adder):
+class TalkingModel(AddingModel):
     """Answers at once, without a call."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
@@ -49,9 +49,9 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-def agent(model: Any = None) -> vaka.Agent:
+def make_agent(model: Any = None) -> vaka.Agent:
     """Return an agent with one tool, as a user writes it."""
     return vaka.Agent("adder", model=model or _MODEL, tools=[add])
 
 
-_MODEL = Adder()
+_MODEL = AddingModel()

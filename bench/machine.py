@@ -8,12 +8,12 @@ from importlib import metadata
 LIBRARIES = ("vaka", "msgspec", "jsonschema-rs", "httpx2", "asyncpg")
 
 
-def load() -> str:
+def load_average() -> str:
     """Return how busy the machine was in the last one, five and fifteen minutes."""
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
-def describe() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
     """Return what one needs to know to judge the numbers."""
     return {
         "cpus": str(os.cpu_count()),
@@ -22,7 +22,7 @@ def describe() -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}, asyncio's own loop",
         "libraries": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),
         "sqlite": f"{sqlite3.sqlite_version}; process: WAL, synchronous=normal; power: WAL, synchronous=full",
-        "load before": load(),
+        "load before": load_average(),
     }
 
 

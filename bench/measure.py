@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-Run = Callable[[], Awaitable[object]]
+RunOnce = Callable[[], Awaitable[object]]
 
 
 @contextmanager
-def ahead() -> Generator[str]:
+def raised_priority() -> Generator[str]:
     """Go before everybody else on this machine, with all that is started here, and say so; nothing where one may not.
 
     What takes several processes a few milliseconds is otherwise a measurement of whoever else is at work.
@@ -39,7 +39,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-class Middle(NamedTuple):
+class MedianRange(NamedTuple):
     """The median of some repeats, and how far they lie apart."""
 
     value: float
@@ -47,12 +47,12 @@ class Middle(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Middle":
+    def of(cls, values: Sequence[float]) -> "MedianRange":
         """Sum up repeats."""
         return cls(statistics.median(values), min(values), max(values))
 
 
-async def one_by_one(run: Run, count: int) -> list[float]:
+async def time_in_sequence(run: RunOnce, count: int) -> list[float]:
     """Return how many seconds each of ``count`` runs took, one after the other."""
     taken: list[float] = []
     for _ in range(count):
@@ -62,14 +62,14 @@ async def one_by_one(run: Run, count: int) -> list[float]:
     return taken
 
 
-async def at_once(run: Run, count: int) -> float:
+async def rate_when_concurrent(run: RunOnce, count: int) -> float:
     """Return how many runs a second were done when ``count`` began at once."""
     begun = time.perf_counter()
     await asyncio.gather(*[run() for _ in range(count)])
     return count / (time.perf_counter() - begun)
 
 
-def construction(make: Callable[[], object], count: int = 1000) -> float:
+def time_construction(make: Callable[[], object], count: int = 1000) -> float:
     """Return the median of the seconds it takes to make one."""
     for _ in range(count // 10):
         make()
@@ -81,7 +81,7 @@ def construction(make: Callable[[], object], count: int = 1000) -> float:
     return statistics.median(taken)
 
 
-def size(make: Callable[[], object], count: int = 300) -> float:
+def measure_object_size(make: Callable[[], object], count: int = 300) -> float:
     """Return how many bytes one keeps, once everything they share is there."""
     kept = [make()]
     gc.collect()
@@ -94,18 +94,18 @@ def size(make: Callable[[], object], count: int = 300) -> float:
     return grown / count
 
 
-def environment() -> dict[str, str]:
+def subprocess_environment() -> dict[str, str]:
     """Return our environment for a process that may write its .pyc files, as a user's would."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
-def start(statement: str, times: int = 9) -> float:
+def time_process(statement: str, times: int = 9) -> float:
     """Return the shortest of the seconds a Python process takes from its start to its end with ``statement``."""
     command = [sys.executable, "-c", statement]
-    subprocess.run(command, check=True, env=environment())  # writes the .pyc files
+    subprocess.run(command, check=True, env=subprocess_environment())  # writes the .pyc files
     taken: list[float] = []
     for _ in range(times):
         begun = time.perf_counter()
-        subprocess.run(command, check=True, env=environment())
+        subprocess.run(command, check=True, env=subprocess_environment())
         taken.append(time.perf_counter() - begun)
     return min(taken)

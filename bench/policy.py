@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.measure import Middle, ahead
+from bench.measure import MedianRange, raised_priority
 from bench.row import Row
-from vaka.policy.bash import Rule, Rules, judge, read
-from vaka.policy.layered import LayeredPolicy
+from vaka.policy.bash import CommandRule, CommandRules, judge_script, read_script
+from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
-from vaka.policy.targets import spec_of
+from vaka.policy.tool_targets import spec_of
 
 _TARGET, _LINEAR = 0.3, 12.0
 _TYPICAL = (
@@ -22,10 +22,13 @@ _TYPICAL = (
     "grep -rn 'pattern' src | sort | uniq -c | sort -rn | head -5",
     "python -m pytest -q tests/core 2>&1 | tail -20",
 )
-_HELD = Rules(
-    [Rule(f"{name}:*", "allow", "user") for name in ("npm run", "python -m pytest", "cargo test", "make", "go test")]
-    + [Rule(f"{name}:*", "deny", "project") for name in ("curl", "wget", "rm -rf", "git push", "sudo", "ssh")]
-    + [Rule("git commit *", "ask", "user"), Rule("* --force", "ask", "managed")]
+_RULES = CommandRules(
+    [
+        CommandRule(f"{name}:*", "allow", "user")
+        for name in ("npm run", "python -m pytest", "cargo test", "make", "go test")
+    ]
+    + [CommandRule(f"{name}:*", "deny", "project") for name in ("curl", "wget", "rm -rf", "git push", "sudo", "ssh")]
+    + [CommandRule("git commit *", "ask", "user"), CommandRule("* --force", "ask", "managed")]
 )
 _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("Bash", {"command": command}) for command in _TYPICAL),
@@ -44,27 +47,27 @@ _HOSTILE = {
 }
 
 
-def _each(work: Callable[[], object], count: int) -> float:
+def _time_call(work: Callable[[], object], count: int) -> float:
     begun = time.process_time()
     for _ in range(count):
         work()
     return (time.process_time() - begun) / count * 1000
 
 
-def _repeats(work: Callable[[], object], quick: bool) -> Middle:
-    _each(work, 10)
-    return Middle.of([_each(work, 50 if quick else 200) for _ in range(5)])
+def _time_repeats(work: Callable[[], object], quick: bool) -> MedianRange:
+    _time_call(work, 10)
+    return MedianRange.of([_time_call(work, 50 if quick else 200) for _ in range(5)])
 
 
-def _mean(found: list[Middle]) -> Middle:
-    return Middle(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+def _mean_of(found: list[MedianRange]) -> MedianRange:
+    return MedianRange(*(sum(values) / len(found) for values in zip(*found, strict=True)))
 
 
-def _verdict(command: str) -> Callable[[], object]:
-    return lambda: judge(read(command), _HELD)
+def _make_verdict(command: str) -> Callable[[], object]:
+    return lambda: judge_script(read_script(command), _RULES)
 
 
-def _policy(many: int) -> LayeredPolicy:
+def _make_policy(many: int) -> LayeredPolicy:
     """Return a policy with so many rules of each kind in each of three layers, besides the usual ones."""
     usual = Layer(
         name="user", allow=("Bash(npm run:*)", "Read(src/**)", "Edit(src/**)", "WebFetch(domain:docs.example)"),
@@ -81,28 +84,28 @@ def _policy(many: int) -> LayeredPolicy:
     return LayeredPolicy([usual, *layers], cwd="/home/kim/app", home="/home/kim")
 
 
-def _decisions(policy: LayeredPolicy, quick: bool) -> list[Middle]:
+def _time_decisions(policy: LayeredPolicy, quick: bool) -> list[MedianRange]:
     def decide(name: str, arguments: dict[str, Any]) -> Callable[[], object]:
         spec = spec_of(name)
         return lambda: policy.decide(spec, arguments)
 
-    return [_repeats(decide(name, arguments), quick) for name, arguments in _CALLS]
+    return [_time_repeats(decide(name, arguments), quick) for name, arguments in _CALLS]
 
 
-def rows(quick: bool) -> list[Row]:
+def measure_policy(quick: bool) -> list[Row]:
     """Measure, ahead of others if that may be."""
-    with ahead():
-        return _rows(quick)
+    with raised_priority():
+        return _measure_policy(quick)
 
 
-def _rows(quick: bool) -> list[Row]:
+def _measure_policy(quick: bool) -> list[Row]:
     """Measure means over typical commands and calls, and how the cost of long ones relates to their length."""
-    found = [_repeats(_verdict(command), quick) for command in _TYPICAL]
-    mean = _mean(found)
-    short, long = (_repeats(_verdict("; ".join([_TYPICAL[0]] * size)), quick=True) for size in (20, 200))
-    few, many = (_decisions(_policy(size), quick) for size in (10, 100))
-    usual = _mean(few)
-    worst = {name: _each(_verdict(text), 3) for name, text in _HOSTILE.items()}
+    found = [_time_repeats(_make_verdict(command), quick) for command in _TYPICAL]
+    mean = _mean_of(found)
+    short, long = (_time_repeats(_make_verdict("; ".join([_TYPICAL[0]] * size)), quick=True) for size in (20, 200))
+    few, many = (_time_decisions(_make_policy(size), quick) for size in (10, 100))
+    usual = _mean_of(few)
+    worst = {name: _time_call(_make_verdict(text), 3) for name, text in _HOSTILE.items()}
     name = max(worst, key=lambda key: worst[key])
     return [
         Row(
@@ -116,6 +119,6 @@ def _rows(quick: bool) -> list[Row]:
             high=usual.high, note=f"mean of {len(few)} calls of seven tools, CPU",
         ),
         Row(name="decision on the dearest of them", value=max(one.value for one in few), unit="ms"),
-        Row(name="ten times the rules", value=_mean(many).value / usual.value, unit="times", target=_LINEAR),
+        Row(name="ten times the rules", value=_mean_of(many).value / usual.value, unit="times", target=_LINEAR),
         Row(name="verdict on hostile commands, the dearest", value=worst[name], unit="ms", note=f"{name}, 6,000 signs"),
     ]  # fmt: skip

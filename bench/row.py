@@ -34,12 +34,12 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         return "ok" if good[self.better] else "MISS"
 
 
-def failed(name: str, why: str) -> Row:
+def failed_row(name: str, reason: str) -> Row:
     """Return a row that says what could not be measured."""
-    return Row(name=name, value=0, unit="", note=f"failed: {why}", skipped=True)
+    return Row(name=name, value=0, unit="", note=f"failed: {reason}", skipped=True)
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Write a number as short as its size allows."""
     if value is None:
         return ""
@@ -49,21 +49,21 @@ def number(value: float | None) -> str:
 
 
 _SIGNS = {"low": "≤ ", "high": "≥ ", "equal": "= "}
-_HEAD = ("what", "store", "durability", "value", "unit", "repeats", "target", "", "raw", "ratio", "")
+_HEADINGS = ("what", "store", "durability", "value", "unit", "repeats", "target", "", "raw", "ratio", "")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    repeats = f"{number(row.low)}–{number(row.high)}" if row.low is not None else ""
-    target = f"{_SIGNS[row.better]}{number(row.target)}" if row.target is not None else ""
+def _cells_of(row: Row) -> tuple[str, ...]:
+    repeats = f"{format_number(row.low)}–{format_number(row.high)}" if row.low is not None else ""
+    target = f"{_SIGNS[row.better]}{format_number(row.target)}" if row.target is not None else ""
     ratio = f"{row.ratio:.2f}×" if row.ratio is not None else ""
-    value = "–" if row.skipped else number(row.value)
+    value = "–" if row.skipped else format_number(row.value)
     return (
-        row.name, row.store, row.durability, value, row.unit, repeats, target, row.verdict, number(row.raw), ratio,
+        row.name, row.store, row.durability, value, row.unit, repeats, target, row.verdict, format_number(row.raw), ratio,
         row.note,
     )  # fmt: skip
 
 
-def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def format_grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return columns under a head, each as wide as it must be."""
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     rows = [head, ["─" * width for width in widths], *lines]
@@ -72,12 +72,12 @@ def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-def table(rows: Sequence[Row]) -> str:
+def format_table(rows: Sequence[Row]) -> str:
     """Return the rows as columns."""
-    return grid(_HEAD, [_cells(row) for row in rows])
+    return format_grid(_HEADINGS, [_cells_of(row) for row in rows])
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def format_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = [_HEAD, ["---"] * len(_HEAD), *[_cells(row) for row in rows]]
+    lines = [_HEADINGS, ["---"] * len(_HEADINGS), *[_cells_of(row) for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -13,32 +13,32 @@ from pathlib import Path
 import msgspec
 
 from bench import machine
-from bench.row import Row, failed, markdown, table
+from bench.row import Row, failed_row, format_markdown, format_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 
 PARTS = {
-    "import": "bench.starting:imports",
-    "construct": "bench.starting:construct",
-    "run": "bench.running:run",
-    "commits": "bench.running:commits",
-    "append": "bench.appending:append",
-    "crowd-memory": "bench.crowd:in_memory",
-    "crowd-sqlite": "bench.crowd:in_sqlite",
-    "reopen": "bench.reopening:rows",
-    "delta": "bench.streaming:rows",
-    "deltas": "bench.deltas:rows",
-    "deltas-crowd": "bench.deltas:crowd",
-    "deltas-import": "bench.deltas:imports",
-    "following": "bench.following:rows",
-    "searching": "bench.searching:rows",
-    "policy": "bench.policy:rows",
-    "redaction": "bench.redacting:rows",
-    "sandbox": "bench.sandboxing:rows",
-    "luau": "bench.scripting:rows",
-    "luau-pooled": "bench.scripting:pooled",
-    "luau-own": "bench.scripting:own",
+    "import": "bench.startup:measure_imports",
+    "construct": "bench.startup:measure_construction",
+    "run": "bench.agent_run:measure_run",
+    "commits": "bench.agent_run:measure_commits",
+    "append": "bench.event_append:measure_append",
+    "crowd-memory": "bench.concurrent_sessions:measure_in_memory",
+    "crowd-sqlite": "bench.concurrent_sessions:measure_in_sqlite",
+    "reopen": "bench.session_reopen:measure_reopen",
+    "delta": "bench.delta_cost:measure_delta_stream",
+    "deltas": "bench.http_deltas:measure_deltas",
+    "deltas-crowd": "bench.http_deltas:measure_concurrent_streams",
+    "deltas-import": "bench.http_deltas:measure_imports",
+    "following": "bench.follow_lag:measure_follow_lag",
+    "searching": "bench.file_search:measure_search",
+    "policy": "bench.policy:measure_policy",
+    "redaction": "bench.redaction:measure_redaction",
+    "sandbox": "bench.sandbox:measure_sandbox",
+    "luau": "bench.luau_scripts:measure_scripts",
+    "luau-pooled": "bench.luau_scripts:measure_pooled",
+    "luau-own": "bench.luau_scripts:measure_own_vms",
 }
 
 
@@ -49,24 +49,24 @@ class Result(msgspec.Struct):
     rows: list[Row]
 
 
-def measure(part: str, *, quick: bool) -> list[Row]:
+def measure_part(part: str, *, quick: bool) -> list[Row]:
     """Measure one part, here."""
     module, _, name = PARTS[part].partition(":")
     function: Callable[[bool], list[Row]] = getattr(importlib.import_module(module), name)
     return function(quick)
 
 
-def measure_apart(part: str, *, quick: bool) -> list[Row]:
+def measure_part_in_process(part: str, *, quick: bool) -> list[Row]:
     """Measure one part in a process of its own; what it cannot say is said in a row."""
     command = [sys.executable, "-m", "bench.run", "--part", part, *(["--quick"] if quick else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stderr, file=sys.stderr)
-        return [failed(part, (done.stderr.strip().splitlines() or ["no word"])[-1])]
+        return [failed_row(part, (done.stderr.strip().splitlines() or ["no word"])[-1])]
     return msgspec.json.decode(done.stdout, type=list[Row])
 
 
-def options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="bench.run", description="Measure vaka.")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
@@ -79,18 +79,18 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the result; 1 when a part failed."""
-    given = options(arguments)
+    given = parse_options(arguments)
     if given.part:
-        sys.stdout.buffer.write(msgspec.json.encode(measure(given.part, quick=given.quick)))
+        sys.stdout.buffer.write(msgspec.json.encode(measure_part(given.part, quick=given.quick)))
         return 0
-    found = Result(machine.describe(), [])
+    found = Result(machine.describe_machine(), [])
     for part in given.only:
         print(f"… {part}", file=sys.stderr, flush=True)
-        found.rows += measure_apart(part, quick=given.quick)
-    found.machine["load after"] = machine.load()
+        found.rows += measure_part_in_process(part, quick=given.quick)
+    found.machine["load after"] = machine.load_average()
     for name, value in found.machine.items():
         print(f"{name:12} {value}")
-    print(f"\n{(markdown if given.markdown else table)(found.rows)}")
+    print(f"\n{(format_markdown if given.markdown else format_table)(found.rows)}")
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
     return 1 if any(row.note.startswith("failed") for row in found.rows) else 0

@@ -6,48 +6,48 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import bare
+from bench import bare_loop
 from bench.row import Row
-from tests.postgres import PostgresServer
-from vaka.runtime.registry import Durability
+from tests.postgres_server import PostgresServer
+from vaka.runtime.lazy import Durability
 
 
-class Kind(NamedTuple):
+class StoreKind(NamedTuple):
     """A store, what it survives, and what one run in it may take (milliseconds; runs a second, 100 at once)."""
 
     store: str
     survives: str
     durability: Durability
-    run: float | None = None
-    rate: float | None = None
+    run_target_ms: float | None = None
+    rate_target: float | None = None
     synchronous: str = ""
 
     def row(self, name: str, value: float, unit: str = "", **more: Any) -> Row:
         """Return a row of this store; ``more`` are other fields of it."""
         return Row(name=name, value=value, unit=unit, store=self.store, durability=self.survives, **more)
 
-    def missing(self, name: str) -> Row:
+    def missing_row(self, name: str) -> Row:
         """Return a row that says that this store is not there."""
         why = f"skipped: no {self.store} here"
         return Row(name=name, value=0, unit="", store=self.store, durability=self.survives, note=why, skipped=True)
 
 
-MEMORY = Kind("memory", "nothing", "power", 0.35, 2500)
-PROCESS = Kind("SQLite", "process", "process", 0.9, 1200, "normal")
-POWER = Kind("SQLite", "power", "power", 2.0, 1200, "full")
-POSTGRES = Kind("PostgreSQL", "power", "power")
+MEMORY = StoreKind("memory", "nothing", "power", 0.35, 2500)
+PROCESS = StoreKind("SQLite", "process", "process", 0.9, 1200, "normal")
+POWER = StoreKind("SQLite", "power", "power", 2.0, 1200, "full")
+POSTGRES = StoreKind("PostgreSQL", "power", "power")
 LOCAL = (MEMORY, PROCESS, POWER)
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """Give an empty folder on the disk where temporary files go."""
     with tempfile.TemporaryDirectory(prefix="vaka-bench-", ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[str | None]:
+def run_postgres() -> Iterator[str | None]:
     """Give the address of a PostgreSQL of our own that writes as a careful operator's would; ``None`` without one."""
     try:
         server = PostgresServer()
@@ -64,7 +64,7 @@ def postgres() -> Iterator[str | None]:
         server.close()
 
 
-def url(kind: Kind, home: Path, dsn: str | None = None) -> str:
+def store_url_of(kind: StoreKind, home: Path, dsn: str | None = None) -> str:
     """Return the address of an empty store."""
     if kind.store == "memory":
         return "memory:"
@@ -72,15 +72,15 @@ def url(kind: Kind, home: Path, dsn: str | None = None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def sink(kind: Kind, home: Path, dsn: str | None = None) -> AsyncIterator[bare.Sink]:
+async def open_sink(kind: StoreKind, home: Path, dsn: str | None = None) -> AsyncIterator[bare_loop.Sink]:
     """Give what the bare loop writes to, as durable as the store."""
-    made: bare.Sink
+    made: bare_loop.Sink
     if dsn is not None:
-        made = await bare.Postgres.open(dsn)
+        made = await bare_loop.PostgresSink.open(dsn)
     elif kind.synchronous:
-        made = bare.Sqlite(home / f"bare-{kind.survives}.db", kind.synchronous)
+        made = bare_loop.SqliteSink(home / f"bare-{kind.survives}.db", kind.synchronous)
     else:
-        made = bare.Memory()
+        made = bare_loop.MemorySink()
     try:
         yield made
     finally:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vaka.models.local import missing
+from vaka.models.local.model import missing_install_command
 
 HERE = Path(__file__).parent
 HOME = Path("vaka-demo").resolve()
@@ -75,7 +75,7 @@ def local() -> None:
     """Let a real small model answer; the demonstration does not depend on it."""
     command = f'vaka run "{QUESTION}" --model local'
     say("6. A real model needs no key either. It is a small one, fit to try things out:")
-    install = missing()
+    install = missing_install_command()
     if install:
         print(f"  {install}\n  {command}", flush=True)
         return

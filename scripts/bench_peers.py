@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from bench.measure import environment as without_pyc_switch
-from bench.row import grid, number
+from bench.measure import subprocess_environment as without_pyc_switch
+from bench.row import format_grid, format_number
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "bench" / "peers"
-HOMES = ROOT / ".venv-peers"
+ENVIRONMENTS = ROOT / ".venv-peers"
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = 3
 
@@ -38,9 +38,9 @@ COLUMNS = {
 }
 
 
-def environment(requirements: Path) -> Path:
+def ensure_environment(requirements: Path) -> Path:
     """Return the interpreter of a peer's environment, made if it is new or its list has changed."""
-    home = HOMES / requirements.stem
+    home = ENVIRONMENTS / requirements.stem
     digest, stamp = hashlib.sha256(requirements.read_bytes()).hexdigest(), home / ".installed"
     python = home / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != digest:
@@ -51,28 +51,28 @@ def environment(requirements: Path) -> Path:
     return python
 
 
-def measure(python: Path, name: str) -> list[dict[str, Any]]:
+def measure_peer(python: Path, name: str) -> list[dict[str, Any]]:
     """Return what ``bench.peers.NAME`` says of itself when ``python`` runs it."""
     command = [str(python), "-m", f"bench.peers.{name}"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=without_pyc_switch())
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> str:
+def format_peer_table(found: Sequence[Mapping[str, Any]]) -> str:
     """Return the numbers, and below each the ratio to the first line's: above 1 is dearer, for rates too."""
     lines: list[list[str]] = []
     for line in found:
-        lines.append([line["name"], line["keeps"], *[number(line[key]) for key in COLUMNS]])
-        lines.append(["", "", *[f"({_ratio(key, line, found[0]):.2f}×)" for key in COLUMNS]])
-    return grid(["", "a run survives", *COLUMNS.values()], lines)
+        lines.append([line["name"], line["keeps"], *[format_number(line[key]) for key in COLUMNS]])
+        lines.append(["", "", *[f"({_ratio_of(key, line, found[0]):.2f}×)" for key in COLUMNS]])
+    return format_grid(["", "a run survives", *COLUMNS.values()], lines)
 
 
-def _ratio(key: str, line: Mapping[str, Any], first: Mapping[str, Any]) -> float:
+def _ratio_of(key: str, line: Mapping[str, Any], first: Mapping[str, Any]) -> float:
     ratio: float = line[key] / first[key]
     return 1 / ratio if key == "runs_per_s" else ratio
 
 
-def middle(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def median_of_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one line for several of the same: the shortest import, the median of everything else."""
     line = dict(rounds[0])
     for key in COLUMNS:
@@ -80,7 +80,7 @@ def middle(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return line
 
 
-def take_turns(pythons: Mapping[str, Path], failed: set[str]) -> list[dict[str, Any]]:
+def measure_in_rounds(pythons: Mapping[str, Path], failed: set[str]) -> list[dict[str, Any]]:
     """Measure each in turn, a few rounds of it; who fails is out and named in ``failed``."""
     found: dict[str, list[dict[str, Any]]] = {}
     for turn in range(1, ROUNDS + 1):
@@ -89,12 +89,12 @@ def take_turns(pythons: Mapping[str, Path], failed: set[str]) -> list[dict[str, 
                 continue
             print(f"round {turn}: {name}", flush=True)
             try:
-                for line in measure(python, name):
+                for line in measure_peer(python, name):
                     found.setdefault(f"{line['name']} {line['keeps']}", []).append(line)
             except subprocess.CalledProcessError as error:
                 failed.add(name)
                 print(f"{name}: {error}", flush=True)
-    return [middle(lines) for lines in found.values()]
+    return [median_of_rounds(lines) for lines in found.values()]
 
 
 def main() -> int:
@@ -103,12 +103,12 @@ def main() -> int:
     if not chosen:
         print(f"no peers: {PEERS.relative_to(ROOT)} has no lists by these names")
         return 1
-    pythons = {"vaka": Path(sys.executable), **{path.stem: environment(path) for path in chosen}}
-    about, failed = machine.describe(), set[str]()
-    found = take_turns(pythons, failed)
-    about["load after"] = machine.load()
+    pythons = {"vaka": Path(sys.executable), **{path.stem: ensure_environment(path) for path in chosen}}
+    about, failed = machine.describe_machine(), set[str]()
+    found = measure_in_rounds(pythons, failed)
+    about["load after"] = machine.load_average()
     print("\n".join(f"{key:12} {value}" for key, value in about.items()))
-    print(f"\n{table(found)}")
+    print(f"\n{format_peer_table(found)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "peers.json").write_text(json.dumps({"machine": about, "rows": found}, indent=1))
     print(f"\npeers: {len(chosen)} run, {len(failed)} failed {' '.join(sorted(failed))}".rstrip())

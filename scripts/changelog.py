@@ -16,10 +16,10 @@ class FragmentError(Exception):
     """A file in changes/ is not a fragment."""
 
 
-def fragments(folder: Path) -> dict[str, list[str]]:
+def read_fragments(folder: Path) -> dict[str, list[str]]:
     """Return the fragments' texts by kind, in the order of their names."""
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for path in paths(folder):
+    for path in list_fragments(folder):
         name = FRAGMENT.match(path.name)
         text = path.read_text().strip()
         if not name or not text:
@@ -28,12 +28,12 @@ def fragments(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def paths(folder: Path) -> list[Path]:
+def list_fragments(folder: Path) -> list[Path]:
     """Return the files in changes/ that are fragments, or should be."""
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name != "README.md")
 
 
-def section(version: str, date: str, found: dict[str, list[str]]) -> str:
+def format_section(version: str, date: str, found: dict[str, list[str]]) -> str:
     """Return the text of one version."""
     parts = [f"## {version} - {date}\n"]
     for kind, title in KINDS.items():
@@ -43,12 +43,12 @@ def section(version: str, date: str, found: dict[str, list[str]]) -> str:
     return "\n".join(parts)
 
 
-def fold(changelog: str, version: str, date: str, found: dict[str, list[str]]) -> str:
+def insert_section(changelog: str, version: str, date: str, found: dict[str, list[str]]) -> str:
     """Return the changelog with the new version under Unreleased."""
     if UNRELEASED not in changelog:
         raise FragmentError(f"CHANGELOG.md has no line {UNRELEASED.strip()!r}")
     before, after = changelog.split(UNRELEASED, 1)
-    return f"{before}{UNRELEASED}\n{section(version, date, found)}\n{after.lstrip()}".rstrip() + "\n"
+    return f"{before}{UNRELEASED}\n{format_section(version, date, found)}\n{after.lstrip()}".rstrip() + "\n"
 
 
 def main() -> int:
@@ -59,10 +59,10 @@ def main() -> int:
     arguments = parser.parse_args()
     changes, changelog = ROOT / "changes", ROOT / "CHANGELOG.md"
     try:
-        found = fragments(changes)
+        found = read_fragments(changes)
         if arguments.version:
-            changelog.write_text(fold(changelog.read_text(), arguments.version, arguments.date, found))
-            for path in paths(changes):
+            changelog.write_text(insert_section(changelog.read_text(), arguments.version, arguments.date, found))
+            for path in list_fragments(changes):
                 path.unlink()
     except FragmentError as error:
         print(error, file=sys.stderr)

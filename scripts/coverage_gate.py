@@ -15,7 +15,7 @@ GATES = [("src/vaka/", 90.0), ("src/vaka/core/", 98.0)]
 
 
 @dataclass
-class Total:
+class CoverageTotal:
     """How much of a folder was reached."""
 
     reached: int = 0
@@ -23,7 +23,7 @@ class Total:
     branches: int = 0
     all_branches: int = 0
 
-    def add(self, summary: dict[str, Any]) -> None:
+    def add_file(self, summary: dict[str, Any]) -> None:
         """Count one file in."""
         branches, all_branches = summary.get("covered_branches", 0), summary.get("num_branches", 0)
         self.reached += summary["covered_lines"] + branches
@@ -42,17 +42,17 @@ class Total:
         return 100 * self.branches / self.all_branches if self.all_branches else 100.0
 
 
-def totals(files: dict[str, Any]) -> dict[str, Total]:
+def sum_coverage(files: dict[str, Any]) -> dict[str, CoverageTotal]:
     """Add up the files of each gate."""
-    found = {folder: Total() for folder, _ in GATES}
+    found = {folder: CoverageTotal() for folder, _ in GATES}
     for path, file in files.items():
         for folder, total in found.items():
             if path.replace("\\", "/").startswith(folder):
-                total.add(file["summary"])
+                total.add_file(file["summary"])
     return found
 
 
-def worst(files: dict[str, Any], folder: str) -> list[str]:
+def list_worst_files(files: dict[str, Any], folder: str) -> list[str]:
     """Name the files of a folder that miss the most."""
     missing = {
         path: file["summary"]["missing_lines"] + file["summary"].get("missing_branches", 0)
@@ -68,7 +68,7 @@ def main() -> int:
     command = [sys.executable, "-m", "coverage", "json", "--quiet"]
     subprocess.run(command, cwd=ROOT, check=True)
     files: dict[str, Any] = json.loads(REPORT.read_text())["files"]
-    found, failed = totals(files), False
+    found, failed = sum_coverage(files), False
     for folder, least in GATES:
         total = found[folder]
         short = total.percent < least or not total.all
@@ -79,7 +79,7 @@ def main() -> int:
             f" at least {least:.0f}%: {verdict}"
         )
         if short:
-            print("\n".join(worst(files, folder)) or "    nothing was measured")
+            print("\n".join(list_worst_files(files, folder)) or "    nothing was measured")
     return 1 if failed else 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.event import BODIES, VERSION, Body, Custom, Unknown
+from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
 
 FOLDER = Path(__file__).resolve().parents[1] / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -20,15 +20,15 @@ MODULES = (progress, control, monitor)
 Schema = dict[str, Any]
 
 
-def bodies() -> list[type[Body]]:
+def list_bodies() -> list[type[Body]]:
     """Return every body we know, by channel and then in the order they are written down."""
     order = {"progress": 0, "control": 1, "monitor": 2}
-    known = [body for body in BODIES.values() if body is not Unknown and body.__module__.startswith(HOME)]
+    known = [body for body in BODY_TYPES.values() if body is not Unknown and body.__module__.startswith(HOME)]
     names = {name: at for module in MODULES for at, name in enumerate(vars(module))}
     return sorted(known, key=lambda body: (order[body.channel], names[body.__name__]))
 
 
-def envelope(*, durable: bool) -> Schema:
+def envelope_schema(*, durable: bool) -> Schema:
     """Return what stands around a body: a durable event has a place in its log, a live one has none."""
     fields: Schema = {
         "v": {"type": "integer", "minimum": 1, "description": f"{VERSION}; more only for what old code must not skip."},
@@ -53,9 +53,9 @@ def envelope(*, durable: bool) -> Schema:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
-def event(body: type[Body]) -> Schema:
+def event_schema(body: type[Body]) -> Schema:
     """Return the schema of one type of event."""
-    schema = envelope(durable=body.durable)
+    schema = envelope_schema(durable=body.durable)
     kind = {"pattern": "^custom\\."} if body is Custom else {"const": body.type}
     schema["properties"] |= {
         "channel": {"const": body.channel},
@@ -66,9 +66,9 @@ def event(body: type[Body]) -> Schema:
     return {"title": body.type, "description": summary + ("" if body.durable else " Live."), **schema}
 
 
-def unknown(known: list[type[Body]]) -> Schema:
+def unknown_event_schema(known: list[type[Body]]) -> Schema:
     """Return the schema of an event of a type this version does not know."""
-    schema = envelope(durable=True)
+    schema = envelope_schema(durable=True)
     names = sorted(body.type for body in known if body is not Custom)
     schema["properties"]["type"] = {
         "type": "string",
@@ -77,12 +77,12 @@ def unknown(known: list[type[Body]]) -> Schema:
     return {"title": "unknown", "description": "A type from another version: keep it, act on nothing.", **schema}
 
 
-def events() -> Schema:
+def events_schema() -> Schema:
     """Return the schema of every event."""
-    known = bodies()
+    known = list_bodies()
     _, components = msgspec.json.schema_components(known, ref_template="#/$defs/{name}")
     parts = {name: components[name] for name in sorted(components)}
-    kinds = {body.type: event(body) for body in known} | {"unknown": unknown(known)}
+    kinds = {body.type: event_schema(body) for body in known} | {"unknown": unknown_event_schema(known)}
     return {
         "$schema": DIALECT,
         "title": "vaka event",
@@ -94,10 +94,10 @@ def events() -> Schema:
     }
 
 
-FILES: dict[str, Callable[[], Schema]] = {"events.schema.json": events}
+FILES: dict[str, Callable[[], Schema]] = {"events.schema.json": events_schema}
 
 
-def text(make: Callable[[], Schema]) -> str:
+def render_schema(make: Callable[[], Schema]) -> str:
     """Return a schema as it is written to its file."""
     return json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
 
@@ -110,10 +110,10 @@ def main() -> int:
     stale: list[str] = []
     for name, make in FILES.items():
         file = FOLDER / name
-        if not file.exists() or file.read_text() != text(make):
+        if not file.exists() or file.read_text() != render_schema(make):
             stale.append(name)
             if not check:
-                file.write_text(text(make))
+                file.write_text(render_schema(make))
     print("\n".join(f"{name} {'is out of date' if check else 'written'}" for name in stale) or "up to date")
     return 1 if check and stale else 0
 

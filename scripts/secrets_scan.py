@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.gates.tree import File, Problem, files
+from scripts.gates.tree import File, Problem, list_files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,26 +23,26 @@ PATTERNS = {
     "a password in an address": r"\b[a-z][a-z0-9+]*://[^\s/:@{}<>$'\"]+:(?!\.\.\.|\*|pass(?:word)?@|secret@)[^\s/:@{}<>$'\"]{6,}@",
     "a secret assigned": r"(?i)\b(?:api_?key|secret|passw(?:or)?d|token)\b\s*[:=]\s*['\"][A-Za-z0-9+/_-]{24,}['\"]",
 }
-COMPILED = {what: re.compile(pattern) for what, pattern in PATTERNS.items()}
+COMPILED_PATTERNS = {what: re.compile(pattern) for what, pattern in PATTERNS.items()}
 
 # A made-up secret in a test says so on its line.
 ALLOWED = "not a secret"
 
 
-def scan(file: File) -> Iterator[Problem]:
+def find_secrets(file: File) -> Iterator[Problem]:
     """Yield each line that looks like it holds a secret."""
     for number, line in enumerate(file.lines, 1):
         if ALLOWED in line:
             continue
-        for what, pattern in COMPILED.items():
+        for what, pattern in COMPILED_PATTERNS.items():
             if pattern.search(line):
                 yield file.problem(number, f"looks like {what}; if it is made up, say '# {ALLOWED}' on the line")
 
 
 def main() -> int:
     """Print what was found and return the exit code."""
-    everything = list(files(ROOT))
-    found = [problem for file in everything if file.path != "scripts/secrets_scan.py" for problem in scan(file)]
+    everything = list(list_files(ROOT))
+    found = [problem for file in everything if file.path != "scripts/secrets_scan.py" for problem in find_secrets(file)]
     for problem in found:
         print(problem)
     print(f"secrets: {len(everything)} files, {len(found)} problems")

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 present() {
     case "$1" in
-        postgresql) .venv/bin/python -c 'from tests.postgres import find_binaries; find_binaries()' 2>/dev/null ;;
+        postgresql) .venv/bin/python -c 'from tests.postgres_server import find_binaries; find_binaries()' 2>/dev/null ;;
         bubblewrap) command -v bwrap >/dev/null ;;
         ripgrep) command -v rg >/dev/null ;;
         *) return 1 ;;

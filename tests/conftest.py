@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres import PostgresServer
+from tests.postgres_server import PostgresServer
 
 # Machines are slow at times: nothing here is judged by the clock. `make test` draws the same examples on each run.
 settings.register_profile(

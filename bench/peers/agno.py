@@ -13,7 +13,7 @@ from agno.agent import Agent  # it reads the environment when it is imported
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 
-from bench.peers.harness import Peer, add, report
+from bench.peers.harness import Peer, add, report_peers
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
 
@@ -63,4 +63,4 @@ async def run(agent: Any) -> str:
     return str((await agent.arun("hi")).content)
 
 
-report(Peer(f"agno {version('agno')}", "nothing", "from agno.agent import Agent", make, run))
+report_peers(Peer(f"agno {version('agno')}", "nothing", "from agno.agent import Agent", make, run))

@@ -6,9 +6,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from bench.measure import Middle, at_once, construction, one_by_one, percentile, size, start
+from bench.measure import (
+    MedianRange,
+    measure_object_size,
+    percentile,
+    rate_when_concurrent,
+    time_construction,
+    time_in_sequence,
+    time_process,
+)
 
-REPEATS, COUNT, TOGETHER = 3, 100, 100
+REPEATS, COUNT, CONCURRENT_RUNS = 3, 100, 100
 """In each of the rounds that ``scripts/bench_peers.py`` makes."""
 
 
@@ -34,7 +42,7 @@ class Peer(NamedTuple):
     run: Callable[[Any], Awaitable[str]]
 
 
-async def _runs(peer: Peer) -> dict[str, float]:
+async def _time_runs(peer: Peer) -> dict[str, float]:
     agent = peer.make()
 
     async def run() -> None:
@@ -44,38 +52,38 @@ async def _runs(peer: Peer) -> dict[str, float]:
     async def fresh() -> None:
         await peer.run(peer.make())
 
-    await one_by_one(run, 20)
+    await time_in_sequence(run, 20)
     p50: list[float] = []
     p95: list[float] = []
     cpu: list[float] = []
     rate: list[float] = []
     for _ in range(REPEATS):
         begun = time.process_time()
-        taken = await one_by_one(run, COUNT)
+        taken = await time_in_sequence(run, COUNT)
         cpu.append((time.process_time() - begun) / COUNT * 1e3)
         p50.append(percentile(taken, 0.5) * 1e3)
         p95.append(percentile(taken, 0.95) * 1e3)
-        rate.append(await at_once(run, TOGETHER))
-    first = percentile(await one_by_one(fresh, 30), 0.5) * 1e3
+        rate.append(await rate_when_concurrent(run, CONCURRENT_RUNS))
+    first = percentile(await time_in_sequence(fresh, 30), 0.5) * 1e3
     return {
-        "run_ms": Middle.of(p50).value,
+        "run_ms": MedianRange.of(p50).value,
         "run_low_ms": min(p50),
         "run_high_ms": max(p50),
-        "run_p95_ms": Middle.of(p95).value,
-        "run_cpu_ms": Middle.of(cpu).value,
+        "run_p95_ms": MedianRange.of(p95).value,
+        "run_cpu_ms": MedianRange.of(cpu).value,
         "first_run_ms": first,
-        "runs_per_s": Middle.of(rate).value,
+        "runs_per_s": MedianRange.of(rate).value,
     }
 
 
-def report(*peers: Peer) -> None:
+def report_peers(*peers: Peer) -> None:
     """Measure each and write a line of JSON for each."""
     for peer in peers:
-        count = 300 if construction(peer.make, 20) < 1e-3 else 60
+        count = 300 if time_construction(peer.make, 20) < 1e-3 else 60
         found = {
-            "import_ms": start(peer.statement, 3) * 1e3,
-            "construct_us": construction(peer.make, count) * 1e6,
-            "agent_kib": size(peer.make, count) / 1024,
-            **asyncio.run(_runs(peer)),
+            "import_ms": time_process(peer.statement, 3) * 1e3,
+            "construct_us": time_construction(peer.make, count) * 1e6,
+            "agent_kib": measure_object_size(peer.make, count) / 1024,
+            **asyncio.run(_time_runs(peer)),
         }
         print(json.dumps({"name": peer.name, "keeps": peer.keeps, **found}), flush=True)

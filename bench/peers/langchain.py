@@ -9,7 +9,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from bench.peers.harness import Peer, add, report
+from bench.peers.harness import Peer, add, report_peers
 
 
 class Fake(BaseChatModel):
@@ -47,4 +47,4 @@ async def run(agent: Any) -> str:
 
 
 NAME = f"langchain {version('langchain')} on langgraph {version('langgraph')}"
-report(Peer(NAME, "nothing", "from langchain.agents import create_agent", make, run))
+report_peers(Peer(NAME, "nothing", "from langchain.agents import create_agent", make, run))

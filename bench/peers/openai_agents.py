@@ -11,7 +11,7 @@ from agents.models.interface import Model
 from agents.usage import Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from bench.peers.harness import Peer, add, report
+from bench.peers.harness import Peer, add, report_peers
 
 set_tracing_disabled(True)
 
@@ -47,4 +47,4 @@ async def run(agent: Any) -> str:
 
 
 STATEMENT = "from agents import Agent, Runner, function_tool"
-report(Peer(f"openai-agents {version('openai-agents')}", "nothing", STATEMENT, make, run))
+report_peers(Peer(f"openai-agents {version('openai-agents')}", "nothing", STATEMENT, make, run))

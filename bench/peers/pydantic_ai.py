@@ -8,7 +8,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from bench.peers.harness import Peer, add, report
+from bench.peers.harness import Peer, add, report_peers
 
 
 async def answer(messages: list[Any], _: Any) -> Any:
@@ -31,4 +31,4 @@ async def run(agent: Any) -> str:
     return str((await agent.run("hi")).output)
 
 
-report(Peer(f"pydantic-ai {version('pydantic-ai-slim')}", "nothing", "from pydantic_ai import Agent", make, run))
+report_peers(Peer(f"pydantic-ai {version('pydantic-ai-slim')}", "nothing", "from pydantic_ai import Agent", make, run))

@@ -6,11 +6,11 @@ from typing import Any
 
 import vaka
 from bench import stores
-from bench.agents import Adder
-from bench.peers.harness import Peer, add, report
-from bench.starting import USE
+from bench.agents import AddingModel
+from bench.peers.harness import Peer, add, report_peers
+from bench.startup import USE_STATEMENT
 
-MODEL = Adder()
+MODEL = AddingModel()
 
 
 def make() -> vaka.Agent:
@@ -18,18 +18,18 @@ def make() -> vaka.Agent:
     return vaka.Agent("adder", model=MODEL, tools=[add])
 
 
-def peer(kind: stores.Kind, home: Path) -> Peer:
+def make_peer(kind: stores.StoreKind, home: Path) -> Peer:
     """Return vaka on a store, every run in a session of its own; the runtime is made at the first run."""
     made: list[vaka.Runtime] = []
 
     async def run(agent: Any) -> str:
         if not made:
-            made.append(vaka.Runtime(store=stores.url(kind, home), durability=kind.durability))
+            made.append(vaka.Runtime(store=stores.store_url_of(kind, home), durability=kind.durability))
         session = await made[0].open(agent)
         return (await session.run("hi")).text
 
-    return Peer(f"vaka {version('vaka')}, {kind.store}", kind.survives, USE, make, run)
+    return Peer(f"vaka {version('vaka')}, {kind.store}", kind.survives, USE_STATEMENT, make, run)
 
 
-with stores.folder() as folder:
-    report(*[peer(kind, folder) for kind in stores.LOCAL])
+with stores.temporary_folder() as folder:
+    report_peers(*[make_peer(kind, folder) for kind in stores.LOCAL])

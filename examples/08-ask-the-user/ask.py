@@ -6,7 +6,7 @@ from typing import Any
 
 import vaka
 from vaka.models.scripted import Scripted
-from vaka.tools.builtin import builtin
+from vaka.tools.builtin import builtin_tools
 
 QUESTIONS = [
     {
@@ -30,7 +30,7 @@ MODEL = Scripted(
         {"text": "Thank you. I know what to build now."},
     ]
 )
-AGENT = vaka.Agent("planner", model=MODEL, tools=builtin(["AskUserQuestion"]))
+AGENT = vaka.Agent("planner", model=MODEL, tools=builtin_tools(["AskUserQuestion"]))
 
 
 async def answer(text: str, options: tuple[str, ...]) -> str:

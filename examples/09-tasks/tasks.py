@@ -9,7 +9,7 @@ import vaka
 from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.types.message import ToolMessage
 from vaka.models.scripted import Scripted
-from vaka.tools.builtin import builtin
+from vaka.tools.builtin import builtin_tools
 
 BOARD = ("TaskCreate", "TaskGet", "TaskList", "TaskUpdate")
 PLAN = ("Write the code", "Run the tests", "Ship it")
@@ -51,7 +51,7 @@ class Planner:
 
 async def main(store: str) -> None:
     """Run it, and print what the tools say."""
-    agent = vaka.Agent("planner", model=Planner(), tools=builtin(BOARD))
+    agent = vaka.Agent("planner", model=Planner(), tools=builtin_tools(BOARD))
     async with vaka.Runtime(store=store, allow=BOARD) as runtime:
         session = await runtime.open(agent, id="release")
         async for event in session.stream("Plan the release and do it."):

@@ -6,8 +6,7 @@ import os
 import sys
 
 import vaka
-from vaka.core.types.content import Reasoning
-from vaka.core.types.message import AssistantMessage
+from vaka.core.types.message import AssistantMessage, Reasoning
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolCompleted
 from vaka.models.scripted import Scripted

@@ -9,11 +9,11 @@ import zlib
 from typing import Any
 
 import vaka
-from vaka.core.types.content import Document, Image, Part, Text
-from vaka.models.http import Account
-from vaka.models.openai_chat import OpenAIChat
-from vaka.testing.models import Answer, say
-from vaka.testing.provider import Provider, Request
+from vaka.core.types.message import Document, Image, Part, Text
+from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.transport.client import Account
+from vaka.testing.fake_provider import FakeProvider, ProviderRequest
+from vaka.testing.models import ScriptLine, say
 
 QUESTION = "Which colour has the picture, and when does the document say we sail?"
 SIZE = 8
@@ -61,7 +61,7 @@ def question() -> list[Part]:
     ]
 
 
-def look(request: Request) -> Answer:
+def look(request: ProviderRequest) -> ScriptLine:
     """Answer as a provider would that can look, from nothing but what came over the wire."""
     parts: list[dict[str, Any]] = request.body["messages"][-1]["content"]
     kinds = [part["type"] for part in parts]
@@ -88,7 +88,7 @@ async def main(model: str) -> None:
     if model:
         print(await ask(model))
         return
-    async with Provider(look) as provider:
+    async with FakeProvider(look) as provider:
         stand_in = OpenAIChat("stand-in", Account(base_url=f"{provider.url}/v1"))
         print(await ask(stand_in))
         await stand_in.close()

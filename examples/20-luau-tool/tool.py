@@ -8,7 +8,7 @@ import vaka
 from vaka.core.types.progress import TextDelta, ToolCompleted, ToolFailed
 from vaka.models.scripted import Scripted
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 
 HERE = Path(__file__).parent
 SKY = {"Hilo": {"celsius": 24, "rain": True}, "Lima": {"celsius": 19, "rain": False}}
@@ -38,7 +38,7 @@ async def main() -> None:
     """Start the service, and let an agent use the tool. Scripts reach this machine only because the rules say so."""
     server = await asyncio.start_server(service, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, Connector(Rules(trusted=(address,))) as network:
+    async with server, Connector(NetworkRules(trusted=(address,))) as network:
         options = vaka.Options(network=network, script_env={"WEATHER_URL": f"http://{address}"})
         async with vaka.Runtime(options) as runtime:
             session = await runtime.open(AGENT)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import vaka
-from vaka.core.types.content import text_of
+from vaka.core.types.message import text_of
 from vaka.core.types.progress import MessageCompleted
 from vaka.models.scripted import Scripted
 

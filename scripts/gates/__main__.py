@@ -5,23 +5,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.gates import sizes, source, testing, text
-from scripts.gates.tree import File, Problem, files
+from scripts.gates.tree import File, Problem, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def problems(everything: list[File]) -> Iterator[Problem]:
+def find_problems(everything: list[File]) -> Iterator[Problem]:
     """Yield what every gate finds."""
     for file in everything:
         for gate in (sizes, source, testing, text):
             yield from gate.check(file)
-    yield from source.check_all(everything)
+    yield from source.check_files(everything)
 
 
 def main() -> int:
     """Print the problems and return the exit code."""
-    everything = list(files(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT))
-    found = sorted(set(problems(everything)))
+    everything = list(list_files(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT))
+    found = sorted(set(find_problems(everything)))
     for problem in found:
         print(problem)
     print(f"gates: {len(everything)} files, {len(found)} problems")

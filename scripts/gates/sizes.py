@@ -10,16 +10,16 @@ CORE = ("src", "vaka", "core")
 TURN = "src/vaka/core/loop/turn.py"
 
 
-def limit(file: File) -> int:
+def line_limit_of(file: File) -> int:
     """Return the number of lines that a file must stay under."""
     if file.path == TURN:
         return 200
     return 300 if file.parts[:3] == CORE else 500
 
 
-def check(file: File) -> Iterator[Problem]:
+def check_file(file: File) -> Iterator[Problem]:
     """Yield a problem if the file is too long."""
     if not file.path.endswith(CODE) or file.path.endswith(GENERATED):
         return
-    if (count := len(file.lines)) >= limit(file):
-        yield file.problem(count, f"{count} lines; it must stay under {limit(file)}")
+    if (count := len(file.lines)) >= line_limit_of(file):
+        yield file.problem(count, f"{count} lines; it must stay under {line_limit_of(file)}")

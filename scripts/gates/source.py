@@ -11,42 +11,42 @@ from scripts.gates.tree import File, Problem
 
 IGNORE = re.compile(r"#\s*(type|pyright):\s*ignore(?P<rest>.*)")
 WITH_REASON = re.compile(r"^\[[\w\-, ]+\]\s*(#|:|-|–|—)\s*\S.*")
-PENDING = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-BLIND = {"Exception", "BaseException"}
-BLIND_EXCEPTS = 2
+PENDING_MARK = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+CATCH_ALL = {"Exception", "BaseException"}
+MAX_BLIND_EXCEPTS = 2
 CORE_IMPORTS = {*sys.stdlib_module_names, "msgspec", "vaka"} - {"sqlite3"}
 
 
-def comments(file: File) -> Iterator[tuple[int, str]]:
+def list_comments(file: File) -> Iterator[tuple[int, str]]:
     """Yield the comments of a Python file with their lines."""
     for token in tokenize.generate_tokens(io.StringIO(file.text or "").readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
 
 
-def ignores(file: File) -> Iterator[Problem]:
+def find_unexplained_ignores(file: File) -> Iterator[Problem]:
     """Yield each type-checker ignore that has no code or no reason."""
-    for line, text in comments(file):
+    for line, text in list_comments(file):
         found = IGNORE.search(text)
         if found and not WITH_REASON.match(found["rest"]):
             yield file.problem(line, "an ignore needs its code and a reason: # type: ignore[code]  # reason")
 
 
-def relative_imports(file: File) -> Iterator[Problem]:
+def find_relative_imports(file: File) -> Iterator[Problem]:
     """Yield each relative import."""
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             yield file.problem(node.lineno, "imports are absolute")
 
 
-def pending(file: File) -> Iterator[Problem]:
+def find_pending_marks(file: File) -> Iterator[Problem]:
     """Yield each note of something left to do."""
-    for line, text in comments(file):
-        if found := PENDING.search(text):
+    for line, text in list_comments(file):
+        if found := PENDING_MARK.search(text):
             yield file.problem(line, f"{found[0]}: do it, or leave it out")
 
 
-def imported(file: File) -> Iterator[tuple[int, str]]:
+def list_imports(file: File) -> Iterator[tuple[int, str]]:
     """Yield the modules that a file imports, each with its line."""
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Import):
@@ -55,21 +55,21 @@ def imported(file: File) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
 
 
-def core_imports(file: File) -> Iterator[Problem]:
+def find_core_imports(file: File) -> Iterator[Problem]:
     """Yield each import of the core that is not the standard library, msgspec or the core itself."""
-    for line, name in imported(file):
+    for line, name in list_imports(file):
         top, *rest = name.split(".")
         if top not in CORE_IMPORTS or (top == "vaka" and rest[:1] != ["core"]):
             yield file.problem(line, f"the core imports the standard library, msgspec and itself, not {name!r}")
 
 
-def names(node: ast.expr | None) -> Iterator[str]:
+def exception_names_of(node: ast.expr | None) -> Iterator[str]:
     """Yield the names of the exceptions that an except clause lists."""
     if node is None:
         yield "BaseException"
     elif isinstance(node, ast.Tuple):
         for element in node.elts:
-            yield from names(element)
+            yield from exception_names_of(element)
     elif isinstance(node, ast.Name | ast.Attribute):
         yield ast.unparse(node).removeprefix("builtins.")
 
@@ -83,34 +83,36 @@ def reraises(handler: ast.ExceptHandler) -> bool:
 def is_blind(node: ast.AST) -> bool:
     """Tell whether this place swallows every exception."""
     if isinstance(node, ast.ExceptHandler):
-        return bool(BLIND & set(names(node.type))) and not reraises(node)
+        return bool(CATCH_ALL & set(exception_names_of(node.type))) and not reraises(node)
     if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
-        return bool(BLIND & {name for argument in node.args for name in names(argument)})
+        return bool(CATCH_ALL & {name for argument in node.args for name in exception_names_of(argument)})
     return False
 
 
-def blind_excepts(file: File) -> Iterator[Problem]:
+def find_blind_excepts(file: File) -> Iterator[Problem]:
     """Yield each place that swallows every exception."""
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ExceptHandler | ast.Call) and is_blind(node):
             yield file.problem(node.lineno, "a blind except")
 
 
-def check(file: File) -> Iterator[Problem]:
+def check_file(file: File) -> Iterator[Problem]:
     """Yield what is wrong with one Python file."""
     if not file.is_python():
         return
-    yield from ignores(file)
-    yield from relative_imports(file)
+    yield from find_unexplained_ignores(file)
+    yield from find_relative_imports(file)
     if file.is_python("src"):
-        yield from pending(file)
+        yield from find_pending_marks(file)
     if file.parts[:3] == ("src", "vaka", "core"):
-        yield from core_imports(file)
+        yield from find_core_imports(file)
 
 
-def check_all(everything: list[File]) -> Iterator[Problem]:
+def check_files(everything: list[File]) -> Iterator[Problem]:
     """Yield the blind excepts of all of src, if they are more than the two that may be."""
-    blind = [problem for file in everything if file.is_python("src") for problem in blind_excepts(file)]
-    if len(blind) > BLIND_EXCEPTS:
+    blind = [problem for file in everything if file.is_python("src") for problem in find_blind_excepts(file)]
+    if len(blind) > MAX_BLIND_EXCEPTS:
         for problem in blind:
-            yield Problem(problem.path, problem.line, f"{problem.text}: {len(blind)} in src, {BLIND_EXCEPTS} allowed")
+            yield Problem(
+                problem.path, problem.line, f"{problem.text}: {len(blind)} in src, {MAX_BLIND_EXCEPTS} allowed"
+            )

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from scripts.gates.tree import File, Problem
 
-OURS = ("vaka", "pyluau")
-MOCKS = ("unittest.mock", "mock", "pytest_mock")
-SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep"}
-PATCHES = {"setattr", "delattr", "setitem", "delitem"}
+OUR_PACKAGES = ("vaka", "pyluau")
+MOCK_LIBRARIES = ("unittest.mock", "mock", "pytest_mock")
+SLEEP_FUNCTIONS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep"}
+PATCH_METHODS = {"setattr", "delattr", "setitem", "delitem"}
 
 
-def aliases(tree: ast.Module) -> dict[str, str]:
+def import_aliases_of(tree: ast.Module) -> dict[str, str]:
     """Return each name that a module imports, with its full dotted name."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -24,63 +24,63 @@ def aliases(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def dotted(node: ast.expr, known: dict[str, str]) -> str:
+def dotted_name_of(node: ast.expr, known: dict[str, str]) -> str:
     """Return the full dotted name of an expression, as far as imports tell."""
     head, _, rest = ast.unparse(node).partition(".")
     full = known.get(head, head)
     return f"{full}.{rest}" if rest else full
 
 
-def is_ours(name: str) -> bool:
+def is_our_package(name: str) -> bool:
     """Tell whether a dotted name is in one of our packages."""
-    return name.partition(".")[0] in OURS
+    return name.partition(".")[0] in OUR_PACKAGES
 
 
-def mocks(file: File) -> Iterator[Problem]:
+def find_mocks(file: File) -> Iterator[Problem]:
     """Yield each import of a mock library."""
     for node in ast.walk(file.tree):
-        if isinstance(node, ast.Import) and any(alias.name.startswith(MOCKS) for alias in node.names):
+        if isinstance(node, ast.Import) and any(alias.name.startswith(MOCK_LIBRARIES) for alias in node.names):
             yield file.problem(node.lineno, "no mocks: use the fakes of vaka.testing")
         elif isinstance(node, ast.ImportFrom) and node.module:
             named = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            if any(name == mock or name.startswith(f"{mock}.") for name in named for mock in MOCKS):
+            if any(name == mock or name.startswith(f"{mock}.") for name in named for mock in MOCK_LIBRARIES):
                 yield file.problem(node.lineno, "no mocks: use the fakes of vaka.testing")
 
 
-def is_zero(call: ast.Call) -> bool:
+def is_zero_sleep(call: ast.Call) -> bool:
     """Tell whether a sleep only lets others run."""
     return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
 
 
-def sleeps(call: ast.Call, known: dict[str, str]) -> bool:
+def is_sleep(call: ast.Call, known: dict[str, str]) -> bool:
     """Tell whether a call waits for time to pass; ``asyncio.sleep(0)`` does not."""
-    name = dotted(call.func, known)
-    return name == "time.sleep" or (name in SLEEPS and not is_zero(call))
+    name = dotted_name_of(call.func, known)
+    return name == "time.sleep" or (name in SLEEP_FUNCTIONS and not is_zero_sleep(call))
 
 
-def patches(call: ast.Call, known: dict[str, str]) -> bool:
+def is_patch(call: ast.Call, known: dict[str, str]) -> bool:
     """Tell whether a call patches code of ours."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in PATCHES or not call.args:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in PATCH_METHODS or not call.args:
         return False
     target = call.args[0]
-    name = str(target.value) if isinstance(target, ast.Constant) else dotted(target, known)
-    return "monkeypatch" in ast.unparse(call.func.value) and is_ours(name)
+    name = str(target.value) if isinstance(target, ast.Constant) else dotted_name_of(target, known)
+    return "monkeypatch" in ast.unparse(call.func.value) and is_our_package(name)
 
 
-def calls(file: File) -> Iterator[Problem]:
+def find_sleeps_and_patches(file: File) -> Iterator[Problem]:
     """Yield each sleep and each patch of our own code."""
-    known = aliases(file.tree)
+    known = import_aliases_of(file.tree)
     for node in ast.walk(file.tree):
         if not isinstance(node, ast.Call):
             continue
-        if sleeps(node, known):
+        if is_sleep(node, known):
             yield file.problem(node.lineno, "no sleeps: own the clock, or wait for the event itself")
-        if patches(node, known):
+        if is_patch(node, known):
             yield file.problem(node.lineno, "no patching of our own code: hand over a fake")
 
 
-def check(file: File) -> Iterator[Problem]:
+def check_file(file: File) -> Iterator[Problem]:
     """Yield what is wrong with one test file."""
     if file.is_python("tests"):
-        yield from mocks(file)
-        yield from calls(file)
+        yield from find_mocks(file)
+        yield from find_sleeps_and_patches(file)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from scripts.gates.tree import File, Problem
 
 # A letter of each stands in brackets, so that this file does not say it either.
-HOSTS = (
+REGISTRY_HOSTS = (
     r"pyp[i]\.org",
     r"python[h]osted\.org",
     r"crate[s]\.io",
@@ -16,20 +16,20 @@ HOSTS = (
     r"deb\.debia[n]\.org",
     r"archive\.ubunt[u]\.com",
 )
-HOST = re.compile("|".join(HOSTS), re.IGNORECASE)
-PLACE = re.compile(r"(?<![\w.$}>~-])/(?:work/|root/(?!\.ssh))")
-NUMBER = re.compile(r"\bissues?\s+#?\d+\b", re.IGNORECASE)
-LOCKS = re.compile(r"(^|/)([\w.-]+\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|bun\.lockb?)$")
+REGISTRY_HOST = re.compile("|".join(REGISTRY_HOSTS), re.IGNORECASE)
+MACHINE_PATH = re.compile(r"(?<![\w.$}>~-])/(?:work/|root/(?!\.ssh))")
+ISSUE_NUMBER = re.compile(r"\bissues?\s+#?\d+\b", re.IGNORECASE)
+LOCK_FILE = re.compile(r"(^|/)([\w.-]+\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|bun\.lockb?)$")
 
 
-def check(file: File) -> Iterator[Problem]:
+def check_file(file: File) -> Iterator[Problem]:
     """Yield each line that names a registry's host, a machine's path or an issue by number, and each lock file."""
-    if LOCKS.search(file.path):
+    if LOCK_FILE.search(file.path):
         yield file.problem(1, "no lock files: constraints.txt pins what development installs")
     for number, line in enumerate(file.lines, 1):
-        if found := HOST.search(line):
+        if found := REGISTRY_HOST.search(line):
             yield file.problem(number, f"names the host of a package registry: {found[0]!r}")
-        if found := PLACE.search(line):
+        if found := MACHINE_PATH.search(line):
             yield file.problem(number, f"names a path of one machine: {found[0]!r}")
-        if found := NUMBER.search(line):
+        if found := ISSUE_NUMBER.search(line):
             yield file.problem(number, f"names an issue by number: {found[0]!r}")

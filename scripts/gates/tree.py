@@ -54,7 +54,7 @@ class File:
         return Problem(self.path, line, text)
 
 
-def files(root: Path) -> Iterator[File]:
+def list_files(root: Path) -> Iterator[File]:
     """Yield every file that is tracked, or would be if it were added."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
-    from vaka.core.loop.limits import Limits as Limits
+    from vaka.core.loop.budget.limits import Limits as Limits
     from vaka.core.loop.middleware import (
         Answer as Answer,
     )
     from vaka.core.loop.middleware import (
-        Block as Block,
+        Middleware as Middleware,
     )
     from vaka.core.loop.middleware import (
-        Middleware as Middleware,
+        Reject as Reject,
     )
     from vaka.core.loop.middleware import (
         from_functions as from_functions,
     )
     from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
-    from vaka.core.session.cursor import Cursor as Cursor
     from vaka.core.types.errors import ScriptError as ScriptError
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
+    from vaka.core.types.ids import Cursor as Cursor
     from vaka.core.types.message import ToolCall as ToolCall
     from vaka.core.types.message import ToolResult as ToolResult
     from vaka.core.types.tool import Allow as Allow
     from vaka.core.types.tool import Ask as Ask
     from vaka.core.types.tool import Deny as Deny
-    from vaka.luau.limits import ScriptLimits as ScriptLimits
+    from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
-    from vaka.runtime.once import run as run
-    from vaka.runtime.once import run_sync as run_sync
+    from vaka.runtime.one_shot import run as run
+    from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import Options as Options
     from vaka.runtime.options import Request as Request
     from vaka.runtime.options import Response as Response
@@ -49,11 +49,11 @@ _NAMES = {
     "Allow": "vaka.core.types.tool",
     "Answer": "vaka.core.loop.middleware",
     "Ask": "vaka.core.types.tool",
-    "Block": "vaka.core.loop.middleware",
-    "Cursor": "vaka.core.session.cursor",
+    "Reject": "vaka.core.loop.middleware",
+    "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
-    "Limits": "vaka.core.loop.limits",
+    "Limits": "vaka.core.loop.budget.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
@@ -63,15 +63,15 @@ _NAMES = {
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
     "ScriptError": "vaka.core.types.errors",
-    "ScriptLimits": "vaka.luau.limits",
+    "ScriptLimits": "vaka.luau.program",
     "Session": "vaka.runtime.session",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
     "ToolResult": "vaka.core.types.message",
     "VakaError": "vaka.core.types.errors",
     "from_functions": "vaka.core.loop.middleware",
-    "run": "vaka.runtime.once",
-    "run_sync": "vaka.runtime.once",
+    "run": "vaka.runtime.one_shot",
+    "run_sync": "vaka.runtime.one_shot",
     "tool": "vaka.tools.function",
 }
 
@@ -81,7 +81,7 @@ __all__ = [
     "Allow",
     "Answer",
     "Ask",
-    "Block",
+    "Reject",
     "Cursor",
     "Deny",
     "Event",

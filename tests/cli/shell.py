@@ -14,7 +14,7 @@ from typing import IO, Any
 TIMEOUT = 60
 """Seconds after which a command is said to hang. Nothing else here depends on time."""
 
-AGENT = '''
+AGENT_FILE = '''
 import asyncio
 import os
 import sys
@@ -97,21 +97,21 @@ locked = vaka.Agent("locked", model=LockedModel())
 '''
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call_line(name: str, **arguments: Any) -> dict[str, Any]:
     """A line of a script that calls a tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def say(text: str) -> dict[str, Any]:
+def say_line(text: str) -> dict[str, Any]:
     """A line of a script that says something."""
     return {"text": text}
 
 
-class Done:
+class CommandResult:
     """What a command left behind."""
 
     def __init__(self, code: int, out: bytes, err: bytes) -> None:
-        self.code, self.raw = code, out
+        self.code, self.raw_out = code, out
         self.out, self.err = out.decode(), err.decode()
 
     @property
@@ -123,31 +123,31 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-class Running:
+class RunningCommand:
     """A command at work."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
         assert process.stdout is not None
         self.stdout: IO[bytes] = process.stdout
-        self.seen: list[Any] = []
+        self.events: list[Any] = []
 
-    def until(self, kind: str) -> Any:
+    def read_until(self, kind: str) -> Any:
         """Read stream-json until an event of this type."""
         for line in self.stdout:
-            self.seen.append(json.loads(line))
-            if self.seen[-1]["type"] == kind:
-                return self.seen[-1]
-        raise AssertionError(f"no {kind} among {[line['type'] for line in self.seen]}")
+            self.events.append(json.loads(line))
+            if self.events[-1]["type"] == kind:
+                return self.events[-1]
+        raise AssertionError(f"no {kind} among {[line['type'] for line in self.events]}")
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def end(self) -> Done:
+    def wait_result(self) -> CommandResult:
         """Wait for the end; what was read before is in front."""
         out, err = self.process.communicate(timeout=TIMEOUT)
-        before = b"".join(json.dumps(line).encode() + b"\n" for line in self.seen)
-        return Done(self.process.returncode, before + out, err)
+        before = b"".join(json.dumps(line).encode() + b"\n" for line in self.events)
+        return CommandResult(self.process.returncode, before + out, err)
 
 
 class Shell:
@@ -165,56 +165,60 @@ class Shell:
             "XDG_CONFIG_HOME": str(folder / "conf"), "USER": "kim", "LOGNAME": "kim", "TERM": "xterm",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
-        self.file("agent.py", AGENT)
-        self.file(".git/HEAD", "")
+        self.write_file("agent.py", AGENT_FILE)
+        self.write_file(".git/HEAD", "")
 
-    def file(self, name: str, text: str) -> Path:
+    def write_file(self, name: str, text: str) -> Path:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
 
-    def script(self, *lines: dict[str, Any], name: str = "script.jsonl") -> str:
+    def write_script(self, *lines: dict[str, Any], name: str = "script.jsonl") -> str:
         """Write a script and return the model that reads it."""
-        self.file(name, "".join(json.dumps(line) + "\n" for line in lines))
+        self.write_file(name, "".join(json.dumps(line) + "\n" for line in lines))
         return f"scripted:{name}"
 
-    def vaka(self, *words: str, input: bytes | None = None, **env: str) -> Done:
+    def vaka(self, *words: str, input: bytes | None = None, **env: str) -> CommandResult:
         """Run a command without a terminal."""
         source: Any = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
         command, env = [sys.executable, "-m", "vaka", *words], self.env | env
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             command, cwd=self.folder, env=env, timeout=TIMEOUT, capture_output=True, check=False, **source
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    def run(self, *words: str, model: str = "scripted:script.jsonl", agent: str = "agent.py", **more: Any) -> Done:
+    def run(
+        self, *words: str, model: str = "scripted:script.jsonl", agent: str = "agent.py", **more: Any
+    ) -> CommandResult:
         """Run a turn."""
         return self.vaka("run", *words, "--agent", agent, "--model", model, **more)
 
-    def start(
+    def start_run(
         self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl",
         agent: str = "agent.py",
-    ) -> Running:  # fmt: skip
+    ) -> RunningCommand:  # fmt: skip
         """Begin a turn."""
         command = [sys.executable, "-m", "vaka", "run", *words, "--agent", agent, "--model", model]
         command += ["--output", "stream-json"]
         pipe = subprocess.PIPE
-        return Running(subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=stdin, stdout=pipe, stderr=pipe))
+        return RunningCommand(
+            subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=stdin, stdout=pipe, stderr=pipe)
+        )
 
-    def bash(self, line: str) -> Done:
+    def bash(self, line: str) -> CommandResult:
         """Run a line of shell."""
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=self.env, timeout=TIMEOUT, capture_output=True, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *words: str, **env: str) -> "Terminal":
         """Run a command at a terminal."""
         return Terminal([sys.executable, "-m", "vaka", *words], self.folder, self.env | env)
 
-    def pending(self) -> list[Any]:
+    def pending_decisions(self) -> list[Any]:
         """What waits for a person."""
         found: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
         return found
@@ -223,7 +227,7 @@ class Shell:
         """A session's log."""
         return self.vaka("sessions", "export", session).lines
 
-    def types(self, session: str) -> list[str]:
+    def event_types(self, session: str) -> list[str]:
         return [event["type"] for event in self.events(session)]
 
 
@@ -237,21 +241,21 @@ class Terminal:
         )
         os.close(slave)
         self.screen = ""
-        self._at = 0
+        self._offset = 0
 
     def expect(self, text: str) -> str:
         """Read until ``text`` is on the screen; return what came before it."""
-        while text not in self.screen[self._at :]:
+        while text not in self.screen[self._offset :]:
             if not self._read():
                 raise AssertionError(f"{text!r} never came; the screen is {self.screen!r}")
-        place = self.screen.index(text, self._at)
-        before, self._at = self.screen[self._at : place], place + len(text)
+        place = self.screen.index(text, self._offset)
+        before, self._offset = self.screen[self._offset : place], place + len(text)
         return before
 
-    def type(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         os.write(self.master, f"{line}\n".encode())
 
-    def end(self) -> int:
+    def wait_exit(self) -> int:
         """Read to the end and return the exit code."""
         while self._read():
             pass

@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Shell, Terminal, call, say
+from tests.cli.shell import Shell, Terminal, call_line, say_line
 
 PROMPT = "[y] once · [s] session · [p] project · [u] always · [e] edit rule · [n] no, with feedback > "
 MODEL = ("--model", "scripted:script.jsonl")
 
 
-def at(shell: Shell, *words: str, **env: str) -> Terminal:
+def run_at_terminal(shell: Shell, *words: str, **env: str) -> Terminal:
     return shell.terminal("run", "Go.", *MODEL, *words, **env)
 
 
-def bash(command: str, **more: Any) -> dict[str, Any]:
-    return call("Bash", command=command, **more)
+def bash_line(command: str, **more: Any) -> dict[str, Any]:
+    return call_line("Bash", command=command, **more)
 
 
-def both(*lines: dict[str, Any]) -> dict[str, Any]:
+def parallel_calls(*lines: dict[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [one for line in lines for one in line["tool_calls"]]}
 
 
-def allowed(shell: Shell, name: str) -> Any:
+def allow_rules(shell: Shell, name: str) -> Any:
     return json.loads((shell.folder / name).read_text())["permissions"]["allow"]
 
 
@@ -33,8 +33,8 @@ def allowed(shell: Shell, name: str) -> Any:
 
 
 def test_a_command_is_shown_with_who_wants_it_the_risk_the_sandbox_and_the_rule(shell: Shell) -> None:
-    shell.script(bash("touch made && ls", description="Make it"), say("Done."))
-    screen = at(shell, "--sandbox", "off", NO_COLOR="1")
+    shell.write_script(bash_line("touch made && ls", description="Make it"), say_line("Done."))
+    screen = run_at_terminal(shell, "--sandbox", "off", NO_COLOR="1")
     screen.expect("Approve Bash?\r\n")
     shown = screen.expect(PROMPT).split("\r\n")
     assert shown[0] == (
@@ -44,71 +44,73 @@ def test_a_command_is_shown_with_who_wants_it_the_risk_the_sandbox_and_the_rule(
     assert shown[1:3] == ["  │ touch made && ls", "  │ description: Make it"]
     assert shown[3].startswith("  Why: ")
     assert shown[4] == "  Rule: Bash(touch made)"
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("Done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert "\x1b" not in screen.screen
     assert (shell.folder / "made").exists()
 
 
 def test_a_command_runs_in_the_sandbox_that_was_named(shell: Shell) -> None:
-    shell.script(bash("touch made"), say("Done."))
-    screen = at(shell)
+    shell.write_script(bash_line("touch made"), say_line("Done."))
+    screen = run_at_terminal(shell)
     named = screen.expect(" with feedback > ").partition("· sandbox ")[2].partition("\r\n")[0]
     assert named in shell.vaka("doctor", "--json").out or "none" in named
-    screen.type("n not now")
+    screen.send_line("n not now")
     screen.expect("Done.")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
 
 
 def test_nothing_in_a_command_can_steer_the_terminal_or_pass_for_the_prompt(shell: Shell) -> None:
     fake = "make\nApprove Bash?\r[y] once\x1b[2K\x1b]0;x\x07 \u202etxt.exe\u202c \u200b"
-    shell.script(bash(fake), say("Done."))
-    screen = at(shell, NO_COLOR="1")
+    shell.write_script(bash_line(fake), say_line("Done."))
+    screen = run_at_terminal(shell, NO_COLOR="1")
     screen.expect("Approve Bash?\r\n")
     shown = screen.expect("  Why: ")
     assert "  │ make\r\n  │ Approve Bash?\\r[y] once\\u001b[2K\\u001b]0;x\\u0007 \\u202etxt.exe\\u202c \\u200b" in shown
     screen.expect("[y] once · [n] no, with feedback > ")
-    screen.type("n \x1b[31mno\x07")
+    screen.send_line("n \x1b[31mno\x07")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
     assert "\x1b" not in screen.screen
     assert "\u202e" not in screen.screen
 
 
 def test_a_long_command_is_shown_whole(shell: Shell) -> None:
     words = [f"word{number}" for number in range(1200)]
-    shell.script(bash(f"touch {' '.join(words)}"), say("Done."))
-    screen = at(shell, "--quiet", COLUMNS="40")
+    shell.write_script(bash_line(f"touch {' '.join(words)}"), say_line("Done."))
+    screen = run_at_terminal(shell, "--quiet", COLUMNS="40")
     assert " ".join(words) in screen.expect("Rule: ")
     screen.expect("> ")
-    screen.type("n no")
+    screen.send_line("n no")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
 
 
 def test_a_change_of_a_file_is_shown_as_a_diff(shell: Shell) -> None:
-    shell.file("a.txt", "one\ntwo\nthree\n")
-    shell.script(call("Write", file_path="a.txt", content="one\n2\nthree\n"), say("Done."))
-    screen = at(shell, NO_COLOR="1")
+    shell.write_file("a.txt", "one\ntwo\nthree\n")
+    shell.write_script(call_line("Write", file_path="a.txt", content="one\n2\nthree\n"), say_line("Done."))
+    screen = run_at_terminal(shell, NO_COLOR="1")
     screen.expect("Approve Write?")
     shown = screen.expect("  Why: ")
     assert "\r\n  │ a.txt\r\n" in shown
     assert "\r\n  │ -two\r\n  │ +2\r\n" in shown
     screen.expect(PROMPT)
-    screen.type("n")
+    screen.send_line("n")
     screen.expect("Why not")
-    screen.type("Leave it.")
+    screen.send_line("Leave it.")
     screen.expect("Done.")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
     assert (shell.folder / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
 def test_a_new_file_and_an_edit_are_shown_as_diffs_too(shell: Shell) -> None:
-    shell.file("a.txt", "one two\n")
-    edit = call("Edit", file_path="a.txt", old_string="one", new_string="1", replace_all=True)
-    shell.script(both(call("Write", file_path="b.txt", content="new\x1b[31m\n"), edit), say("Done."))
-    screen = at(shell, NO_COLOR="1")
+    shell.write_file("a.txt", "one two\n")
+    edit = call_line("Edit", file_path="a.txt", old_string="one", new_string="1", replace_all=True)
+    shell.write_script(
+        parallel_calls(call_line("Write", file_path="b.txt", content="new\x1b[31m\n"), edit), say_line("Done.")
+    )
+    screen = run_at_terminal(shell, NO_COLOR="1")
     for tool, lines in (
         ("Write", "  │ b.txt (a new file)\r\n  │ @@ -0,0 +1,2 @@\r\n  │ +new\\u001b[31m\r\n"),
         ("Edit", "  │ a.txt (everywhere in it)\r\n  │ @@ -1 +1 @@\r\n  │ -one\r\n  │ +1\r\n"),
@@ -116,37 +118,37 @@ def test_a_new_file_and_an_edit_are_shown_as_diffs_too(shell: Shell) -> None:
         screen.expect(f"Approve {tool}?")
         assert lines in screen.expect("  Why: ")
         screen.expect(PROMPT)
-        screen.type("n no")
+        screen.send_line("n no")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
 
 
 # -------------------------------------------------------------------------------- how long a yes counts
 
 
 def test_a_yes_for_the_session_is_for_what_the_rule_means(shell: Shell) -> None:
-    shell.script(bash("touch a"), bash("touch a"), bash("touch b"), say("Done."))
-    screen = at(shell, "--session", "s")
+    shell.write_script(bash_line("touch a"), bash_line("touch a"), bash_line("touch b"), say_line("Done."))
+    screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)
-    screen.type("s")
+    screen.send_line("s")
     screen.expect("Rule: Bash(touch b)")
     screen.expect(PROMPT)
-    screen.type("n not b")
+    screen.send_line("n not b")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
     assert not (shell.folder / "b").exists()
     assert not (shell.folder / ".claude").exists()
 
 
 def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: Shell) -> None:
-    shell.script(bash("touch a"), bash("touch a"), say("Done."))
-    screen = at(shell)
+    shell.write_script(bash_line("touch a"), bash_line("touch a"), say_line("Done."))
+    screen = run_at_terminal(shell)
     screen.expect(PROMPT)
-    screen.type("p")
+    screen.send_line("p")
     screen.expect("settings.local.json; later runs count it once you trust this folder: vaka trust")
     screen.expect("Done.")
-    assert screen.end() == 0
-    assert allowed(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
+    assert screen.wait_exit() == 0
+    assert allow_rules(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
     shown = shell.vaka("permissions", "list", "--json", "--trust").json["rules"]
     assert [(rule["rule"], rule["layer"]) for rule in shown] == [("Bash(touch a)", "local")]
     again = shell.vaka("config", "show", "--permissions", "--json", "--trust").json["rules"]
@@ -156,92 +158,96 @@ def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: She
 
 
 def test_a_yes_for_good_is_kept_in_the_users_settings_with_the_rule_they_wrote(shell: Shell) -> None:
-    shell.script(bash("touch a && mkdir b"), say("Done."))
-    screen = at(shell)
+    shell.write_script(bash_line("touch a && mkdir b"), say_line("Done."))
+    screen = run_at_terminal(shell)
     screen.expect("Rule: Bash(touch a)\r\n  Rule: Bash(mkdir b)\r\n")
     screen.expect(PROMPT)
-    screen.type("e Bash(touch:*)")
+    screen.send_line("e Bash(touch:*)")
     screen.expect("error: the rule 'Bash(touch:*)' does not mean this call")
     screen.expect(PROMPT)
-    screen.type("e")
+    screen.send_line("e")
     screen.expect("Rule, now Bash(touch a) (Enter keeps it, - drops it) > ")
-    screen.type("Bash(touch:*)")
+    screen.send_line("Bash(touch:*)")
     screen.expect("Rule, now Bash(mkdir b) (Enter keeps it, - drops it) > ")
-    screen.type("")
+    screen.send_line("")
     screen.expect("  Rule: Bash(touch:*)\r\n  Rule: Bash(mkdir b)\r\n")
     screen.expect(PROMPT)
-    screen.type("u")
+    screen.send_line("u")
     screen.expect("Done.")
-    assert screen.end() == 0
-    assert allowed(shell, "home/.claude/settings.json") == ["Bash(touch:*)", "Bash(mkdir b)"]
-    shell.script(bash("touch other"), say("Again."))
+    assert screen.wait_exit() == 0
+    assert allow_rules(shell, "home/.claude/settings.json") == ["Bash(touch:*)", "Bash(mkdir b)"]
+    shell.write_script(bash_line("touch other"), say_line("Again."))
     assert shell.vaka("run", "Go.", *MODEL).code == 0
 
 
 def test_settings_that_cannot_be_written_leave_the_question_open(shell: Shell) -> None:
     shell.vaka("trust", "--no")
-    shell.file(".claude/settings.local.json", "{}")
-    shell.script(bash("touch a"), say("Done."))
-    screen = at(shell)
+    shell.write_file(".claude/settings.local.json", "{}")
+    shell.write_script(bash_line("touch a"), say_line("Done."))
+    screen = run_at_terminal(shell)
     screen.expect(PROMPT)
-    shell.file(".claude/settings.local.json", "{broken")
-    screen.type("p")
+    shell.write_file(".claude/settings.local.json", "{broken")
+    screen.send_line("p")
     screen.expect("settings.local.json:1: not JSON")
     screen.expect(PROMPT)
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("Done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert (shell.folder / ".claude/settings.local.json").read_text() == "{broken"
 
 
 def test_where_a_rule_asks_or_something_is_protected_only_what_helps_is_offered(shell: Shell) -> None:
-    shell.script(bash("touch a"), call("Write", file_path=".git/config", content="x"), say("Done."))
-    screen = at(shell, "--confirm", "Bash(touch:*)", NO_COLOR="1")
+    shell.write_script(
+        bash_line("touch a"), call_line("Write", file_path=".git/config", content="x"), say_line("Done.")
+    )
+    screen = run_at_terminal(shell, "--confirm", "Bash(touch:*)", NO_COLOR="1")
     screen.expect("\r\n[y] once · [s] session · [e] edit rule · [n] no, with feedback > ")
-    screen.type("p")
+    screen.send_line("p")
     screen.expect("Answer y, s, e or n, or a to edit the arguments.")
     screen.expect("with feedback > ")
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("risk high: it changes what runs later, or what is allowed")
     screen.expect("\r\n[y] once · [n] no, with feedback > ")
-    screen.type("n no")
+    screen.send_line("n no")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
 
 
 # -------------------------------------------------------------------------------- several
 
 
 def test_several_are_asked_about_one_after_the_other_and_counted(shell: Shell) -> None:
-    shell.script(both(bash("touch a"), bash("touch b"), bash("touch a; ls")), say("Done."))
-    screen = at(shell, NO_COLOR="1")
+    shell.write_script(
+        parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch a; ls")), say_line("Done.")
+    )
+    screen = run_at_terminal(shell, NO_COLOR="1")
     screen.expect("Approve Bash? (1 of 3)")
     screen.expect(PROMPT)
-    screen.type("s")
+    screen.send_line("s")
     screen.expect("Approve Bash? (2 of 2)")
     screen.expect("touch b")
     screen.expect(PROMPT)
-    screen.type("n no")
+    screen.send_line("n no")
     screen.expect("Done.")
-    screen.end()
+    screen.wait_exit()
     assert screen.screen.count("Approve Bash?") == 2, "the third is covered by the answer to the first"
 
 
 def test_ctrl_c_at_the_prompt_interrupts_the_turn(shell: Shell) -> None:
-    shell.script(both(bash("touch a"), bash("touch b")), say("Done."))
-    screen = at(shell, "--session", "s")
+    shell.write_script(parallel_calls(bash_line("touch a"), bash_line("touch b")), say_line("Done."))
+    screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)
     screen.process.send_signal(2)
-    assert screen.end() == 130
-    assert shell.types("s")[-1] == "turn.interrupted"
-    assert shell.pending() == []
+    assert screen.wait_exit() == 130
+    assert shell.event_types("s")[-1] == "turn.interrupted"
+    assert shell.pending_decisions() == []
 
 
 # -------------------------------------------------------------------------------- nobody to ask
 
 
 def test_without_a_terminal_the_model_is_told_and_the_exit_code_says_so(shell: Shell) -> None:
-    shell.script(bash("touch a"), say("I could not."))
+    shell.write_script(bash_line("touch a"), say_line("I could not."))
     done = shell.vaka("run", "Go.", *MODEL, "--session", "s")
     assert (done.code, done.out) == (5, "I could not.\n")
     failed = next(e["data"]["result"] for e in shell.events("s") if e["type"] == "tool.failed")
@@ -250,7 +256,7 @@ def test_without_a_terminal_the_model_is_told_and_the_exit_code_says_so(shell: S
 
 
 def test_a_turn_that_recovered_from_a_no_ended_well(shell: Shell) -> None:
-    shell.script(bash("touch a"), bash("ls"), say("Looked instead."))
+    shell.write_script(bash_line("touch a"), bash_line("ls"), say_line("Looked instead."))
     assert shell.vaka("run", "Go.", *MODEL).code == 0
 
 
@@ -260,17 +266,19 @@ def test_a_turn_that_recovered_from_a_no_ended_well(shell: Shell) -> None:
 @pytest.fixture
 def waiting(shell: Shell) -> Shell:
     """A turn that waits for three answers."""
-    shell.script(both(bash("touch a"), bash("touch b"), bash("touch c")), say("Done."))
+    shell.write_script(
+        parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch c")), say_line("Done.")
+    )
     assert shell.vaka("run", "Go.", *MODEL, "--session", "s", "--ask", "suspend").code == 5
     return shell
 
 
-def resume(shell: Shell) -> Any:
+def resume_run(shell: Shell) -> Any:
     return shell.vaka("run", "--session", "s", "--resume", *MODEL, "--ask", "suspend")
 
 
 def test_several_are_resolved_at_once_and_each_says_what_came_of_it(waiting: Shell) -> None:
-    first, second, third = [row["id"] for row in waiting.pending()]
+    first, second, third = [row["id"] for row in waiting.pending_decisions()]
     assert waiting.vaka("approvals", "resolve", second, "--reject", "--message", "Not b.", "--by", "ann").code == 0
     done = waiting.vaka("approvals", "resolve", first, second, "apr_none", third, "--approve", "--by", "bob")
     assert done.code == 1
@@ -280,7 +288,7 @@ def test_several_are_resolved_at_once_and_each_says_what_came_of_it(waiting: She
     ]  # fmt: skip
     assert "there is no open decision 'apr_none'" in lines[2]
     assert lines[3].startswith("approved;")
-    assert resume(waiting).code == 0
+    assert resume_run(waiting).code == 0
     assert sorted(path.name for path in waiting.folder.glob("?")) == ["a", "c"]
     failed = next(e["data"]["result"] for e in waiting.events("s") if e["type"] == "tool.failed")
     assert failed["content"][0]["text"] == "a person refused this call: Not b."
@@ -291,16 +299,16 @@ def test_all_of_a_session_are_resolved_at_once(waiting: Shell) -> None:
     done = waiting.vaka("approvals", "resolve", "--all", "--session", "s", "--approve", *rule)
     assert done.code == 0, done.err
     assert "approved for the session: Bash(touch:*)" in done.err
-    assert waiting.pending() == []
+    assert waiting.pending_decisions() == []
     assert (
         "nothing waits in session s" in waiting.vaka("approvals", "resolve", "--all", "--session", "s", "--reject").err
     )
     assert waiting.vaka("approvals", "resolve", "--all", "--session", "t", "--reject").code == 2
-    assert resume(waiting).code == 0
+    assert resume_run(waiting).code == 0
 
 
 def test_what_is_allowed_for_some_time_says_until_when(waiting: Shell) -> None:
-    id = waiting.pending()[0]["id"]
+    id = waiting.pending_decisions()[0]["id"]
     done = waiting.vaka("approvals", "resolve", id, "--approve", "--scope", "session", "--ttl", "1h")
     assert done.code == 0, done.err
     row = next(row for row in waiting.vaka("approvals", "list", "--all", "--json").json["decisions"] if row["id"] == id)
@@ -311,48 +319,50 @@ def test_what_is_allowed_for_some_time_says_until_when(waiting: Shell) -> None:
 
 
 def test_at_the_terminal_a_time_may_stand_behind_session_and_nothing_behind_another_yes(shell: Shell) -> None:
-    shell.script(bash("touch a"), bash("touch a"), say("Done."))
-    screen = at(shell, "--session", "s")
+    shell.write_script(bash_line("touch a"), bash_line("touch a"), say_line("Done."))
+    screen = run_at_terminal(shell, "--session", "s")
     for word, why in (("y please", "expected nothing behind it"), ("s soon", "expected a time span such as 90, 5m")):
         screen.expect(PROMPT)
-        screen.type(word)
+        screen.send_line(word)
         screen.expect(why)
     screen.expect(PROMPT)
-    screen.type("s 5m")
+    screen.send_line("s 5m")
     screen.expect("Done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     [resolved] = [e["data"] for e in shell.events("s") if e["type"] == "approval.resolved"]
     assert resolved["until"]
 
 
 def test_arguments_that_do_not_fit_are_refused_and_the_question_stays(waiting: Shell) -> None:
-    id = waiting.pending()[0]["id"]
+    id = waiting.pending_decisions()[0]["id"]
     for edit in ('{"command": 7}', '{"comand": "x"}', "{}"):
         done = waiting.vaka("approvals", "resolve", id, "--approve", "--edit", edit)
         assert (done.code, "Bash does not take these arguments" in done.err) == (2, True), done.err
     assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", f'{{"x": {"[" * 5000}').code == 2
     assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", f"{'[' * 500}{']' * 500}").code == 2
-    assert len(waiting.pending()) == 3
+    assert len(waiting.pending_decisions()) == 3
     assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", '{"command": "touch d"}').code == 0
 
 
 def test_a_no_without_a_reason_to_all_that_a_running_turn_asks_ends_it(shell: Shell) -> None:
-    shell.script(both(bash("touch a"), bash("touch b"), bash("touch c")), say("never"))
-    screen = at(shell, "--session", "s")
+    shell.write_script(
+        parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch c")), say_line("never")
+    )
+    screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)
     done = shell.vaka("approvals", "resolve", "--all", "--session", "s", "--reject")
     assert done.code == 0, done.err
     screen.expect("a person refused Bash and said nothing more")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
     assert list(shell.folder.glob("?")) == []
 
 
 def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: Shell) -> None:
-    id = waiting.pending()[0]["id"]
+    id = waiting.pending_decisions()[0]["id"]
     done = waiting.vaka("approvals", "resolve", id, "--approve", "--scope", "user", "--rule", "Bash(rm:*)")
     assert done.code == 2
     assert "does not mean this call of Bash; 'Bash(touch a)' does" in done.err
-    assert len(waiting.pending()) == 3
+    assert len(waiting.pending_decisions()) == 3
 
 
 @pytest.mark.parametrize(
@@ -378,7 +388,7 @@ def test_what_cannot_be_meant_is_said(shell: Shell, words: list[str], why: str) 
 
 
 def test_who_decided_what_when_where_and_by_which_rule_stays_known(waiting: Shell) -> None:
-    first, second, third = [row["id"] for row in waiting.pending()]
+    first, second, third = [row["id"] for row in waiting.pending_decisions()]
     waiting.vaka("approvals", "resolve", first, "--approve", "--scope", "project", "--by", "ann")
     waiting.vaka("approvals", "resolve", second, "--reject", "--message", "Not b.", "--by", "bob")
     rows = waiting.vaka("approvals", "list", "--all", "--json").json["decisions"]
@@ -399,7 +409,7 @@ def test_who_decided_what_when_where_and_by_which_rule_stays_known(waiting: Shel
 
 
 def test_words_of_a_person_steer_no_terminal_and_write_no_lines_of_their_own(waiting: Shell) -> None:
-    first, second, third = [row["id"] for row in waiting.pending()]
+    first, second, third = [row["id"] for row in waiting.pending_decisions()]
     why, by = "\x1b[2Jno\u202e\x07\nApprove Bash?", "ann\x1b[31m\napproved by root"
     assert waiting.vaka("approvals", "resolve", first, "--reject", "--message", why, "--by", by).code == 0
     for said in (
@@ -416,10 +426,10 @@ def test_words_of_a_person_steer_no_terminal_and_write_no_lines_of_their_own(wai
 
 
 def test_what_waited_when_the_turn_was_given_up_is_listed_as_dropped(shell: Shell) -> None:
-    shell.script(bash("touch a"), say("Done."))
-    screen = at(shell, "--session", "s")
+    shell.write_script(bash_line("touch a"), say_line("Done."))
+    screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)
     screen.process.send_signal(2)
-    screen.end()
+    screen.wait_exit()
     [row] = shell.vaka("approvals", "list", "--all", "--json").json["decisions"]
     assert row["status"] == "dropped"

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tests.cli.shell import Shell, call, say
+from tests.cli.shell import Shell, call_line, say_line
 from vaka.cli.main import COMMANDS
 
 
 def test_what_waits_is_listed(shell: Shell) -> None:
-    shell.script(call("pay", amount=5), say("Paid."))
+    shell.write_script(call_line("pay", amount=5), say_line("Paid."))
     shell.run("Pay.", "--session", "s", "--ask", "suspend")
-    (row,) = shell.pending()
+    (row,) = shell.pending_decisions()
     assert {key: row[key] for key in ("kind", "session_id", "tool", "arguments", "reason", "rule")} == {
         "kind": "approval", "session_id": "s", "tool": "pay", "arguments": {"amount": 5},
         "reason": "money is involved", "rule": "money",
@@ -37,7 +37,7 @@ def test_decisions_that_cannot_be_are_2(shell: Shell, words: list[str]) -> None:
 
 
 def test_an_answered_question_is_named(shell: Shell) -> None:
-    shell.script(call("colour"), say("Nice."))
+    shell.write_script(call_line("colour"), say_line("Nice."))
     id = shell.run("Ask.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
     assert shell.vaka("approvals", "answer", id, '"blue"', "--by", "ann").code == 0
     assert "already answered by ann" in shell.vaka("approvals", "answer", id, "red").err
@@ -64,11 +64,11 @@ def test_one_call_is_governed_and_kept(shell: Shell) -> None:
     )
     again = shell.vaka("tools", "call", "add", '{"a": 2, "b": 2}', "--tools", "agent.py", "--session", "s", "-q")
     assert (again.json["call"], again.json["result"]) == ("call_2", 4)
-    assert shell.types("s").count("tool.completed") == 2
+    assert shell.event_types("s").count("tool.completed") == 2
 
 
 def test_a_call_tells_what_a_model_would_be_told(shell: Shell) -> None:
-    shell.file("a.txt", "one\ntwo\n")
+    shell.write_file("a.txt", "one\ntwo\n")
     read = shell.vaka("tools", "call", "Read", '{"file_path": "a.txt", "limit": 1}', "-q").json
     assert (read["text"], read["result"]["total_lines"]) == (
         "     1\tone\n[lines 1 to 1 of 2; go on with offset=2]", 2,
@@ -97,14 +97,14 @@ def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
 def test_a_call_can_be_approved_at_the_terminal(shell: Shell) -> None:
     screen = shell.terminal("tools", "call", "pay", '{"amount": 5}', "--agent", "agent.py")
     screen.expect("with feedback > ")
-    screen.type("y")
+    screen.send_line("y")
     screen.expect('"result": "paid 5"')
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
 
 
 def test_settings_are_shown_with_their_origin(shell: Shell) -> None:
-    shell.file("conf/vaka/config.toml", "# mine\n\nmax_steps = 7\n")
-    shell.file("vaka.toml", 'store = "sqlite:///kept/log.db"\ndeny = ["pay"]\n')
+    shell.write_file("conf/vaka/config.toml", "# mine\n\nmax_steps = 7\n")
+    shell.write_file("vaka.toml", 'store = "sqlite:///kept/log.db"\ndeny = ["pay"]\n')
     done = shell.vaka("config", "show", "--origin", "--json", "--trust", "--deny", "boom", VAKA_TIMEOUT="5m")
     values = {name: (row["value"], row["origin"].replace(str(shell.folder), "")) for name, row in done.json.items()}
     assert values["max_steps"] == (7, "/conf/vaka/config.toml:3")
@@ -143,14 +143,14 @@ def test_files_are_named(shell: Shell) -> None:
     done = shell.vaka("config", "path")
     assert done.out == f"{shell.folder}/conf/vaka/config.toml (not there)\n"
     assert "no project file" in done.err
-    shell.file("vaka.toml", "")
+    shell.write_file("vaka.toml", "")
     assert shell.vaka("config", "path", "--json").json["project"] == f"{shell.folder}/vaka.toml"
 
 
 def test_files_are_checked(shell: Shell) -> None:
-    shell.file("good.toml", 'model = "local"\n')
+    shell.write_file("good.toml", 'model = "local"\n')
     assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 31 settings\n"
-    shell.file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
+    shell.write_file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (
         3, "error: bad.toml:3: unknown key 'max_step'; did you mean 'max_steps'?",
@@ -160,7 +160,7 @@ def test_files_are_checked(shell: Shell) -> None:
 
 
 def test_a_broken_setting_stops_every_command_that_needs_it(shell: Shell) -> None:
-    shell.file("vaka.toml", "timeout = -1\n")
+    shell.write_file("vaka.toml", "timeout = -1\n")
     done = shell.vaka("sessions", "list")
     assert (done.code, "vaka.toml:1: timeout: expected a number above zero" in done.err) == (3, True)
     assert shell.vaka("sessions", "list", VAKA_MAX_STEPS="x").code == 3
@@ -171,7 +171,7 @@ def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
     assert done.code == 0
     assert "OPENAI_API_KEY is set" in done.out
     assert "sk-very-secret" not in done.out
-    shell.script(say("Hello."))
+    shell.write_script(say_line("Hello."))
     shell.run("Hi.", "--session", "s")
     checks = shell.vaka("doctor", "--json", "--reindex", VAKA_MODLE="x").json
     assert checks["ok"] is True
@@ -181,11 +181,11 @@ def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
 
 
 def test_the_doctor_names_what_is_wrong(shell: Shell) -> None:
-    shell.file("vaka.toml", "nonsense\n")
+    shell.write_file("vaka.toml", "nonsense\n")
     done = shell.vaka("doctor")
     assert (done.code, "vaka.toml:1: not TOML" in done.out) == (1, True)
-    shell.file("vaka.toml", 'permission_mode = "bypassPermissions"\n')
-    shell.file("blocked", "")
+    shell.write_file("vaka.toml", 'permission_mode = "bypassPermissions"\n')
+    shell.write_file("blocked", "")
     done = shell.vaka("doctor", "--store", "sqlite:///blocked/log.db")
     assert done.code == 1
     assert re.search(r"^store +fail", done.out, re.MULTILINE)
@@ -246,7 +246,7 @@ agent = Odd("x")
 
 
 def test_a_fault_of_ours_is_one_line(shell: Shell) -> None:
-    shell.file("odd.py", ODD)
+    shell.write_file("odd.py", ODD)
     done = shell.run("Hi.", "--output", "json", agent="odd.py")
     assert (done.code, done.json["error"]["code"]) == (1, "internal")
     assert done.err == "error: ZeroDivisionError: division by zero (run again with -v to see where)\n"

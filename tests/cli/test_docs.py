@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.shell import Shell
 from vaka.cli.main import COMMANDS
-from vaka.config.files import read_file
-from vaka.config.keys import KEYS
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.config.toml_files import read_settings_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ _FILES = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL
 _BLOCKS = re.compile(r"^```console\n(.*?)^```(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def examples() -> list[tuple[str, str]]:
+def page_examples() -> list[tuple[str, str]]:
     """Each command of the page with what it prints."""
     found: list[tuple[str, str]] = []
     for block in _BLOCKS.findall(PAGE):
@@ -31,8 +31,8 @@ def examples() -> list[tuple[str, str]]:
 @pytest.mark.timeout(900)
 def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
     for name, text in _FILES.findall(PAGE):
-        shell.file(name, text)
-    for command, printed in examples():
+        shell.write_file(name, text)
+    for command, printed in page_examples():
         done = shell.bash(f"({command}) 2>&1")
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
@@ -44,7 +44,7 @@ def test_every_command_is_on_the_page() -> None:
 
 
 def test_every_setting_is_in_the_guide(tmp_path: Path) -> None:
-    assert all(f"`{name}`" in GUIDE for name in KEYS)
+    assert all(f"`{name}`" in GUIDE for name in SETTING_KEYS)
     file = tmp_path / "vaka.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[0], encoding="utf-8")
-    assert set(read_file(file)) == {"model", "store", "deny", "max_steps", "timeout"}
+    assert set(read_settings_file(file)) == {"model", "store", "deny", "max_steps", "timeout"}

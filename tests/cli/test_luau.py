@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Shell, say
+from tests.cli.shell import Shell, say_line
 
 ECHO = """
 -- Tell a city's weather.
@@ -58,7 +58,7 @@ end
 """
 
 
-class Answers(BaseHTTPRequestHandler):
+class EchoHandler(BaseHTTPRequestHandler):
     """Tells what it was asked for."""
 
     def do_GET(self) -> None:
@@ -75,7 +75,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def host() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"127.0.0.1:{server.server_port}"
@@ -85,7 +85,7 @@ def host() -> Iterator[str]:
 
 
 def test_a_plain_script_prints_to_stdout_and_has_all_three_surfaces(shell: Shell) -> None:
-    shell.file(
+    shell.write_file(
         "a.luau",
         """
         print("ctx", ctx.json.encode({ 1, 2 }))
@@ -102,19 +102,19 @@ def test_a_plain_script_prints_to_stdout_and_has_all_three_surfaces(shell: Shell
 
 
 def test_a_plain_script_gets_its_input_as_its_arguments_and_leaves_stdin_alone(shell: Shell) -> None:
-    shell.file("a.luau", "print(select('#', ...), (...) and (...).name)")
+    shell.write_file("a.luau", "print(select('#', ...), (...) and (...).name)")
     assert shell.vaka("luau", "a.luau", "--input", '{"name": "Kai"}', input=b"not read").out == "1\tKai\n"
     assert shell.vaka("luau", "a.luau").out == "0\tnil\n"
 
 
 def test_a_script_may_print_as_much_as_it_likes(shell: Shell) -> None:
-    shell.file("a.luau", "for line = 1, 20000 do print(line, string.rep('x', 50)) end")
+    shell.write_file("a.luau", "for line = 1, 20000 do print(line, string.rep('x', 50)) end")
     lines = shell.vaka("luau", "a.luau").out.splitlines()
     assert (len(lines), lines[-1]) == (20000, f"20000\t{'x' * 50}")
 
 
 def test_async_changes_nothing(shell: Shell) -> None:
-    shell.file("a.luau", "local p = rt:sleep(1) p:await() print(coroutine.isyieldable(), 'done')")
+    shell.write_file("a.luau", "local p = rt:sleep(1) p:await() print(coroutine.isyieldable(), 'done')")
     plain, long, short = (shell.vaka("luau", "a.luau", *flag) for flag in ((), ("--async",), ("-a",)))
     assert (plain.code, plain.out) == (long.code, long.out) == (short.code, short.out)
     assert "the text of a script is the same either way" in " ".join(shell.vaka("luau", "--help").out.split())
@@ -132,14 +132,14 @@ def test_async_changes_nothing(shell: Shell) -> None:
 def test_a_tool_prints_its_result_and_nothing_else(
     shell: Shell, words: list[str], input: bytes | None, city: str
 ) -> None:
-    shell.file("weather.luau", ECHO)
+    shell.write_file("weather.luau", ECHO)
     done = shell.vaka("luau", "weather.luau", "--mode", "tool", *words, input=input)
     assert (done.code, done.out) == (0, f'{{"city":{city},"rain":true}}\n')
     assert done.err == f"looking at the sky of {json.loads(city)}\n"
 
 
 def test_a_tool_without_arguments_gets_none(shell: Shell) -> None:
-    shell.file("a.luau", "rt:output({ got = rt:input() })")
+    shell.write_file("a.luau", "rt:output({ got = rt:input() })")
     assert shell.vaka("luau", "a.luau", "--mode", "tool").out == '{"got":{}}\n'
     assert shell.vaka("luau", "a.luau", "--mode", "tool", "--input", "[1]").out == '{"got":[1]}\n'
 
@@ -153,14 +153,14 @@ def test_a_tool_without_arguments_gets_none(shell: Shell) -> None:
     ],
 )
 def test_a_tool_that_asks_for_more_gets_the_next_values_of_stdin(shell: Shell, words: list[str], input: bytes) -> None:
-    shell.file("asks.luau", ASKS)
+    shell.write_file("asks.luau", ASKS)
     done = shell.vaka("luau", "asks.luau", "--mode", "tool", *words, input=input)
     assert (done.code, done.json) == (0, {"item": "rope", "count": 4, "colour": "red"})
     assert done.err == '{"question":"how many?"}\nwhich colour?\n'
 
 
 def test_a_tool_that_asks_when_nobody_is_there_is_told_so(shell: Shell) -> None:
-    shell.file("asks.luau", ASKS)
+    shell.write_file("asks.luau", ASKS)
     done = shell.vaka("luau", "asks.luau", "--mode", "tool", "--input", "{}")
     assert (done.code, done.out) == (1, "")
     assert done.err.endswith("script error: asks.luau:4: input: nobody says more: stdin has ended\n")
@@ -178,14 +178,14 @@ def test_a_tool_that_asks_when_nobody_is_there_is_told_so(shell: Shell) -> None:
     ],
 )
 def test_what_a_tool_returns_is_json(shell: Shell, source: str, wanted: str | None) -> None:
-    shell.file("a.luau", source)
+    shell.write_file("a.luau", source)
     done = shell.vaka("luau", "a.luau", "--mode", "tool")
     assert (done.code, done.out) == ((0, wanted) if wanted else (1, ""))
 
 
 def test_a_tool_that_puts_out_nothing_or_an_error_has_failed(shell: Shell) -> None:
-    shell.file("a.luau", "local nothing = 1")
-    shell.file("b.luau", "rt:output(nil, 'no such city')")
+    shell.write_file("a.luau", "local nothing = 1")
+    shell.write_file("b.luau", "rt:output(nil, 'no such city')")
     assert shell.vaka("luau", "a.luau", "--mode", "tool").err == "script error: tool did not call output\n"
     failed = shell.vaka("luau", "b.luau", "--mode", "tool")
     assert (failed.code, failed.out, failed.err) == (1, "", "script error: no such city\n")
@@ -205,7 +205,7 @@ def test_a_tool_that_puts_out_nothing_or_an_error_has_failed(shell: Shell) -> No
 def test_an_agent_hears_line_by_line_until_stdin_ends(
     shell: Shell, words: list[str], input: bytes | None, heard: list[str]
 ) -> None:
-    shell.file("chat.luau", CHAT)
+    shell.write_file("chat.luau", CHAT)
     done = shell.vaka("luau", "chat.luau", "--mode", "agent", *words, input=input)
     assert (done.code, done.err) == (0, "")
     roles = " ".join(["assistant", *["user assistant"] * len(heard)])
@@ -213,13 +213,13 @@ def test_an_agent_hears_line_by_line_until_stdin_ends(
 
 
 def test_an_agent_of_events_keeps_its_state_from_one_input_to_the_next(shell: Shell) -> None:
-    shell.file("events.luau", EVENTS)
+    shell.write_file("events.luau", EVENTS)
     done = shell.vaka("luau", "events.luau", "--mode", "agent", input=b"a\nb\n")
     assert (done.code, done.out) == (0, "ready\n1: a\n2: b\nclosed after 2\n")
 
 
 def test_an_agent_answers_a_pipe_before_it_ends(shell: Shell) -> None:
-    shell.file("chat.luau", CHAT)
+    shell.write_file("chat.luau", CHAT)
     shell.bash("mkfifo in")
     done = shell.bash(
         "vaka luau chat.luau --mode agent < in > out & exec 3> in; echo one >&3; "
@@ -229,29 +229,29 @@ def test_an_agent_answers_a_pipe_before_it_ends(shell: Shell) -> None:
 
 
 def test_a_person_types_to_an_agent_and_answers_a_tool(shell: Shell) -> None:
-    shell.file("chat.luau", CHAT)
+    shell.write_file("chat.luau", CHAT)
     terminal = shell.terminal("luau", "chat.luau", "--mode", "agent")
     terminal.expect("> ")
-    terminal.type("ahoy")
+    terminal.send_line("ahoy")
     terminal.expect("You said: ahoy")
     terminal.expect("> ")
-    terminal.type("\x04")
-    assert terminal.end() == 0
-    shell.file("asks.luau", ASKS)
+    terminal.send_line("\x04")
+    assert terminal.wait_exit() == 0
+    shell.write_file("asks.luau", ASKS)
     terminal = shell.terminal("luau", "asks.luau", "--mode", "tool")
     for question, answer in (("how many?", "4"), ("which colour?", '"red"')):
         terminal.expect(question)
         terminal.expect("> ")
-        terminal.type(answer)
+        terminal.send_line(answer)
     terminal.expect('"colour": "red"')
-    assert terminal.end() == 0
+    assert terminal.wait_exit() == 0
 
 
 def test_require_looks_beside_the_script_in_the_folders_given_and_in_what_comes_with_vaka(shell: Shell) -> None:
-    shell.file("scripts/a.luau", "print(require('greet'), type(require('haivivi').pal))")
-    shell.file("libs/greet/init.luau", "return 'from beside'")
-    shell.file("mine/greet.luau", "return 'from mine'")
-    shell.file("other/greet.luau", "return 'from other'")
+    shell.write_file("scripts/a.luau", "print(require('greet'), type(require('haivivi').pal))")
+    shell.write_file("libs/greet/init.luau", "return 'from beside'")
+    shell.write_file("mine/greet.luau", "return 'from mine'")
+    shell.write_file("other/greet.luau", "return 'from other'")
     assert shell.vaka("luau", "scripts/a.luau").out == "from beside\ttable\n"
     assert shell.vaka("luau", "scripts/a.luau", "--libs", "mine", "--libs", "other").out == "from mine\ttable\n"
     missing = shell.vaka("luau", "scripts/a.luau", "--libs", "other/../mine/..")
@@ -262,17 +262,17 @@ def test_require_looks_beside_the_script_in_the_folders_given_and_in_what_comes_
 def test_require_finds_the_packages_installed_in_the_project_the_script_stands_in(shell: Shell) -> None:
     for version in ("1.0.0", "1.2.0", "2.0.0"):
         folder = f"luau_packages/@sea/words/{version}"
-        shell.file(f"{folder}/pkg.json", json.dumps({"name": "@sea/words", "version": version}))
-        shell.file(f"{folder}/init.luau", f"return require('more/hello') .. ' {version}'")
-        shell.file(f"{folder}/more/hello.luau", "return 'Aloha'")
-    shell.file("deep/in/a.luau", "print(require('@sea/words@^1.0.0'), require('@sea/words/more/hello'))")
+        shell.write_file(f"{folder}/pkg.json", json.dumps({"name": "@sea/words", "version": version}))
+        shell.write_file(f"{folder}/init.luau", f"return require('more/hello') .. ' {version}'")
+        shell.write_file(f"{folder}/more/hello.luau", "return 'Aloha'")
+    shell.write_file("deep/in/a.luau", "print(require('@sea/words@^1.0.0'), require('@sea/words/more/hello'))")
     assert shell.vaka("luau", "deep/in/a.luau").out == "Aloha 1.2.0\tAloha\n"
-    shell.file("deep/in/b.luau", "require('@sea/words@^3')")
+    shell.write_file("deep/in/b.luau", "require('@sea/words@^3')")
     assert "package '@sea/words': ^3 is asked for" in shell.vaka("luau", "deep/in/b.luau").err
 
 
 def test_a_script_reaches_public_hosts_and_those_it_is_allowed(shell: Shell, host: str) -> None:
-    shell.file("a.luau", f"print(ctx.http.get('http://{host}/x?y=1').json.path)")
+    shell.write_file("a.luau", f"print(ctx.http.get('http://{host}/x?y=1').json.path)")
     refused = shell.vaka("luau", "a.luau")
     assert refused.code == 1
     assert "'127.0.0.1' is this machine itself; only trusted hosts may be" in refused.err
@@ -281,32 +281,32 @@ def test_a_script_reaches_public_hosts_and_those_it_is_allowed(shell: Shell, hos
 
 
 def test_a_script_sees_only_the_variables_it_is_given(shell: Shell) -> None:
-    shell.file("a.luau", "print(__builtin.env('HOME'), __builtin.env('SHOWN'), __builtin.env('ABSENT'))")
+    shell.write_file("a.luau", "print(__builtin.env('HOME'), __builtin.env('SHOWN'), __builtin.env('ABSENT'))")
     assert shell.vaka("luau", "a.luau", SHOWN="yes").out == "nil\tnil\tnil\n"
     assert shell.vaka("luau", "a.luau", "--env", "SHOWN", "--env", "ABSENT", SHOWN="yes").out == "nil\tyes\tnil\n"
 
 
 def test_a_script_asks_the_model_it_is_given_or_names(shell: Shell) -> None:
-    model = shell.script(say("Aloha!"), say("Aloha again!"))
-    shell.file("a.luau", "print(ctx.generate('default', 'Hello?'), ctx.agent.model)")
+    model = shell.write_script(say_line("Aloha!"), say_line("Aloha again!"))
+    shell.write_file("a.luau", "print(ctx.generate('default', 'Hello?'), ctx.agent.model)")
     assert shell.vaka("luau", "a.luau", "--model", model).out == f"Aloha!\t{model}\n"
     assert shell.vaka("luau", "a.luau", VAKA_MODEL=model).out == f"Aloha!\t{model}\n"
-    shell.file("b.luau", f"print(rt:generate('{model}', 'Hello?'))")
+    shell.write_file("b.luau", f"print(rt:generate('{model}', 'Hello?'))")
     assert shell.vaka("luau", "b.luau").out == "Aloha!\tnil\n"
 
 
 def test_a_script_without_a_model_is_told_so_and_a_strangers_opens_no_files(shell: Shell) -> None:
-    model = shell.script(say("secret"))
-    shell.file("a.luau", "print(rt:generate('nobody', 'Hello?')) print(pcall(ctx.generate, 'default', 'Hello?'))")
+    model = shell.write_script(say_line("secret"))
+    shell.write_file("a.luau", "print(rt:generate('nobody', 'Hello?')) print(pcall(ctx.generate, 'default', 'Hello?'))")
     done = shell.vaka("luau", "a.luau")
     assert done.out.startswith("nil\tgenerator not configured\nfalse\t")
     assert "there is no model 'default'; give one with --model" in done.out
-    shell.file("b.luau", f"print(rt:generate('{model}', 'Hello?'))")
+    shell.write_file("b.luau", f"print(rt:generate('{model}', 'Hello?'))")
     assert shell.vaka("luau", "b.luau", "--untrusted").out == "nil\tgenerator not configured\n"
 
 
 def test_a_profile_says_where_the_time_went(shell: Shell) -> None:
-    shell.file("a.luau", "ctx.uuid() ctx.uuid() ctx.sleep(0) print('done')")
+    shell.write_file("a.luau", "ctx.uuid() ctx.uuid() ctx.sleep(0) print('done')")
     done = shell.vaka("luau", "a.luau", "--profile")
     lines = done.err.splitlines()
     assert done.out == "done\n"
@@ -320,6 +320,6 @@ def test_a_profile_says_where_the_time_went(shell: Shell) -> None:
 
 
 def test_what_a_script_keeps_is_gone_when_it_ends(shell: Shell) -> None:
-    shell.file("a.luau", "print(__builtin.kvs_get('k')) __builtin.kvs_set('k', 1) print(__builtin.kvs_get('k'))")
+    shell.write_file("a.luau", "print(__builtin.kvs_get('k')) __builtin.kvs_set('k', 1) print(__builtin.kvs_get('k'))")
     assert [shell.vaka("luau", "a.luau").out for _ in range(2)] == ["nil\n1\n"] * 2
     assert not (shell.folder / "data").exists()

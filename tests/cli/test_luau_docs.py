@@ -21,7 +21,7 @@ _FILES = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL
 _BLOCKS = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-class Quiet(SimpleHTTPRequestHandler):
+class SilentFileHandler(SimpleHTTPRequestHandler):
     """Serves a folder."""
 
     def log_message(self, format: str, *arguments: Any) -> None:
@@ -30,8 +30,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def port(shell: Shell) -> Iterator[str]:
-    shell.file("sky/hilo.json", '{"rain": true}')
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(shell.folder / "sky")))
+    shell.write_file("sky/hilo.json", '{"rain": true}')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentFileHandler, directory=str(shell.folder / "sky")))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield str(server.server_port)
@@ -40,7 +40,7 @@ def port(shell: Shell) -> Iterator[str]:
     thread.join()
 
 
-def commands(text: str) -> list[tuple[str, str]]:
+def console_commands(text: str) -> list[tuple[str, str]]:
     """Each command of a page with what it prints."""
     found: list[tuple[str, str]] = []
     for block in _BLOCKS.findall(text):
@@ -57,8 +57,8 @@ def commands(text: str) -> list[tuple[str, str]]:
 def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, port: str) -> None:
     text = page.read_text("utf-8").replace(PORT, port)
     for name, content in _FILES.findall(text):
-        shell.file(name, content)
-    for command, printed in commands(text):
+        shell.write_file(name, content)
+    for command, printed in console_commands(text):
         done = shell.bash(f"({command}) 2>&1")
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"

@@ -30,7 +30,7 @@ from tests.cli.shell import TIMEOUT, Shell
     ],
 )
 def test_a_script_that_fails_says_where(shell: Shell, source: str, limits: str, message: str, where: list[str]) -> None:
-    shell.file("a.luau", f"print('before')\n{source}")
+    shell.write_file("a.luau", f"print('before')\n{source}")
     done = shell.vaka("luau", "a.luau", "--limits", limits, *where)
     assert (done.code, done.out) == (1, "before\n")
     assert done.err.startswith(f"script error: {message}")
@@ -38,7 +38,7 @@ def test_a_script_that_fails_says_where(shell: Shell, source: str, limits: str, 
 
 
 def test_the_traceback_is_shown_when_asked_for(shell: Shell) -> None:
-    shell.file("a.luau", "function inner()\n\terror('no luck')\nend\ninner()\n")
+    shell.write_file("a.luau", "function inner()\n\terror('no luck')\nend\ninner()\n")
     assert shell.vaka("luau", "a.luau").err == "script error: a.luau:2: no luck\n"
     first, *frames = shell.vaka("luau", "a.luau", "-v").err.splitlines()
     assert first == "script error: a.luau:2: no luck"
@@ -46,7 +46,7 @@ def test_the_traceback_is_shown_when_asked_for(shell: Shell) -> None:
 
 
 def test_a_script_that_cannot_be_compiled_runs_not_at_all(shell: Shell) -> None:
-    shell.file("a.luau", "print('before')\nlocal = 1")
+    shell.write_file("a.luau", "print('before')\nlocal = 1")
     done = shell.vaka("luau", "a.luau")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("script error: a.luau:2: ")
@@ -55,7 +55,7 @@ def test_a_script_that_cannot_be_compiled_runs_not_at_all(shell: Shell) -> None:
 
 
 def test_an_error_cannot_steer_the_terminal(shell: Shell) -> None:
-    shell.file("a.luau", "error('\\27]0;gotcha\\7\\nscript error: b.luau:1: a lie')")
+    shell.write_file("a.luau", "error('\\27]0;gotcha\\7\\nscript error: b.luau:1: a lie')")
     assert shell.vaka("luau", "a.luau").err.count("\n") == 1
     assert "\x1b" not in shell.vaka("luau", "a.luau", "-v").err
 
@@ -76,7 +76,7 @@ def test_an_error_cannot_steer_the_terminal(shell: Shell) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_2(shell: Shell, words: list[str], why: str) -> None:
-    shell.file("a.luau", "print('ran')")
+    shell.write_file("a.luau", "print('ran')")
     done = shell.vaka("luau", *words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert why in done.err
@@ -84,15 +84,15 @@ def test_what_cannot_be_meant_is_2(shell: Shell, words: list[str], why: str) -> 
 
 @pytest.mark.parametrize("input", [b"{", b'{"a": 1', b"nope", b'{"a": "', b"]"])
 def test_arguments_on_stdin_that_are_no_json_are_2(shell: Shell, input: bytes) -> None:
-    shell.file("a.luau", "rt:output(1)")
+    shell.write_file("a.luau", "rt:output(1)")
     done = shell.vaka("luau", "a.luau", "--mode", "tool", input=input)
     assert (done.code, done.out) == (2, "")
     assert "the arguments of the tool are not right" in done.err
 
 
 def test_without_pyluau_it_says_what_to_install(shell: Shell) -> None:
-    shell.file("a.luau", "print('ran')")
-    shell.file("absent/pyluau.py", "raise ImportError('not here')")
+    shell.write_file("a.luau", "print('ran')")
+    shell.write_file("absent/pyluau.py", "raise ImportError('not here')")
     done = shell.vaka("luau", "a.luau", PYTHONPATH=str(shell.folder / "absent"))
     assert (done.code, done.err) == (3, "error: Luau needs pyluau: pip install 'vaka[luau]'\n")
 
@@ -105,13 +105,13 @@ def test_without_pyluau_it_says_what_to_install(shell: Shell) -> None:
     ],
 )
 def test_when_nobody_reads_an_agent_any_more_it_ends(shell: Shell, source: str) -> None:
-    shell.file("yes.luau", source)
+    shell.write_file("yes.luau", source)
     done = shell.bash("vaka luau yes.luau --mode agent --limits seconds=none 2>&1 | head -2; echo ${PIPESTATUS[0]}")
     assert done.out.replace("info: ", "") == "y\ny\n141\n"
 
 
 def test_when_nobody_reads_what_a_script_prints_it_ends(shell: Shell) -> None:
-    shell.file("yes.luau", "while true do pcall(print, 'y') end")
+    shell.write_file("yes.luau", "while true do pcall(print, 'y') end")
     done = shell.bash("vaka luau yes.luau --limits seconds=none | head -2; echo ${PIPESTATUS[0]}")
     assert (done.out, done.err) == ("y\ny\n141\n", "")
 
@@ -119,7 +119,7 @@ def test_when_nobody_reads_what_a_script_prints_it_ends(shell: Shell) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("source", ["print('on') while true do end", "print('on') ctx.sleep(1e6)"])
 def test_a_signal_ends_a_script_at_once(shell: Shell, source: str, number: signal.Signals) -> None:
-    shell.file("a.luau", source)
+    shell.write_file("a.luau", source)
     command = [sys.executable, "-m", "vaka", "luau", "a.luau", "--limits", "seconds=none"]
     process = subprocess.Popen(
         command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

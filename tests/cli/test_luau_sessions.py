@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.shell import Running, Shell, call, say
+from tests.cli.shell import RunningCommand, Shell, call_line, say_line
 
 WEATHER = """--!strict
 -- Tell the weather of a city,
@@ -55,7 +55,7 @@ end
 
 
 def test_a_script_is_a_tool_named_by_its_file_and_described_by_its_comment(shell: Shell) -> None:
-    shell.file("weather.luau", WEATHER)
+    shell.write_file("weather.luau", WEATHER)
     (tool,) = shell.vaka("tools", "list", "--tools", "weather.luau", "--json").json["tools"]
     assert {key: tool[key] for key in ("name", "description", "effect")} == {
         "name": "weather", "description": "Tell the weather of a city, without a look at the sky.", "effect": "resume",
@@ -65,8 +65,8 @@ def test_a_script_is_a_tool_named_by_its_file_and_described_by_its_comment(shell
 
 
 def test_a_model_calls_a_script_beside_other_tools(shell: Shell) -> None:
-    shell.file("weather.luau", WEATHER)
-    shell.script(call("weather", city="Hilo"), call("add", a=1, b=2), say("It rains."))
+    shell.write_file("weather.luau", WEATHER)
+    shell.write_script(call_line("weather", city="Hilo"), call_line("add", a=1, b=2), say_line("It rains."))
     done = shell.run("Weather?", "--tools", "weather.luau", "--session", "s", "--output", "json")
     assert (done.code, done.json["text"]) == (0, "It rains.")
     assert [call["name"] for call in done.json["tool_calls"]] == ["weather", "add"]
@@ -75,23 +75,23 @@ def test_a_model_calls_a_script_beside_other_tools(shell: Shell) -> None:
 
 
 def test_a_script_finds_its_libraries_beside_its_folder(shell: Shell) -> None:
-    shell.file("tools/greet.luau", "local words = require('words') function invoke() return words.hello end")
-    shell.file("libs/words.luau", "return { hello = 'Aloha' }")
+    shell.write_file("tools/greet.luau", "local words = require('words') function invoke() return words.hello end")
+    shell.write_file("libs/words.luau", "return { hello = 'Aloha' }")
     done = shell.vaka("tools", "call", "greet", "--tools", "tools/greet.luau", "-q")
     assert done.json["result"] == "Aloha"
 
 
 def test_tools_that_are_scripts_can_stand_in_a_python_file(shell: Shell) -> None:
-    shell.file("weather.luau", WEATHER)
-    shell.file("all.py", "import vaka\nfrom vaka import LuauTool\nsky = LuauTool('weather.luau', name='sky')\n")
+    shell.write_file("weather.luau", WEATHER)
+    shell.write_file("all.py", "import vaka\nfrom vaka import LuauTool\nsky = LuauTool('weather.luau', name='sky')\n")
     done = shell.vaka("tools", "call", "sky", '{"city": "Hana"}', "--tools", "all.py", "-q")
     assert done.json["result"]["city"] == "Hana"
 
 
 @pytest.mark.parametrize("option", ["--tools", "--agent"])
 def test_a_script_that_is_wrong_is_a_wrong_configuration(shell: Shell, option: str) -> None:
-    shell.file("wrong.luau", "print('a')\nlocal = 1")
-    model = shell.script(say("Never said."))
+    shell.write_file("wrong.luau", "print('a')\nlocal = 1")
+    model = shell.write_script(say_line("Never said."))
     for file, why in (("wrong.luau", "error: wrong.luau:2: "), ("absent.luau", "error: absent.luau: there is no")):
         done = shell.vaka("run", "Go.", option, file, "--model", model)
         assert (done.code, done.out) == (3, "")
@@ -99,50 +99,50 @@ def test_a_script_that_is_wrong_is_a_wrong_configuration(shell: Shell, option: s
 
 
 def test_names_that_clash_or_cannot_be_are_a_wrong_configuration(shell: Shell) -> None:
-    shell.file("a/weather.luau", WEATHER)
-    shell.file("b/weather.luau", WEATHER)
-    shell.file("b/sky watch.luau", WEATHER)
+    shell.write_file("a/weather.luau", WEATHER)
+    shell.write_file("b/weather.luau", WEATHER)
+    shell.write_file("b/sky watch.luau", WEATHER)
     clash = shell.vaka("tools", "list", "--tools", "a/weather.luau", "--tools", "b/weather.luau")
     assert (clash.code, clash.err) == (3, "error: a/weather.luau, b/weather.luau: two tools are named 'weather'\n")
     assert "got 'sky watch'" in shell.vaka("tools", "list", "--tools", "b/sky watch.luau").err
 
 
 def test_a_script_is_an_agent_that_needs_no_model_and_remembers(shell: Shell) -> None:
-    shell.file("count.luau", AGENT)
+    shell.write_file("count.luau", AGENT)
     said = [shell.vaka("run", word, "--agent", "count.luau", "--session", "s").out for word in ("one", "two")]
     assert said == ["1: one\n", "2: two\n"]
     assert json.loads(shell.vaka("sessions", "list", "--json").out)["sessions"][0]["agent"] == "count"
 
 
 def test_an_agent_that_is_a_script_can_be_made_in_a_python_file(shell: Shell) -> None:
-    shell.file("count.luau", AGENT)
-    shell.file("made.py", "import vaka\nagent = vaka.LuauAgent('made', 'count.luau')\n")
+    shell.write_file("count.luau", AGENT)
+    shell.write_file("made.py", "import vaka\nagent = vaka.LuauAgent('made', 'count.luau')\n")
     assert shell.vaka("run", "one", "--agent", "made.py").out == "1: one\n"
 
 
 def test_a_run_that_is_killed_inside_a_script_goes_on_and_pays_once(shell: Shell) -> None:
-    shell.file("money.py", MONEY)
-    shell.file("steps.luau", STEPS)
-    model = shell.script(call("steps"), say("All paid."))
+    shell.write_file("money.py", MONEY)
+    shell.write_file("steps.luau", STEPS)
+    model = shell.write_script(call_line("steps"), say_line("All paid."))
     pipe = shell.folder / "pipe"
     os.mkfifo(pipe)
     more = ["--tools", "money.py", "--tools", "steps.luau", "--model", model, "--session", "s"]
     command = [sys.executable, "-m", "vaka", "run", *more, "--output", "stream-json"]
 
-    def start(*words: str) -> Running:
+    def start(*words: str) -> RunningCommand:
         process = subprocess.Popen(
             [*command, *words], cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip
-        return Running(process)
+        return RunningCommand(process)
 
     first = start("Pay.")
     with pipe.open("w"):  # open when the script waits at the gate
         first.process.kill()
-        first.end()
+        first.wait_result()
     second = start("--resume")
     pipe.write_text("go", encoding="utf-8")
-    done = second.end()
+    done = second.wait_result()
     assert (done.code, done.lines[-1]["text"]) == (0, "All paid.")
     assert (shell.folder / "ledger").read_text(encoding="utf-8") == "1\n2\n"
     (result,) = [

@@ -12,16 +12,16 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.cli.shell import Done, Shell, call, say
+from tests.cli.shell import CommandResult, Shell, call_line, say_line
+from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import say as answer
-from vaka.testing.provider import Fault, Provider
 
 KEY = "sk-a-key-nobody-may-see"
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 SCHEMA = {"type": "object", "properties": {"boats": {"type": "integer"}}, "required": ["boats"]}
 
 
-async def vaka(shell: Shell, provider: Provider, *words: str, **env: str) -> Done:
+async def run_vaka(shell: Shell, provider: FakeProvider, *words: str, **env: str) -> CommandResult:
     """Run a command while the provider answers; every provider is that one."""
     given = {
         "OPENAI_BASE_URL": provider.url, "ANTHROPIC_BASE_URL": provider.url, "GEMINI_BASE_URL": provider.url,
@@ -31,14 +31,14 @@ async def vaka(shell: Shell, provider: Provider, *words: str, **env: str) -> Don
 
 
 def test_the_list_tells_of_keys_and_never_shows_them(shell: Shell) -> None:
-    shell.file("models/house.json", json.dumps({
+    shell.write_file("models/house.json", json.dumps({
         "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY",
         "models": [{"name": "house/small", "model": "small-1"}],
     }))  # fmt: skip
-    shell.file("models/other.json", json.dumps({
+    shell.write_file("models/other.json", json.dumps({
         "schema": "gemini/v1", "type": "generator", "api_key": "$NOT_SET", "models": [],
     }))  # fmt: skip
-    shell.file(
+    shell.write_file(
         "vaka.toml", "[tiers]\nlow = 'fast'\n[models.fast]\nmodel = 'openai/small'\n[models.none]\nmodel = 'opnai/y'\n"
     )
     env = {
@@ -70,7 +70,9 @@ def test_the_list_tells_of_keys_and_never_shows_them(shell: Shell) -> None:
 
 
 def test_what_an_untrusted_folder_says_of_keys_is_listed_and_ignored(shell: Shell) -> None:
-    shell.file("vaka.toml", "[models.away]\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'https://evil.example/v1'\n")
+    shell.write_file(
+        "vaka.toml", "[models.away]\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'https://evil.example/v1'\n"
+    )
     careful = shell.vaka("models", "list", "--json", OPENAI_API_KEY=KEY)
     assert careful.json["models"] == []
     assert "note: " in careful.err
@@ -82,8 +84,8 @@ def test_what_an_untrusted_folder_says_of_keys_is_listed_and_ignored(shell: Shel
 
 async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> None:
     report: Any = {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": 21}}]}
-    async with Provider(answer("ready"), report) as provider:
-        done = await vaka(shell, provider, "models", "test", "openai/gpt-5-mini", "--tools")
+    async with FakeProvider(answer("ready"), report) as provider:
+        done = await run_vaka(shell, provider, "models", "test", "openai/gpt-5-mini", "--tools")
     assert done.code == 0, done.err
     assert re.fullmatch(
         r"openai/gpt-5-mini answers: ready\n  first piece after [\d.]+ ms, whole"
@@ -106,9 +108,9 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
     ],
 )
 async def test_a_model_that_fails_its_test_says_what_to_do(shell: Shell, fault: Fault, code: int, told: str) -> None:
-    async with Provider(answer("ready"), fault=fault) as provider:
-        done = await vaka(shell, provider, "models", "test", "anthropic/claude-x")
-        data = await vaka(shell, provider, "models", "test", "anthropic/claude-x", "--json")
+    async with FakeProvider(answer("ready"), fault=fault) as provider:
+        done = await run_vaka(shell, provider, "models", "test", "anthropic/claude-x")
+        data = await run_vaka(shell, provider, "models", "test", "anthropic/claude-x", "--json")
     assert (done.code, data.code, done.out, data.json["ok"]) == (code, code, "", False)
     assert told in done.err
     assert data.json["trials"][0]["exit_code"] == code
@@ -125,11 +127,11 @@ async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: She
         ),
         ({"tool_calls": [{"name": "report_temperature", "arguments": "[1]"}]}, "arguments that cannot be used"),
     ):
-        async with Provider(answer("ready"), wrong) as provider:
-            done = await vaka(shell, provider, "models", "test", "openai-chat/x", "--tools")
+        async with FakeProvider(answer("ready"), wrong) as provider:
+            done = await run_vaka(shell, provider, "models", "test", "openai-chat/x", "--tools")
         assert (done.code, told in done.err) == (6, True), done.err
-    async with Provider(answer("")) as provider:
-        done = await vaka(shell, provider, "models", "test", "openai-chat/x")
+    async with FakeProvider(answer("")) as provider:
+        done = await run_vaka(shell, provider, "models", "test", "openai-chat/x")
     assert (done.code, "it said nothing (stop: end)" in done.err) == (6, True)
 
 
@@ -153,17 +155,17 @@ def test_a_model_without_a_key_or_a_meaning_is_told_at_once(shell: Shell) -> Non
     ],
 )
 async def test_a_run_asks_the_provider_its_model_names(shell: Shell, name: str, path: str) -> None:
-    async with Provider(answer("Hello there.")) as provider:
-        done = await vaka(shell, provider, "run", "Say hello.", "--model", name, "--session", "s")
+    async with FakeProvider(answer("Hello there.")) as provider:
+        done = await run_vaka(shell, provider, "run", "Say hello.", "--model", name, "--session", "s")
         assert (done.code, done.out) == (0, "Hello there.\n"), done.err
         assert [request.path for request in provider.requests] == [path]
     assert KEY not in shell.vaka("sessions", "export", "s").out
 
 
 async def test_a_session_changes_its_model_from_run_to_run_and_usage_tells_both(shell: Shell) -> None:
-    async with Provider(answer("One."), answer("Two.")) as provider:
-        await vaka(shell, provider, "run", "First.", "--model", "anthropic/claude-sonnet-5", "--session", "s")
-        await vaka(shell, provider, "run", "Second.", "--model", "openai-chat/gpt-5-mini", "--session", "s")
+    async with FakeProvider(answer("One."), answer("Two.")) as provider:
+        await run_vaka(shell, provider, "run", "First.", "--model", "anthropic/claude-sonnet-5", "--session", "s")
+        await run_vaka(shell, provider, "run", "Second.", "--model", "openai-chat/gpt-5-mini", "--session", "s")
     said = [message["content"] for message in provider.requests[1].body["messages"]]
     assert said == ["First.", "One.", "Second."]
     usage = shell.vaka("sessions", "show", "s", "--usage")
@@ -182,8 +184,8 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         "temperature=0", "--option", "reasoning=high", "--option", "stop=END", "--option", "user=42", "--option",
         'extra={"x": [1]}',
     )  # fmt: skip
-    async with Provider(*lines) as provider:
-        done = await vaka(shell, provider, *words)
+    async with FakeProvider(*lines) as provider:
+        done = await run_vaka(shell, provider, *words)
         assert (done.code, done.out) == (0, "3.\n"), done.err
     first, second = (request.body for request in provider.requests)
     assert (first["temperature"], first["reasoning_effort"], first["x"]) == (0, "high", [1])
@@ -217,11 +219,11 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
     ],
 )
 def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: tuple[str, ...], told: str) -> None:
-    shell.script(say("Hi."))
-    shell.file("bad.json", '{"type": "nonsense"}')
-    shell.file("good.json", json.dumps(SCHEMA))
-    shell.file("empty.txt", "")
-    shell.file("huge.json", " " * 2_000_000 + "{}")
+    shell.write_script(say_line("Hi."))
+    shell.write_file("bad.json", '{"type": "nonsense"}')
+    shell.write_file("good.json", json.dumps(SCHEMA))
+    shell.write_file("empty.txt", "")
+    shell.write_file("huge.json", " " * 2_000_000 + "{}")
     (shell.folder / "data.zip").write_bytes(b"PK\3\4\0\0")
     (shell.folder / "latin.txt").write_bytes(b"caf\xe9")
     with (shell.folder / "big.txt").open("wb") as file:
@@ -237,13 +239,15 @@ def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: 
 async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
     (shell.folder / "dot.bin").write_bytes(PNG)
     (shell.folder / "page.pdf").write_bytes(b"%PDF-1.4 tiny")
-    shell.file("notes.md", "# Boats\n```\nhull\n```\n")
+    shell.write_file("notes.md", "# Boats\n```\nhull\n```\n")
     attached = (
         "--attach", "dot.bin", "--attach", "page.pdf", "--attach", "notes.md", "--attach", "https://h.example/a.png",
         "--attach", "image=https://h.example/b",
     )  # fmt: skip
-    async with Provider(answer("Seen.")) as provider:
-        done = await vaka(shell, provider, "run", "Look.", "--model", "anthropic/claude-x", "--session", "s", *attached)
+    async with FakeProvider(answer("Seen.")) as provider:
+        done = await run_vaka(
+            shell, provider, "run", "Look.", "--model", "anthropic/claude-x", "--session", "s", *attached
+        )
         assert (done.code, done.out) == (0, "Seen.\n"), done.err
     words, dot, page, notes, link, other = provider.requests[0].body["messages"][0]["content"]
     assert words["text"] == "Look."
@@ -255,10 +259,10 @@ async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
 
 async def test_sound_is_sound_and_a_drawing_in_words_is_text(shell: Shell) -> None:
     (shell.folder / "hi").write_bytes(b"RIFF\4\0\0\0WAVEfmt ")
-    shell.file("boat.svg", "<svg/>")
-    async with Provider(answer("Heard.")) as provider:
+    shell.write_file("boat.svg", "<svg/>")
+    async with FakeProvider(answer("Heard.")) as provider:
         words = ("run", "Listen.", "--model", "gemini/gemini-x", "--attach", "hi", "--attach", "boat.svg")
-        done = await vaka(shell, provider, *words)
+        done = await run_vaka(shell, provider, *words)
     assert done.code == 0, done.err
     _, sound, drawing = provider.requests[0].body["contents"][0]["parts"]
     assert sound["inlineData"]["mimeType"] == "audio/wav"
@@ -273,8 +277,8 @@ def test_what_a_model_cannot_take_is_told(shell: Shell) -> None:
 
 
 def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
-    shell.file("boats.json", json.dumps(SCHEMA))
-    shell.script(say('```json\n{"boats": 3}\n```'), say('{"boats": "three"}'), say("Three boats."))
+    shell.write_file("boats.json", json.dumps(SCHEMA))
+    shell.write_script(say_line('```json\n{"boats": 3}\n```'), say_line('{"boats": "three"}'), say_line("Three boats."))
     words = ("How many?", "--output-schema", "boats.json", "--session", "s")
     good = shell.run(*words)
     assert (good.code, good.out) == (0, '{"boats": 3}\n')
@@ -286,7 +290,7 @@ def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
 
 
 def test_an_agent_that_says_what_its_answers_are_gives_data_too(shell: Shell) -> None:
-    shell.file(
+    shell.write_file(
         "harbour.py",
         """
 import vaka, dataclasses, datetime, pydantic
@@ -303,32 +307,32 @@ agent = vaka.Agent("harbour", output=Boat)
 hull = vaka.Agent("hull", output=Hull)
 """,
     )
-    shell.script(say('{"name": "a", "built": "1975-03-08"}'))
+    shell.write_script(say_line('{"name": "a", "built": "1975-03-08"}'))
     done = shell.run("Which?", "--output", "json", agent="harbour.py")
     assert done.json["structured_output"] == {"name": "a", "built": "1975-03-08"}
-    shell.script(say('{"length": 19}'))
+    shell.write_script(say_line('{"length": 19}'))
     assert shell.run("Which?", "--output", "json", agent="harbour.py:hull").json["structured_output"] == {
         "length": 19.0
     }
-    shell.file("boats.json", json.dumps(SCHEMA))
-    shell.script(say('{"boats": 3}'))
+    shell.write_file("boats.json", json.dumps(SCHEMA))
+    shell.write_script(say_line('{"boats": 3}'))
     assert shell.run("Which?", "--output-schema", "boats.json", agent="harbour.py").code == 0
-    shell.script(say("No boat."))
+    shell.write_script(say_line("No boat."))
     assert shell.run("Which?", agent="harbour.py").code == 6
 
 
 async def test_the_shape_is_told_to_the_model_and_the_answer_comes_as_data(shell: Shell) -> None:
-    shell.file("boats.json", json.dumps(SCHEMA))
-    async with Provider(answer('{"boats": 3}')) as provider:
+    shell.write_file("boats.json", json.dumps(SCHEMA))
+    async with FakeProvider(answer('{"boats": 3}')) as provider:
         words = ("run", "How many?", "--model", "openai-chat/x", "--output-schema", "boats.json", "--output", "json")
-        done = await vaka(shell, provider, *words)
+        done = await run_vaka(shell, provider, *words)
     assert (done.code, done.json["structured_output"]) == (0, {"boats": 3}), done.err
     told = provider.requests[0].body["response_format"]["json_schema"]
     assert (told["name"], told["schema"]["properties"]) == ("boats", SCHEMA["properties"])
 
 
 def test_what_a_model_thinks_is_shown_beside_the_answer_when_asked(shell: Shell) -> None:
-    shell.script({"reasoning": "Let me see.", "text": "It is 3."})
+    shell.write_script({"reasoning": "Let me see.", "text": "It is 3."})
     loud, plain = shell.run("Add.", "-v"), shell.run("Add.")
     assert (loud.out, plain.out) == ("It is 3.\n", "It is 3.\n")
     assert "Let me see.\n" in loud.err
@@ -336,9 +340,9 @@ def test_what_a_model_thinks_is_shown_beside_the_answer_when_asked(shell: Shell)
 
 
 def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> None:
-    shell.script({"reasoning": "Let me see.", "text": "It is 3."})
+    shell.write_script({"reasoning": "Let me see.", "text": "It is 3."})
     terminal = shell.terminal("run", "Add.", "--model", "scripted:script.jsonl", "-v", "--ask", "deny")
-    assert terminal.end() == 0
+    assert terminal.wait_exit() == 0
     lines = [re.sub(r"\x1b\[\d*m", "", line) for line in terminal.screen.splitlines()]
     assert "Let me see." in lines
     assert "It is 3." in lines
@@ -346,10 +350,12 @@ def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> N
 
 async def test_a_session_goes_on_with_a_model_that_cannot_see_and_says_so(shell: Shell) -> None:
     (shell.folder / "photo.png").write_bytes(PNG)
-    async with Provider(answer("A canoe.")) as provider:
-        await vaka(shell, provider, "run", "Look.", "--attach", "photo.png", "--model", "openai/x", "--session", "s")
+    async with FakeProvider(answer("A canoe.")) as provider:
+        await run_vaka(
+            shell, provider, "run", "Look.", "--attach", "photo.png", "--model", "openai/x", "--session", "s"
+        )
         words = ("run", "And?", "--model", "deepseek/y", "--session", "s")
-        told = [(await vaka(shell, provider, *words, DEEPSEEK_BASE_URL=provider.url)) for _ in range(2)]
+        told = [(await run_vaka(shell, provider, *words, DEEPSEEK_BASE_URL=provider.url)) for _ in range(2)]
     assert [(one.code, one.out.strip()) for one in told] == [(0, "A canoe.")] * 2
     assert "warning: deepseek/y cannot take 1 image of this conversation" in told[0].err
     assert "warning" not in told[1].err
@@ -357,19 +363,19 @@ async def test_a_session_goes_on_with_a_model_that_cannot_see_and_says_so(shell:
 
 async def test_a_budget_in_money_needs_a_price_and_says_how_to_give_it(shell: Shell) -> None:
     words = ("run", "Hi.", "--model", "openai/unheard-of", "--max-budget-usd", "1")
-    async with Provider(answer("Hi.")) as provider:
-        unpriced = await vaka(shell, provider, *words)
+    async with FakeProvider(answer("Hi.")) as provider:
+        unpriced = await run_vaka(shell, provider, *words)
         assert (unpriced.code, provider.requests) == (3, [])
         assert 'prices."openai/unheard-of" = { input' in unpriced.err
-        shell.file("conf/vaka/config.toml", '[prices."openai/unheard-of"]\ninput = 1\noutput = 2\n')
-        priced = await vaka(shell, provider, *words, "--output", "json")
+        shell.write_file("conf/vaka/config.toml", '[prices."openai/unheard-of"]\ninput = 1\noutput = 2\n')
+        priced = await run_vaka(shell, provider, *words, "--output", "json")
     assert (priced.code, priced.json["cost"] > 0) == (0, True)
-    shell.script(say("Hi."))
+    shell.write_script(say_line("Hi."))
     assert shell.run("Hi.", "--max-budget-usd", "1").code == 0
 
 
 async def test_tiers_and_names_of_the_settings_are_models(shell: Shell) -> None:
-    shell.file(
+    shell.write_file(
         "conf/vaka/config.toml",
         f"""
 model = "low"
@@ -381,11 +387,11 @@ key = "{KEY}-other"
 options = {{ temperature = 0.5 }}
 """,
     )
-    provider = Provider(answer(f"Your key is {KEY}-other."))
+    provider = FakeProvider(answer(f"Your key is {KEY}-other."))
     async with provider:
-        done = await vaka(shell, provider, "run", "Hi.", "--session", "s")
+        done = await run_vaka(shell, provider, "run", "Hi.", "--session", "s")
         assert (done.code, "Your key is" in done.out) == (0, True), done.err
-        assert (await vaka(shell, provider, "run", "Hi.", "--model", "high")).code == 3
+        assert (await run_vaka(shell, provider, "run", "Hi.", "--model", "high")).code == 3
     request = provider.requests[0]
     assert (request.model, request.body["temperature"]) == ("small", 0.5)
     assert request.headers["authorization"] == f"Bearer {KEY}-other"
@@ -432,14 +438,14 @@ def test_the_local_model_answers_and_calls_what_it_must(shell: Shell) -> None:
 def test_scripts_of_the_shell_still_run_without_a_model(shell: Shell) -> None:
     done = shell.vaka("run", "Hi.")
     assert (done.code, "no model; give one with --model" in done.err) == (3, True)
-    shell.script(call("add", a=1, b=2), say("3."))
+    shell.write_script(call_line("add", a=1, b=2), say_line("3."))
     assert shell.run("Add.").out == "3.\n"
 
 
 def test_files_are_checked_for_models_that_cannot_be_had(shell: Shell) -> None:
-    shell.file("vaka.toml", "[models.good]\nmodel = 'openai/x'\n\n[models.bad]\nmodel = 'opnai/x'\n")
+    shell.write_file("vaka.toml", "[models.good]\nmodel = 'openai/x'\n\n[models.bad]\nmodel = 'opnai/x'\n")
     done = shell.vaka("config", "validate", "vaka.toml")
     assert done.code == 3
     assert "vaka.toml:4: models.bad: model 'opnai/x' is not known; did you mean 'openai/x'?" in done.err
-    shell.file("vaka.toml", "[models.bad]\nmodel = 'openai/x'\noptions = { tempreature = 1 }\n")
+    shell.write_file("vaka.toml", "[models.bad]\nmodel = 'openai/x'\noptions = { tempreature = 1 }\n")
     assert "there is no model option 'tempreature'" in shell.vaka("config", "validate", "vaka.toml").err

@@ -5,24 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Done, Shell, call, say
+from tests.cli.shell import CommandResult, Shell, call_line, say_line
 
 
-def check(shell: Shell, tool: str, arguments: Any, *words: str) -> Done:
+def check_call(shell: Shell, tool: str, arguments: Any, *words: str) -> CommandResult:
     return shell.vaka("permissions", "check", "--tool", tool, "--input", json.dumps(arguments), *words)
 
 
-def batch(shell: Shell, *lines: Any, words: tuple[str, ...] = ()) -> Done:
+def check_batch(shell: Shell, *lines: Any, words: tuple[str, ...] = ()) -> CommandResult:
     data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
     return shell.vaka("permissions", "check", "--batch", *words, input=data)
 
 
-def settings(**lists: Any) -> str:
+def settings_json(**lists: Any) -> str:
     return json.dumps({"permissions": lists})
 
 
 def test_one_decision_is_one_object_with_who_made_it(shell: Shell) -> None:
-    done = check(shell, "Read", {"file_path": ".env"}, "--deny", "Read(.env)")
+    done = check_call(shell, "Read", {"file_path": ".env"}, "--deny", "Read(.env)")
     assert (done.code, done.err) == (0, "")
     assert done.json == {
         "decision": "deny", "rule": "Read(.env)", "layer": "flag",
@@ -31,7 +31,7 @@ def test_one_decision_is_one_object_with_who_made_it(shell: Shell) -> None:
 
 
 def test_each_part_of_a_command_is_told(shell: Shell) -> None:
-    done = check(shell, "Bash", {"command": "git push && ls"}, "--confirm", "Bash(git push:*)")
+    done = check_call(shell, "Bash", {"command": "git push && ls"}, "--confirm", "Bash(git push:*)")
     found = done.json
     assert (found["decision"], found["rule"], found["layer"]) == ("ask", "Bash(git push:*)", "flag")
     assert [(part["command"], part["decision"], part["rule"]) for part in found["subcommands"]] == [
@@ -41,22 +41,22 @@ def test_each_part_of_a_command_is_told(shell: Shell) -> None:
 
 
 def test_with_nobody_to_ask_a_question_is_a_no(shell: Shell) -> None:
-    asked = check(shell, "Write", {"file_path": "a"}).json
+    asked = check_call(shell, "Write", {"file_path": "a"}).json
     assert (asked["decision"], asked["rule"], asked["layer"]) == ("ask", "default", "mode")
-    alone = check(shell, "Write", {"file_path": "a"}, "--non-interactive").json
+    alone = check_call(shell, "Write", {"file_path": "a"}, "--non-interactive").json
     assert (alone["decision"], alone["rule"]) == ("deny", "default")
     assert alone["reason"].endswith("there is nobody to ask")
-    assert check(shell, "Write", {"file_path": "a"}, "--mode", "acceptEdits").json["decision"] == "allow"
+    assert check_call(shell, "Write", {"file_path": "a"}, "--mode", "acceptEdits").json["decision"] == "allow"
 
 
 def test_files_of_every_layer_count(shell: Shell) -> None:
-    shell.file("home/.claude/settings.json", settings(deny=["Bash(curl:*)"], ask=["Read(/notes)"]))
-    shell.file(".claude/settings.json", settings(deny=["Read(/secrets/**)"], allow=["Bash(make:*)"]))
-    shell.file(".claude/settings.local.json", settings(ask=["WebSearch"]))
-    strict = shell.file("strict.json", settings(deny=["WebFetch"], defaultMode="plan"))
+    shell.write_file("home/.claude/settings.json", settings_json(deny=["Bash(curl:*)"], ask=["Read(/notes)"]))
+    shell.write_file(".claude/settings.json", settings_json(deny=["Read(/secrets/**)"], allow=["Bash(make:*)"]))
+    shell.write_file(".claude/settings.local.json", settings_json(ask=["WebSearch"]))
+    strict = shell.write_file("strict.json", settings_json(deny=["WebFetch"], defaultMode="plan"))
 
     def said(tool: str, arguments: Any, *words: str) -> tuple[str, str, str]:
-        found = check(shell, tool, arguments, *words).json
+        found = check_call(shell, tool, arguments, *words).json
         return found["decision"], found["rule"], found["layer"]
 
     assert said("Bash", {"command": "curl x"}) == ("deny", "Bash(curl:*)", "user")
@@ -67,16 +67,18 @@ def test_files_of_every_layer_count(shell: Shell) -> None:
     assert said("Write", {"path": "a"}, "--settings", "strict.json") == ("deny", "plan", "mode")
     assert said("Bash", {"command": "make"}) == ("ask", "default", "mode"), "the folder is not trusted"
     assert said("Bash", {"command": "make"}, "--trust") == ("allow", "Bash(make:*)", "project")
-    note = check(shell, "Bash", {"command": "make"}).err
+    note = check_call(shell, "Bash", {"command": "make"}).err
     assert note.count("\n") == 1
     assert "allow rule 'Bash(make:*)' does not count: this folder is not trusted; --trust counts it" in note
 
 
 def test_another_folder_need_not_exist(shell: Shell) -> None:
-    done = check(shell, "Read", {"file_path": "a"}, "--cwd", "/no/such/folder")
+    done = check_call(shell, "Read", {"file_path": "a"}, "--cwd", "/no/such/folder")
     assert done.json["decision"] == "allow"
     assert "/no/such/folder/a" in done.json["reason"]
-    assert check(shell, "Read", {"file_path": str(shell.folder / "a")}, "--cwd", "/no/such").json["decision"] == "ask"
+    assert (
+        check_call(shell, "Read", {"file_path": str(shell.folder / "a")}, "--cwd", "/no/such").json["decision"] == "ask"
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,12 +101,12 @@ def test_what_makes_no_sense_is_one_line_and_a_code(shell: Shell, words: list[st
 
 
 def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens(shell: Shell) -> None:
-    shell.file(".claude/settings.json", settings(allow=["Bash("]))
-    done = check(shell, "Bash", {"command": "make"}, "--trust")
+    shell.write_file(".claude/settings.json", settings_json(allow=["Bash("]))
+    done = check_call(shell, "Bash", {"command": "make"}, "--trust")
     assert (done.code, done.json["decision"]) == (0, "ask")
     assert "allow rule 'Bash(' does not count" in done.err
-    shell.file(".claude/settings.json", settings(deny=["Bash("]))
-    done = check(shell, "Bash", {"command": "make"})
+    shell.write_file(".claude/settings.json", settings_json(deny=["Bash("]))
+    done = check_call(shell, "Bash", {"command": "make"})
     assert (done.code, done.out) == (3, "")
     assert ".claude/settings.json (project): deny rule 'Bash('" in done.err
 
@@ -114,7 +116,7 @@ def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens(shell: Shel
 
 def test_each_line_is_answered_by_one_line(shell: Shell) -> None:
     deny = {"permissions": {"deny": ["Read(.env)"]}}
-    done = batch(
+    done = check_batch(
         shell,
         {"tool": "Read", "input": {"file_path": ".env"}},
         {"tool": "Read", "input": {"file_path": ".env"}, "settings": deny},
@@ -140,7 +142,7 @@ def test_each_line_is_answered_by_one_line(shell: Shell) -> None:
 
 def test_a_bad_line_spoils_only_itself(shell: Shell) -> None:
     good = {"tool": "Read", "input": {"file_path": "a"}}
-    done = batch(
+    done = check_batch(
         shell, good, b"{", b"[]", b"\xff", b"", {"tol": "Read"}, {"tool": 5}, {"tool": "Read", "input": []},
         {"tool": "Read", "mode": "yolo"}, {"tool": "Read", "settings": {"permissions": {"deny": ["Read("]}}},
         {"tool": "Read", "settings": {"permissions": {"deny": "Read"}}}, b'{"tool": "Read", "tool": "Bash"}', good,
@@ -154,10 +156,10 @@ def test_a_bad_line_spoils_only_itself(shell: Shell) -> None:
 
 
 def test_flags_and_files_hold_for_every_line(shell: Shell) -> None:
-    shell.file("strict.json", settings(deny=["WebFetch"]))
+    shell.write_file("strict.json", settings_json(deny=["WebFetch"]))
     calls = [{"tool": "WebFetch", "input": {"url": "https://a.example"}}, {"tool": "Write", "input": {"path": "a"}}]
     words = ("--settings", "strict.json", "--mode", "plan", "--non-interactive")
-    done = batch(shell, *calls, {**calls[1], "mode": "acceptEdits"}, words=words)
+    done = check_batch(shell, *calls, {**calls[1], "mode": "acceptEdits"}, words=words)
     assert [(line["decision"], line["rule"]) for line in done.lines] == [
         ("deny", "WebFetch"), ("deny", "plan"), ("allow", "acceptEdits"),
     ]  # fmt: skip
@@ -165,15 +167,15 @@ def test_flags_and_files_hold_for_every_line(shell: Shell) -> None:
 
 def test_nothing_is_run_and_nothing_is_kept(shell: Shell) -> None:
     before = sorted(str(path) for path in shell.folder.rglob("*"))
-    done = batch(shell, {"tool": "Bash", "input": {"command": "touch made"}, "mode": "bypassPermissions"})
+    done = check_batch(shell, {"tool": "Bash", "input": {"command": "touch made"}, "mode": "bypassPermissions"})
     assert done.lines[0]["decision"] == "allow"
     shell.env["VAKA_STORE"] = "nonsense:"
-    assert check(shell, "Write", {"file_path": "made"}, "--mode", "bypassPermissions").json["decision"] == "allow"
+    assert check_call(shell, "Write", {"file_path": "made"}, "--mode", "bypassPermissions").json["decision"] == "allow"
     assert sorted(str(path) for path in shell.folder.rglob("*")) == before
 
 
 def test_no_lines_are_no_answers(shell: Shell) -> None:
-    done = batch(shell)
+    done = check_batch(shell)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
@@ -181,8 +183,10 @@ def test_no_lines_are_no_answers(shell: Shell) -> None:
 
 
 def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
-    user = shell.file("home/.claude/settings.json", settings(deny=["Bash(curl:*)"], additionalDirectories=["~/lib"]))
-    project = shell.file(".claude/settings.json", settings(allow=["Bash"], ask=["Edit(/x)"], denny=[]))
+    user = shell.write_file(
+        "home/.claude/settings.json", settings_json(deny=["Bash(curl:*)"], additionalDirectories=["~/lib"])
+    )
+    project = shell.write_file(".claude/settings.json", settings_json(allow=["Bash"], ask=["Edit(/x)"], denny=[]))
     done = shell.vaka("permissions", "list", "--json", "--deny", "WebFetch", "--mode", "plan")
     assert done.json == {
         "mode": "plan",
@@ -208,7 +212,7 @@ def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
 
 
 def test_a_run_keeps_to_the_rules_of_every_layer(shell: Shell) -> None:
-    shell.script(call("add", a=1, b=2), say("Done."))
+    shell.write_script(call_line("add", a=1, b=2), say_line("Done."))
 
     def denied(*words: str) -> list[str]:
         done = shell.run("Add.", "--output", "json", "--ephemeral", *words)
@@ -217,15 +221,15 @@ def test_a_run_keeps_to_the_rules_of_every_layer(shell: Shell) -> None:
     assert denied() == []
     assert denied("--deny", "add(a:1)") == ["add"]
     assert denied("--deny", "add(a:2)") == []
-    shell.file("strict.json", settings(deny=["add"]))
+    shell.write_file("strict.json", settings_json(deny=["add"]))
     assert denied("--settings", "strict.json") == ["add"]
-    shell.file(".claude/settings.json", settings(deny=["add(b:2)"], allow=["add"]))
+    shell.write_file(".claude/settings.json", settings_json(deny=["add(b:2)"], allow=["add"]))
     assert denied() == ["add"]
 
 
 def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
-    shell.file("home/.claude/settings.json", settings(deny=["Bash("]))
-    done = shell.run("Add.", model=shell.script(say("Hi.")))
+    shell.write_file("home/.claude/settings.json", settings_json(deny=["Bash("]))
+    done = shell.run("Add.", model=shell.write_script(say_line("Hi.")))
     assert done.code == 3
     assert "home/.claude/settings.json (user): deny rule 'Bash('" in done.err
     assert shell.vaka("sessions", "list").code == 0
@@ -233,14 +237,14 @@ def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
 
 def test_a_folder_that_cannot_be_one_costs_its_own_line_only(shell: Shell) -> None:
     call = {"tool": "Bash", "input": {"command": "ls"}}
-    done = batch(shell, {**call, "cwd": "a\0b"}, {**call, "cwd": "a/" * 5000}, {**call, "cwd": "\ud800"}, call)
+    done = check_batch(shell, {**call, "cwd": "a\0b"}, {**call, "cwd": "a/" * 5000}, {**call, "cwd": "\ud800"}, call)
     assert done.code == 2
     assert [line.get("decision", line.get("error", "")[:4]) for line in done.lines] == ["cwd ", "cwd ", "cwd ", "allow"]
 
 
 def test_a_line_that_makes_no_sense_says_which_it_is_and_the_rest_go_on(shell: Shell) -> None:
     call = {"tool": "Read", "input": {"file_path": "a"}}
-    done = batch(
+    done = check_batch(
         shell, b"\xef\xbb\xbf" + json.dumps(call).encode(), b"", b"{", b'{"tool": "Read", "input": NaN}', b"\xff", call
     )
     assert done.code == 2

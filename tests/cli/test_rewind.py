@@ -7,16 +7,16 @@ import pytest
 
 from tests.cli.shell import Shell
 from vaka.agents.react import Agent
-from vaka.core.ports.world import World
-from vaka.files.snapshots import Snapshots
+from vaka.core.ports.tool import World
+from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.runtime.runtime import Runtime
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
-from vaka.tools.builtin import builtin
+from vaka.tools.builtin import builtin_tools
 
 
-async def work(folder: Path) -> None:
+async def edit_files(folder: Path) -> None:
     """Let a session write two files, one of them twice."""
     store, files = SqliteStore(folder / "vaka.db"), Workspace(folder)
     model = ScriptedModel(
@@ -24,8 +24,8 @@ async def work(folder: Path) -> None:
         call("Write", file_path="a.txt", content="two"), call("Write", file_path="b.txt", content="new"), say("2"),
     )  # fmt: skip
     async with Runtime(store=store, permission_mode="bypassPermissions") as runtime:
-        runtime.env.world = World(files=files, snapshots=Snapshots(files, store.blobs), cwd=str(folder))
-        session = await runtime.open(Agent("writer", model=model, tools=builtin(["Write"])), id="s")
+        runtime.env.world = World(files=files, snapshots=FileSnapshots(files, store.blobs), cwd=str(folder))
+        session = await runtime.open(Agent("writer", model=model, tools=builtin_tools(["Write"])), id="s")
         await session.run("One.")
         await session.checkpoint("before")
         await session.run("Two.")
@@ -36,11 +36,11 @@ async def work(folder: Path) -> None:
 def wrote(shell: Shell) -> Shell:
     """A store with a session that wrote files."""
     shell.env["VAKA_STORE"] = f"sqlite:///{shell.folder}/vaka.db"
-    asyncio.run(work(shell.folder))
+    asyncio.run(edit_files(shell.folder))
     return shell
 
 
-def held(shell: Shell) -> dict[str, str]:
+def read_files(shell: Shell) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(shell.folder.glob("*.txt"))}
 
 
@@ -48,7 +48,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(wrote: Shell) -> Non
     events = wrote.events("s")
     done = wrote.vaka("sessions", "rewind", "s@before", "--files", "--dry-run")
     assert (done.code, done.out) == (0, "would put back a.txt\nwould remove b.txt\n")
-    assert held(wrote) == {"a.txt": "two", "b.txt": "new"}
+    assert read_files(wrote) == {"a.txt": "two", "b.txt": "new"}
     assert wrote.events("s") == events
 
 
@@ -56,8 +56,8 @@ def test_files_go_back_with_the_session(wrote: Shell) -> None:
     done = wrote.vaka("sessions", "rewind", "s@before", "--files")
     assert (done.code, done.out) == (0, "put back a.txt\nremoved b.txt\n")
     assert "s goes on from" in done.err
-    assert held(wrote) == {"a.txt": "one"}
-    assert wrote.types("s")[-1] == "session.reverted"
+    assert read_files(wrote) == {"a.txt": "one"}
+    assert wrote.event_types("s")[-1] == "session.reverted"
 
 
 def test_what_somebody_else_changed_needs_force(wrote: Shell) -> None:
@@ -65,16 +65,16 @@ def test_what_somebody_else_changed_needs_force(wrote: Shell) -> None:
     done = wrote.vaka("sessions", "rewind", "s", "before", "--files")
     assert done.code != 0
     assert "not overwritten: 'a.txt'" in done.err
-    assert held(wrote) == {"a.txt": "mine", "b.txt": "new"}
+    assert read_files(wrote) == {"a.txt": "mine", "b.txt": "new"}
     told = wrote.vaka("sessions", "rewind", "s", "before", "--files", "--dry-run", "--json").json["files"]
     assert (told["changed"], told["restored"], told["removed"]) == (["a.txt"], ["a.txt"], ["b.txt"])
     assert wrote.vaka("sessions", "rewind", "s", "before", "--files", "--force").code == 0
-    assert held(wrote) == {"a.txt": "one"}
+    assert read_files(wrote) == {"a.txt": "one"}
 
 
 def test_without_files_they_stay(wrote: Shell) -> None:
     assert wrote.vaka("sessions", "rewind", "s@before").code == 0
-    assert held(wrote) == {"a.txt": "two", "b.txt": "new"}
+    assert read_files(wrote) == {"a.txt": "two", "b.txt": "new"}
 
 
 @pytest.mark.parametrize("words", [["s"], ["s@before", "--force"], ["s@before", "--dry-run"]])

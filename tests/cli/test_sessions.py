@@ -6,15 +6,15 @@ import sqlite3
 
 import pytest
 
-from tests.cli.shell import Shell, call, say
+from tests.cli.shell import Shell, call_line, say_line
 
 
 @pytest.fixture
 def kept(shell: Shell) -> Shell:
     """A store with two sessions."""
-    shell.script(call("add", a=1, b=2), say("It is 3."), say("Bye."))
+    shell.write_script(call_line("add", a=1, b=2), say_line("It is 3."), say_line("Bye."))
     shell.run("Add one and two.", "--session", "sums")
-    shell.script(say("Hello."), name="hello.jsonl")
+    shell.write_script(say_line("Hello."), name="hello.jsonl")
     shell.vaka("run", "Greet me.", "--session", "greeting", "--model", "scripted:hello.jsonl")
     return shell
 
@@ -49,13 +49,15 @@ def test_a_session_is_shown_as_a_conversation(kept: Shell) -> None:
         'User: Add one and two.\n  → add {"a":1,"b":2}\n  ← add: 3\nAgent: It is 3.\n'
     )
     events = kept.vaka("sessions", "show", "sums", "--events").out.splitlines()
-    assert [line.split()[3] for line in events] == kept.types("sums")
+    assert [line.split()[3] for line in events] == kept.event_types("sums")
     assert kept.vaka("sessions", "show", "sums", "--events", "--after", "14").out.count("\n") == 1
-    assert kept.vaka("sessions", "show", "sums", "--json").raw == kept.vaka("sessions", "export", "sums").raw
+    assert kept.vaka("sessions", "show", "sums", "--json").raw_out == kept.vaka("sessions", "export", "sums").raw_out
 
 
 def test_what_goes_wrong_is_part_of_the_conversation(shell: Shell) -> None:
-    shell.script(call("boom"), {"error": {"status": 400, "message": "no"}}, call("hang"), say("never"))
+    shell.write_script(
+        call_line("boom"), {"error": {"status": 400, "message": "no"}}, call_line("hang"), say_line("never")
+    )
     shell.run("One.", "--session", "s")
     shell.run("Two.", "--session", "s", "--timeout", "0.2")
     shown = shell.vaka("sessions", "show", "s").out
@@ -69,18 +71,18 @@ def test_what_goes_wrong_is_part_of_the_conversation(shell: Shell) -> None:
 
 
 def test_a_session_can_be_followed_from_another_process(shell: Shell) -> None:
-    shell.script(say("First."), say("Second."))
+    shell.write_script(say_line("First."), say_line("Second."))
     shell.run("One.", "--session", "s")
     screen = shell.terminal("sessions", "show", "s", "--follow")
     screen.expect("Agent: First.")
     shell.run("Two.", "--session", "s")
     screen.expect("Agent: Second.")
     screen.process.send_signal(2)
-    assert screen.end() == 130
+    assert screen.wait_exit() == 130
 
 
 def test_an_export_is_the_stored_bytes(kept: Shell) -> None:
-    lines = kept.vaka("sessions", "export", "sums").raw.splitlines()
+    lines = kept.vaka("sessions", "export", "sums").raw_out.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["prev"] for event in events[1:]] == [hashlib.sha256(line).hexdigest() for line in lines[:-1]]
     assert kept.vaka("sessions", "export", "sums", "--format", "json").json == events
@@ -116,7 +118,7 @@ def test_an_id_may_hold_an_at_sign(kept: Shell) -> None:
 
 
 def test_a_rewound_session_goes_on_from_there(shell: Shell) -> None:
-    shell.script(say("First."), say("Second."))
+    shell.write_script(say_line("First."), say_line("Second."))
     shell.run("One.", "--session", "s")
     head = str(len(shell.events("s")))
     shell.run("Two.", "--session", "s")
@@ -127,7 +129,7 @@ def test_a_rewound_session_goes_on_from_there(shell: Shell) -> None:
 
 
 def test_an_intact_log_is_verified_and_its_head_printed(kept: Shell) -> None:
-    raw = kept.vaka("sessions", "export", "sums").raw.splitlines()
+    raw = kept.vaka("sessions", "export", "sums").raw_out.splitlines()
     head, old = hashlib.sha256(raw[-1]).hexdigest(), hashlib.sha256(raw[4]).hexdigest()
     assert kept.vaka("sessions", "verify", "sums").out == f"sums  15  {head}  ok\n"
     assert kept.vaka("sessions", "verify", "sums", "--expect", head).code == 0

@@ -4,212 +4,212 @@ import os
 
 import pytest
 
-from tests.cli.shell import Shell, Terminal, call, say
+from tests.cli.shell import Shell, Terminal, call_line, say_line
 
 
-def at(shell: Shell, *words: str, **env: str) -> Terminal:
+def run_at_terminal(shell: Shell, *words: str, **env: str) -> Terminal:
     return shell.terminal("run", *words, "--agent", "agent.py", "--model", "scripted:script.jsonl", **env)
 
 
 @pytest.fixture
 def paying(shell: Shell) -> Shell:
-    shell.script(call("pay", amount=5), say("All done."))
+    shell.write_script(call_line("pay", amount=5), say_line("All done."))
     return shell
 
 
 def test_yes_lets_the_call_run(paying: Shell) -> None:
-    screen = at(paying, "Pay.", "--session", "s")
+    screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("Approve pay?")
     assert '"amount": 5' in screen.expect("[y] once")
     screen.expect("> ")
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("All done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert (paying.folder / "ledger").read_text() == "5\n"
     resolved = next(e["data"] for e in paying.events("s") if e["type"] == "approval.resolved")
     assert (resolved["decision"], resolved["by"]) == ("approve", "kim")
 
 
 def test_no_is_told_with_its_reason(paying: Shell) -> None:
-    screen = at(paying, "Pay.", "--session", "s")
+    screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("with feedback > ")
-    screen.type("what?")
+    screen.send_line("what?")
     screen.expect("Answer y, s, e or n, or a to edit the arguments.")
     screen.expect("with feedback > ")
-    screen.type("n")
+    screen.send_line("n")
     screen.expect("Why not")
     screen.expect("> ")
-    screen.type("Too much.")
+    screen.send_line("Too much.")
     screen.expect("All done.")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
     failed = next(e["data"]["result"] for e in paying.events("s") if e["type"] == "tool.failed")
     assert failed["content"][0]["text"] == "a person refused this call: Too much."
 
 
 def test_arguments_can_be_edited(paying: Shell) -> None:
-    screen = at(paying, "Pay.")
+    screen = run_at_terminal(paying, "Pay.")
     screen.expect("with feedback > ")
-    screen.type("a no json")
+    screen.send_line("a no json")
     screen.expect("That is no JSON object")
     screen.expect("with feedback > ")
-    screen.type("a")
+    screen.send_line("a")
     screen.expect("Arguments as JSON > ")
-    screen.type('{"amount": 7}')
+    screen.send_line('{"amount": 7}')
     screen.expect("All done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert (paying.folder / "ledger").read_text() == "7\n"
 
 
 def test_a_yes_for_the_session_is_asked_for_once(shell: Shell) -> None:
-    shell.script(call("pay", amount=5), call("pay", amount=6), say("Both."))
-    screen = at(shell, "Pay twice.")
+    shell.write_script(call_line("pay", amount=5), call_line("pay", amount=6), say_line("Both."))
+    screen = run_at_terminal(shell, "Pay twice.")
     screen.expect("with feedback > ")
-    screen.type("s")
+    screen.send_line("s")
     screen.expect("Both.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert (shell.folder / "ledger").read_text() == "5\n6\n"
 
 
 def test_two_calls_at_once_are_asked_about_one_after_the_other(shell: Shell) -> None:
     both = {"tool_calls": [{"name": "pay", "arguments": {"amount": n}} for n in (5, 6)]}
-    shell.script(both, say("Both."))
-    screen = at(shell, "Pay twice.")
+    shell.write_script(both, say_line("Both."))
+    screen = run_at_terminal(shell, "Pay twice.")
     for word in ("y", "n not that one"):
         screen.expect("with feedback > ")
-        screen.type(word)
+        screen.send_line(word)
     screen.expect("Both.")
-    screen.end()
+    screen.wait_exit()
     assert len((shell.folder / "ledger").read_text().splitlines()) == 1
 
 
 def test_another_process_may_answer_first(paying: Shell) -> None:
-    screen = at(paying, "Pay.")
+    screen = run_at_terminal(paying, "Pay.")
     screen.expect("with feedback > ")
-    id = paying.pending()[0]["id"]
+    id = paying.pending_decisions()[0]["id"]
     assert paying.vaka("approvals", "resolve", id, "--approve", "--by", "ann\x1b[2J").code == 0
     screen.expect(f"{id}: approved by ann\\u001b[2J")
     screen.expect("All done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
 
 
 def test_what_a_suspended_turn_waits_for_is_asked_on_resume(paying: Shell) -> None:
     paying.run("Pay.", "--session", "s", "--ask", "suspend")
-    screen = at(paying, "--resume", "--session", "s")
+    screen = run_at_terminal(paying, "--resume", "--session", "s")
     screen.expect("with feedback > ")
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("All done.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
 
 
 def test_questions_are_answered_by_number_or_in_words(shell: Shell) -> None:
-    shell.script(call("colour"), call("colour"), say("Nice."))
-    screen = at(shell, "Ask.", "--session", "s")
+    shell.write_script(call_line("colour"), call_line("colour"), say_line("Nice."))
+    screen = run_at_terminal(shell, "Ask.", "--session", "s")
     screen.expect("[2] blue")
     screen.expect("> ")
-    screen.type("2")
+    screen.send_line("2")
     screen.expect("[1] red")
     screen.expect("> ")
-    screen.type("green")
+    screen.send_line("green")
     screen.expect("Nice.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     results = [e["data"]["result"] for e in shell.events("s") if e["type"] == "tool.completed"]
     assert [result["content"][0]["text"] for result in results] == ["colour blue", "colour green"]
 
 
 def test_no_without_a_reason_ends_the_turn_and_the_next_prompt_goes_on(paying: Shell) -> None:
-    screen = at(paying, "Pay.", "--session", "s")
+    screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("with feedback > ")
-    screen.type("n")
+    screen.send_line("n")
     screen.expect("Enter for nothing, which ends the turn")
     screen.expect("> ")
-    screen.type("")
+    screen.send_line("")
     screen.expect("error: a person refused pay and said nothing more; the next prompt says how to go on")
-    assert screen.end() == 5
-    assert paying.types("s")[-1] == "turn.interrupted"
+    assert screen.wait_exit() == 5
+    assert paying.event_types("s")[-1] == "turn.interrupted"
     done = paying.run("Then do not.", "--session", "s")
     assert (done.code, done.out) == (0, "All done.\n")
     assert not (paying.folder / "ledger").exists()
 
 
 def test_the_end_of_input_is_a_no_without_a_reason(paying: Shell) -> None:
-    screen = at(paying, "Pay.")
+    screen = run_at_terminal(paying, "Pay.")
     screen.expect("with feedback > ")
     os.write(screen.master, b"\x04")
     screen.expect("Why not")
     os.write(screen.master, b"\x04")
     screen.expect("said nothing more")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
 
 
 def test_nobody_is_asked_when_told_not_to(paying: Shell) -> None:
-    screen = at(paying, "Pay.", "--ask", "deny")
+    screen = run_at_terminal(paying, "Pay.", "--ask", "deny")
     screen.expect("nobody can be asked here")
     screen.expect("All done.")
-    assert screen.end() == 5
+    assert screen.wait_exit() == 5
 
 
 def test_ctrl_c_interrupts_a_waiting_turn(paying: Shell) -> None:
-    screen = at(paying, "Pay.", "--session", "s")
+    screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("with feedback > ")
     screen.process.send_signal(2)
-    assert screen.end() == 130
-    assert paying.types("s")[-1] == "turn.interrupted"
+    assert screen.wait_exit() == 130
+    assert paying.event_types("s")[-1] == "turn.interrupted"
 
 
 def test_the_answer_appears_as_it_comes_and_only_once(shell: Shell) -> None:
     os.mkfifo(shell.folder / "pipe")
-    shell.script(
+    shell.write_script(
         {"chunks": ["Let me ", "look."], "tool_calls": [{"name": "gate", "arguments": {"path": "pipe"}}]},
         {"chunks": ["There ", "it is."]},
     )
-    screen = at(shell, "Look.")
+    screen = run_at_terminal(shell, "Look.")
     screen.expect("Let me look.")
     (shell.folder / "pipe").write_text("x")
     screen.expect("There it is.")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
     assert screen.screen.count("There it is.") == 1
 
 
 def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
-    shell.script(call("add", a=1, b=2), say("It is 3."))
+    shell.write_script(call_line("add", a=1, b=2), say_line("It is 3."))
     for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
-        screen = at(shell, "Add.", **env)
-        screen.end()
+        screen = run_at_terminal(shell, "Add.", **env)
+        screen.wait_exit()
         assert ("\x1b[" in screen.screen) is coloured
 
 
 def test_a_terminal_is_not_steered_by_what_a_model_says(shell: Shell) -> None:
-    shell.script(say("red \x1b[31malert\x07"))
-    screen = at(shell, "Hi.")
-    screen.end()
+    shell.write_script(say_line("red \x1b[31malert\x07"))
+    screen = run_at_terminal(shell, "Hi.")
+    screen.wait_exit()
     assert "\x1b[31m" not in screen.screen
     assert "\\u001b[31malert\\u0007" in screen.screen
 
 
 def test_without_a_prompt_a_terminal_is_not_read(shell: Shell) -> None:
-    shell.script(say("never"))
-    screen = at(shell)
+    shell.write_script(say_line("never"))
+    screen = run_at_terminal(shell)
     screen.expect("error: no prompt; write one, or pipe it in")
-    assert screen.end() == 2
+    assert screen.wait_exit() == 2
 
 
 def test_deleting_asks_first(shell: Shell) -> None:
-    shell.script(say("Hello."))
+    shell.write_script(say_line("Hello."))
     shell.run("Hi.", "--session", "s")
     screen = shell.terminal("sessions", "delete", "s")
     screen.expect("Delete session s for good?")
-    screen.type("n")
-    assert screen.end() == 130
+    screen.send_line("n")
+    assert screen.wait_exit() == 130
     screen = shell.terminal("sessions", "delete", "s")
     screen.expect("Delete session s for good?")
-    screen.type("y")
+    screen.send_line("y")
     screen.expect("deleted s")
-    assert screen.end() == 0
+    assert screen.wait_exit() == 0
 
 
 def test_tables_are_cut_at_the_edge(shell: Shell) -> None:
-    shell.script(say("Hello."))
+    shell.write_script(say_line("Hello."))
     shell.run("word " * 30, "--session", "s")
     screen = shell.terminal("sessions", "list", COLUMNS="60")
-    screen.end()
+    screen.wait_exit()
     assert max(map(len, screen.screen.splitlines())) <= 60

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from vaka.config.addresses import EXPECTED
-from vaka.config.model_files import LARGEST, ModelDefinition, ModelFile, read_model_file, read_model_files
+from vaka.config.model_files import MAX_FILE_BYTES, ModelDefinition, ModelFile, read_model_file, read_model_files
+from vaka.config.model_tables import EXPECTED_BASE_URL
 from vaka.core.types.errors import ConfigError
 
 ENVIRON = {"CHAT_KEY": "sesame-open-up", "EMPTY": ""}
 SECRET = "sesame-open-up"
 
 
-def write(folder: Path, name: str, text: str) -> Path:
+def write_file(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     return path
 
 
-def file(folder: Path, **changes: Any) -> Path:
+def write_model_file(folder: Path, **changes: Any) -> Path:
     """A file with one model, in which ``changes`` are made."""
     table = {
         "schema": "openai/chat/v1",
@@ -29,31 +29,31 @@ def file(folder: Path, **changes: Any) -> Path:
         "api_key": SECRET,
         "models": [{"name": "a", "model": "m"}],
     }
-    return write(folder, "models.json", json.dumps(table | changes))
+    return write_file(folder, "models.json", json.dumps(table | changes))
 
 
-def entry(folder: Path, **changes: Any) -> ModelDefinition:
+def read_entry(folder: Path, **changes: Any) -> ModelDefinition:
     """The one model of a file, with ``changes`` in its entry."""
-    path = file(folder, models=[{"name": "a", "model": "m"} | changes])
+    path = write_model_file(folder, models=[{"name": "a", "model": "m"} | changes])
     (definition,) = read_model_file(path, ENVIRON).models
     return definition
 
 
-def failure(path: Path) -> str:
+def config_error(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
         read_model_files([path], ENVIRON)
     assert SECRET not in str(caught.value)
     return str(caught.value).replace(str(path), path.name)
 
 
-def notes(path: Path) -> list[str]:
+def read_notes(path: Path) -> list[str]:
     definitions, said = read_model_files([path], ENVIRON)
     assert definitions == ()
     return [note.replace(str(path), path.name) for note in said]
 
 
 def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
-    path = write(
+    path = write_file(
         tmp_path, "openai.yaml",
         """
         schema: openai/chat/v1
@@ -110,7 +110,7 @@ def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
     ],
 )
 def test_a_schema_or_an_old_kind_names_the_wire(said: dict[str, Any], wire: str, tmp_path: Path) -> None:
-    (definition,), said_in_vain = read_model_files([file(tmp_path, **said)], {})
+    (definition,), said_in_vain = read_model_files([write_model_file(tmp_path, **said)], {})
     assert (definition.wire, said_in_vain) == (wire, ())
 
 
@@ -133,22 +133,22 @@ def test_a_schema_or_an_old_kind_names_the_wire(said: dict[str, Any], wire: str,
     ],
 )
 def test_what_cannot_be_used_is_left_out_with_a_note(said: dict[str, Any], note: str, tmp_path: Path) -> None:
-    assert notes(file(tmp_path, **said)) == [f"models.json: left out: {note}"]
+    assert read_notes(write_model_file(tmp_path, **said)) == [f"models.json: left out: {note}"]
 
 
 @pytest.mark.parametrize("said", ["$CHAT_KEY", "${CHAT_KEY}", f" {SECRET}\n"])
 def test_a_key_is_a_variable_or_itself(said: str, tmp_path: Path) -> None:
-    (definition,), _ = read_model_files([file(tmp_path, api_key=said)], ENVIRON)
+    (definition,), _ = read_model_files([write_model_file(tmp_path, api_key=said)], ENVIRON)
     assert definition.key == SECRET
 
 
 def test_only_a_reference_at_the_beginning_is_one(tmp_path: Path) -> None:
-    (definition,), _ = read_model_files([file(tmp_path, api_key="x-$CHAT_KEY")], ENVIRON)
+    (definition,), _ = read_model_files([write_model_file(tmp_path, api_key="x-$CHAT_KEY")], ENVIRON)
     assert definition.key == "x-$CHAT_KEY"
 
 
 def test_a_key_is_not_shown(tmp_path: Path) -> None:
-    read = read_model_file(file(tmp_path), ENVIRON)
+    read = read_model_file(write_model_file(tmp_path), ENVIRON)
     assert read.models[0].key == SECRET
     assert SECRET not in repr(read)
     assert SECRET not in str(read.models)
@@ -156,26 +156,28 @@ def test_a_key_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:80/"])
 def test_a_server_on_this_machine_needs_no_key(address: str, tmp_path: Path) -> None:
-    path = file(tmp_path, api_key="$OTHER_KEY", base_url=address)
+    path = write_model_file(tmp_path, api_key="$OTHER_KEY", base_url=address)
     (definition,), said = read_model_files([path], ENVIRON)
     assert (definition.key, definition.base_url, said) == ("", address, ())
 
 
 def test_an_address_can_be_in_a_variable_and_falls_back_to_the_usual_one(tmp_path: Path) -> None:
-    path = file(tmp_path, base_url="$ADDRESS")
+    path = write_model_file(tmp_path, base_url="$ADDRESS")
     (given,), _ = read_model_files([path], {"ADDRESS": "https://api.example.com/v1"})
     (usual,), _ = read_model_files([path], {})
     assert (given.base_url, usual.base_url) == ("https://api.example.com/v1", "")
 
 
 def test_extras_of_other_kinds_of_file_do_no_harm(tmp_path: Path) -> None:
-    path = file(tmp_path, app_id="$APP", token="t", cluster="c", voices=[], default_params={"speed": 1})
+    path = write_model_file(tmp_path, app_id="$APP", token="t", cluster="c", voices=[], default_params={"speed": 1})
     (definition,), said = read_model_files([path], ENVIRON)
     assert (definition.name, said) == ("a", ())
 
 
 def test_a_word_that_means_nothing_is_told_with_the_near_one(tmp_path: Path) -> None:
-    path = file(tmp_path, base_ulr="x", models=[{"name": "a", "model": "m", "use_systemrole": True, "zzz": 1}])
+    path = write_model_file(
+        tmp_path, base_ulr="x", models=[{"name": "a", "model": "m", "use_systemrole": True, "zzz": 1}]
+    )
     definitions, said = read_model_files([path], ENVIRON)
     assert [definition.facts for definition in definitions] == [{}]
     assert said == (
@@ -187,17 +189,17 @@ def test_a_word_that_means_nothing_is_told_with_the_near_one(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("models", [[], None])
 def test_a_file_without_models_says_so(models: Any, tmp_path: Path) -> None:
-    assert notes(file(tmp_path, models=models)) == ["models.json: defines no models"]
+    assert read_notes(write_model_file(tmp_path, models=models)) == ["models.json: defines no models"]
 
 
 def test_folders_are_read_in_order_and_the_first_of_a_name_counts(tmp_path: Path) -> None:
     text = "{kind: openai, api_key: k, models: [{name: %s, model: %s}]}"
-    first = write(tmp_path, "a.yml", text % ("x", "one"))
-    again = write(tmp_path, "deep/er/b.YAML", text % ("x", "two"))
-    other = write(
+    first = write_file(tmp_path, "a.yml", text % ("x", "one"))
+    again = write_file(tmp_path, "deep/er/b.YAML", text % ("x", "two"))
+    other = write_file(
         tmp_path, "deep/c.json", json.dumps({"kind": "gemini", "api_key": "k", "models": [{"name": "y", "model": "g"}]})
     )
-    write(tmp_path, "notes.txt", "{")
+    write_file(tmp_path, "notes.txt", "{")
     definitions, said = read_model_files([tmp_path, str(other), first], {})
     assert [(one.name, one.model, one.wire) for one in definitions] == [("x", "one", "chat"), ("y", "g", "gemini")]
     assert said == (f"{again}: models[0]: 'x' does not count: {first}: models[0] has it already",)
@@ -236,11 +238,11 @@ def test_folders_are_read_in_order_and_the_first_of_a_name_counts(tmp_path: Path
     ],
 )
 def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str | None, tmp_path: Path) -> None:
-    path = file(tmp_path, models=[{"name": "a", "model": "m"} | changes])
+    path = write_model_file(tmp_path, models=[{"name": "a", "model": "m"} | changes])
     if told is None:
         assert read_model_file(path, {}).models[0].options == {}
     else:
-        assert failure(path) == f"models.json: {told}"
+        assert config_error(path) == f"models.json: {told}"
 
 
 @pytest.mark.parametrize(
@@ -252,16 +254,16 @@ def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str
             {"api_key": "${sesame-open-up"},
             "api_key: expected the name of one variable, as $NAME or ${NAME}, or the value itself",
         ),
-        ({"base_url": "sesame-open-up"}, f"base_url: {EXPECTED}"),
-        ({"base_url": "http://[bad"}, f"base_url: {EXPECTED}"),
-        ({"base_url": "https://h/v1?key=sesame"}, f"base_url: {EXPECTED}"),
-        ({"base_url": "ftp://x"}, f"base_url: {EXPECTED}"),
+        ({"base_url": "sesame-open-up"}, f"base_url: {EXPECTED_BASE_URL}"),
+        ({"base_url": "http://[bad"}, f"base_url: {EXPECTED_BASE_URL}"),
+        ({"base_url": "https://h/v1?key=sesame"}, f"base_url: {EXPECTED_BASE_URL}"),
+        ({"base_url": "ftp://x"}, f"base_url: {EXPECTED_BASE_URL}"),
         ({"models": {"name": "a"}}, "models: expected a list, got a table"),
         ({"models": ["a"]}, "models[0]: expected a table, got a text"),
     ],
 )
 def test_a_wrong_file_is_told_with_its_place(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    assert failure(file(tmp_path, **changes)) == f"models.json: {told}"
+    assert config_error(write_model_file(tmp_path, **changes)) == f"models.json: {told}"
 
 
 YAML = "kind: openai\napi_key: sesame-open-up\n"
@@ -312,11 +314,11 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
     ],
 )
 def test_a_file_that_is_none_is_told_with_its_line(name: str, text: str, told: str, tmp_path: Path) -> None:
-    assert failure(write(tmp_path, name, text)) == told
+    assert config_error(write_file(tmp_path, name, text)) == told
 
 
 def test_aliases_and_merges_are_fine(tmp_path: Path) -> None:
-    path = write(
+    path = write_file(
         tmp_path, "m.yaml",
         "kind: openai\napi_key: k\nmodels:\n"
         "  - &base {name: a, model: m, generate_params: &params {temperature: 0.5}}\n"
@@ -327,28 +329,28 @@ def test_aliases_and_merges_are_fine(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_not_text_or_too_large_is_told(tmp_path: Path) -> None:
-    assert failure(tmp_path / "none.json") == "none.json: there is no such file or folder"
+    assert config_error(tmp_path / "none.json") == "none.json: there is no such file or folder"
     binary = tmp_path / "b.json"
     binary.write_bytes(b'{"a": "\xff"}')
-    assert failure(binary) == "b.json: not UTF-8: invalid start byte at byte 7"
-    large = write(tmp_path, "l.yaml", "x" * (LARGEST + 1))
-    assert failure(large) == f"l.yaml: larger than the {LARGEST} bytes a model file may have"
+    assert config_error(binary) == "b.json: not UTF-8: invalid start byte at byte 7"
+    large = write_file(tmp_path, "l.yaml", "x" * (MAX_FILE_BYTES + 1))
+    assert config_error(large) == f"l.yaml: larger than the {MAX_FILE_BYTES} bytes a model file may have"
 
 
 def test_what_only_a_provider_knows_is_handed_on_and_fields_win(tmp_path: Path) -> None:
-    definition = entry(tmp_path, generate_params={"n": 2, "a": 1, "top_p": None}, extra_fields={"a": 3})
+    definition = read_entry(tmp_path, generate_params={"n": 2, "a": 1, "top_p": None}, extra_fields={"a": 3})
     assert definition.options == {"extra": {"n": 2, "a": 3}}
 
 
 def test_a_seed_and_stop_texts_are_told_in_the_words_of_each_wire(tmp_path: Path) -> None:
-    definition = entry(tmp_path, generate_params={"seed": 4, "stop": ["END"]}, invoke_params={"stop": "."})
+    definition = read_entry(tmp_path, generate_params={"seed": 4, "stop": ["END"]}, invoke_params={"stop": "."})
     assert definition.options == {"seed": 4, "stop": ["END"]}
     assert definition.facts["invoke_params"] == {"stop": "."}
 
 
 @pytest.mark.parametrize("name", ["local", "low", "Sonnet", "default"])
 def test_a_name_that_means_something_already_is_left_out_with_a_note(name: str, tmp_path: Path) -> None:
-    path = file(tmp_path, models=[{"name": name, "model": "m"}, {"name": "mine", "model": "m"}])
+    path = write_model_file(tmp_path, models=[{"name": name, "model": "m"}, {"name": "mine", "model": "m"}])
     found = read_model_file(path, {})
     assert [definition.name for definition in found.models] == ["mine"]
     assert f"models[0]: left out: the name {name!r} means something already; choose another" in found.notes[0]

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from vaka.config.edit import changed_text, write_setting
-from vaka.config.files import line_at, project_file, read_file
-from vaka.config.keys import KEYS, locate, read
-from vaka.config.layers import Place, load, redacted
-from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry, table
+from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry, check_table
+from vaka.config.setting_keys import SETTING_KEYS, parse_key_path, parse_value
+from vaka.config.settings import ConfigContext, load_settings, redact_setting
+from vaka.config.toml_files import find_project_file, line_of, read_settings_file, set_toml_key, write_setting
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.models.options import ModelOptions
 
 KEY = "sk-something-secret"
 
-WHOLE = """
+FULL_SETTINGS = """
 retries = 2
 model_files = ["models", "~/shared.yaml"]
 
@@ -58,20 +57,20 @@ cache_read = 0.5
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ConfigContext:
     (tmp_path / "project" / ".git").mkdir(parents=True)
-    return Place(cwd=tmp_path / "project", home=tmp_path / "home", environ={})
+    return ConfigContext(cwd=tmp_path / "project", home=tmp_path / "home", environ={})
 
 
-def write(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_a_file_may_say_all_of_it(place: Place) -> None:
-    file = write(place.user_file, WHOLE)
-    settings = load(place)
+def test_a_file_may_say_all_of_it(place: ConfigContext) -> None:
+    file = write_file(place.user_file, FULL_SETTINGS)
+    settings = load_settings(place)
     assert settings["models"] == {
         "fast": ModelEntry(
             provider="openai", model="gpt-x-mini", options={"temperature": 0, "reasoning": "low"}, fallback=("slow",),
@@ -130,9 +129,9 @@ def test_a_file_may_say_all_of_it(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
-    file = write(tmp_path / "config.toml", text)
+    file = write_file(tmp_path / "config.toml", text)
     with pytest.raises(ConfigError) as caught:
-        read_file(file)
+        read_settings_file(file)
     assert f"{file}{told}" in str(caught.value)
 
 
@@ -144,41 +143,41 @@ def test_many_ways_from_model_to_model_are_looked_at_once_and_a_row_without_end_
         for step in range(26, 40)
         for name in "ab"
     }
-    assert len(table("models", {**both, **last})) == 30
+    assert len(check_table("models", {**both, **last})) == 30
     row = {f"m{step}": {"model": "p/m", "fallback": [f"m{step + 1}"]} for step in range(2000)}
     for order in (row, dict(reversed(row.items()))):
         with pytest.raises(ConfigError, match=r"models\.m\d+\.fallback: falls back through more than 16 models"):
-            table("models", order)
+            check_table("models", order)
 
 
 def test_two_keys_for_one_model_or_one_in_the_wrong_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
     for entry in (f"key = '{KEY}'\nkey_env = 'X'\n", f"key_env = '{KEY}'\n", f"key = ['{KEY}']\n"):
-        file = write(tmp_path / "config.toml", f"[models.x]\nmodel = 'openai/m'\n{entry}")
+        file = write_file(tmp_path / "config.toml", f"[models.x]\nmodel = 'openai/m'\n{entry}")
         with pytest.raises(ConfigError) as caught:
-            read_file(file)
+            read_settings_file(file)
         assert KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["vaka.toml", "pyproject.toml"])
 def test_a_key_must_not_stand_in_a_projects_file(tmp_path: Path, name: str) -> None:
     above = "tool.vaka." if name == "pyproject.toml" else ""
-    file = write(tmp_path / name, f"[{above}models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\n")
+    file = write_file(tmp_path / name, f"[{above}models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\n")
     with pytest.raises(ConfigError, match=r":1: models\.x\.key: a key must not stand in a project's file") as caught:
-        read_file(file)
+        read_settings_file(file)
     assert KEY not in str(caught.value)
 
 
-def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_others(place: Place) -> None:
-    file = write(
+def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_others(place: ConfigContext) -> None:
+    file = write_file(
         place.user_file,
         f"[models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\nheaders = {{ Authorization = '{KEY}', x-team = 'boats' }}\n"
         "base_url = 'https://kim:hunter22@h.example/v1'\nprovider = 'openai'\n"
         f"options = {{ headers = {{ x-auth = '{KEY}' }}, extra = {{ store = true, a = {{ token = '{KEY}' }} }} }}\n",
     )
     file.chmod(0o644)
-    settings = load(place)
+    settings = load_settings(place)
     assert settings["models"]["x"].key == KEY
-    assert redacted("models", settings["models"]) == {
+    assert redact_setting("models", settings["models"]) == {
         "x": {
             "model": "openai/m", "provider": "openai", "base_url": "https://kim:***@h.example/v1", "key": "***",
             "headers": {"Authorization": "***", "x-team": "boats"},
@@ -188,17 +187,17 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
     assert KEY not in repr(settings["models"])
     assert settings.notes == [f"{file}: holds a key and can be read by others; chmod 600 it"]
     file.chmod(0o600)
-    assert load(place).notes == []
+    assert load_settings(place).notes == []
 
 
-def test_a_pyproject_that_has_only_our_tables_is_ours(place: Place) -> None:
-    file = write(place.cwd / "pyproject.toml", '[tool.vaka.tiers]\nlow = "a/b"\nmid = 3\n')
-    assert project_file(place.cwd) == file
+def test_a_pyproject_that_has_only_our_tables_is_ours(place: ConfigContext) -> None:
+    file = write_file(place.cwd / "pyproject.toml", '[tool.vaka.tiers]\nlow = "a/b"\nmid = 3\n')
+    assert find_project_file(place.cwd) == file
     with pytest.raises(ConfigError, match=r"pyproject\.toml:3: tiers\.mid: expected a name"):
-        load(place)
+        load_settings(place)
 
 
-LOOSE = """
+LOOSE_SETTINGS = """
 model_files = ["m"]
 [models.away]
 provider = "openai"
@@ -226,10 +225,10 @@ output = 0
 """
 
 
-def test_an_untrusted_folder_can_neither_choose_where_keys_go_nor_what_things_cost(place: Place) -> None:
-    write(place.user_file, '[models.mine]\nmodel = "anthropic/c"\n')
-    file = write(place.cwd / "vaka.toml", LOOSE)
-    careful = load(place)
+def test_an_untrusted_folder_can_neither_choose_where_keys_go_nor_what_things_cost(place: ConfigContext) -> None:
+    write_file(place.user_file, '[models.mine]\nmodel = "anthropic/c"\n')
+    file = write_file(place.cwd / "vaka.toml", LOOSE_SETTINGS)
+    careful = load_settings(place)
     assert set(careful["models"]) == {"mine", "plain"}
     assert careful["models"]["mine"].model == "anthropic/c"
     assert (careful["tiers"], careful["prices"], careful["model_files"]) == ({"low": "plain"}, {}, ())
@@ -243,42 +242,42 @@ def test_an_untrusted_folder_can_neither_choose_where_keys_go_nor_what_things_co
         "23: prices.m does not count: prices decide what a budget is worth; --trust counts it",
     ]
     assert careful.notes == [f"{file}:{note}" for note in notes]
-    trusting = load(place, trust=True)
+    trusting = load_settings(place, trust=True)
     assert set(trusting["models"]) == {"away", "other", "told", "cheap", "mine", "plain"}
     assert (trusting["models"]["mine"].model, trusting.notes) == ("openai/m", [])
     assert trusting["model_files"] == (str(place.cwd / "m"),)
 
 
 def test_a_whole_table_is_written_as_one(tmp_path: Path) -> None:
-    assert changed_text("a = 1\n", "tiers", {"low": "x"}) == 'a = 1\n\n[tiers]\nlow = "x"\n'
-    assert changed_text("[tiers]\nmid = 'y'\n", "tiers", {"low": "x"}) == '[tiers]\nlow = "x"\n'
-    assert changed_text("[models]\n", ("models", "x"), {}) == "[models]\n\n[models.x]\n"
+    assert set_toml_key("a = 1\n", "tiers", {"low": "x"}) == 'a = 1\n\n[tiers]\nlow = "x"\n'
+    assert set_toml_key("[tiers]\nmid = 'y'\n", "tiers", {"low": "x"}) == '[tiers]\nlow = "x"\n'
+    assert set_toml_key("[models]\n", ("models", "x"), {}) == "[models]\n\n[models.x]\n"
 
 
-def test_tables_grow_part_by_part_and_the_later_layer_wins(place: Place) -> None:
-    user = write(place.user_file, '[tiers]\nlow = "a/1"\nmid = "a/2"\n')
-    project = write(place.cwd / "vaka.toml", '[tiers]\nmid = "b/2"\n')
+def test_tables_grow_part_by_part_and_the_later_layer_wins(place: ConfigContext) -> None:
+    user = write_file(place.user_file, '[tiers]\nlow = "a/1"\nmid = "a/2"\n')
+    project = write_file(place.cwd / "vaka.toml", '[tiers]\nmid = "b/2"\n')
     environ = {"VAKA_TIERS": '{"high": "c/3"}', "VAKA_RETRIES": "0"}
-    settings = load(Place(cwd=place.cwd, home=place.home, environ=environ))
+    settings = load_settings(ConfigContext(cwd=place.cwd, home=place.home, environ=environ))
     assert settings["tiers"] == {"low": "a/1", "mid": "b/2", "high": "c/3"}
     assert settings.values["tiers"].parts == {"low": f"{user}:2", "mid": f"{project}:2", "high": "VAKA_TIERS"}
     assert settings["retries"] == 0
     with pytest.raises(ConfigError, match="VAKA_TIERS: expected a table as JSON"):
-        load(Place(cwd=place.cwd, home=place.home, environ={"VAKA_TIERS": "low=x"}))
+        load_settings(ConfigContext(cwd=place.cwd, home=place.home, environ={"VAKA_TIERS": "low=x"}))
     with pytest.raises(ValueError, match="zero or more"):
-        read(KEYS["retries"], "-1")
+        parse_value(SETTING_KEYS["retries"], "-1")
 
 
 def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
-    assert locate("max_steps") == (KEYS["max_steps"], ("max_steps",))
-    assert locate("tiers.low") == (KEYS["tiers"], ("tiers", "low"))
-    assert locate('prices."gpt-4.1".input') == (KEYS["prices"], ("prices", "gpt-4.1", "input"))
+    assert parse_key_path("max_steps") == (SETTING_KEYS["max_steps"], ("max_steps",))
+    assert parse_key_path("tiers.low") == (SETTING_KEYS["tiers"], ("tiers", "low"))
+    assert parse_key_path('prices."gpt-4.1".input') == (SETTING_KEYS["prices"], ("prices", "gpt-4.1", "input"))
     for name, told in (
         ("tier.low", "did you mean 'tiers'"), ("model.x", "model is no table"), ("a b", "there is no setting"),
         ("", "there is no setting"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=told):
-            locate(name)
+            parse_key_path(name)
 
 
 @pytest.mark.parametrize(
@@ -316,29 +315,29 @@ def test_one_value_of_a_table_is_changed_and_the_rest_is_left(
 ) -> None:
     if not after:
         with pytest.raises(ValueError, match="in a way that only you can change"):
-            changed_text(before, path, value)
+            set_toml_key(before, path, value)
     else:
-        assert changed_text(before, path, value) == after
+        assert set_toml_key(before, path, value) == after
 
 
 def test_nothing_is_written_that_would_make_no_sense(tmp_path: Path) -> None:
-    file = write(tmp_path / "vaka.toml", "[models.x]\nmodel = 'openai/m'\n")
+    file = write_file(tmp_path / "vaka.toml", "[models.x]\nmodel = 'openai/m'\n")
     for path, value in ((("models", "x", "model"), "bare"), (("models", "x", "key"), KEY), (("tiers", "hihg"), "x")):
         with pytest.raises(ConfigError) as caught:
-            write_setting(file, KEYS[path[0]], value, path)
+            write_setting(file, SETTING_KEYS[path[0]], value, path)
         assert KEY not in str(caught.value)
-    inline = write(tmp_path / "config.toml", "tiers = { low = 'a' }\n")
+    inline = write_file(tmp_path / "config.toml", "tiers = { low = 'a' }\n")
     with pytest.raises(ConfigError, match="only you can change"):
-        write_setting(inline, KEYS["tiers"], "b", ("tiers", "low"))
+        write_setting(inline, SETTING_KEYS["tiers"], "b", ("tiers", "low"))
     assert file.read_text() == "[models.x]\nmodel = 'openai/m'\n"
-    write_setting(file, KEYS["models"], 3, ("models", "x", "retries"))
-    assert read_file(file)["models"].value["x"].retries == 3
+    write_setting(file, SETTING_KEYS["models"], 3, ("models", "x", "retries"))
+    assert read_settings_file(file)["models"].value["x"].retries == 3
 
 
 def test_lines_are_those_of_the_nearest_thing_that_is_there() -> None:
     text = "a = 1\n[x.y]\nz = 2\nfallback = [\n  'u',\n]\n"
     paths = (("a",), ("x",), ("x", "y"), ("x", "y", "z"), ("x", "y", "none"), ("x", "y", "z", "0"), ("q",))
-    assert json.dumps([line_at(text, path) for path in paths]) == "[1, 2, 2, 3, 2, 3, 1]"
+    assert json.dumps([line_of(text, path) for path in paths]) == "[1, 2, 2, 3, 2, 3, 1]"
 
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text("utf-8")
@@ -346,7 +345,7 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text(
 
 def test_the_tables_of_the_guide_can_be_written(tmp_path: Path) -> None:
     text = "\n".join(re.findall(r"^```toml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
-    found = read_file(write(tmp_path / "vaka.toml", text))
+    found = read_settings_file(write_file(tmp_path / "vaka.toml", text))
     assert (set(found), set(found["models"].value)) == ({"models", "tiers", "subagents"}, {"fast", "house", "old"})
     assert all(f"`{tier}`" in GUIDE for tier in TIERS)
 

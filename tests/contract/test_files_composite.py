@@ -6,7 +6,7 @@ import pytest
 
 from vaka.core.ports.files import Files
 from vaka.files.composite import CompositeFiles
-from vaka.files.disk import Disk
+from vaka.files.disk import DiskFiles
 from vaka.files.memory import MemoryFiles
 from vaka.testing.files import FilesContract, FolderContract
 
@@ -32,4 +32,4 @@ class TestDeep(FolderContract):
 
     @pytest.fixture
     def files(self, folder: Path) -> Files:
-        return CompositeFiles(MemoryFiles(), {"deep/er": Disk(folder), "deep": MemoryFiles()})
+        return CompositeFiles(MemoryFiles(), {"deep/er": DiskFiles(folder), "deep": MemoryFiles()})

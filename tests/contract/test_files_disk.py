@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 
 from vaka.core.ports.files import Files
-from vaka.files.disk import Disk
-from vaka.files.protect import Protected
+from vaka.files.disk import DiskFiles
+from vaka.files.protected import ProtectedFiles
 from vaka.testing.files import FolderContract
 
 
@@ -22,7 +22,7 @@ class _OnDisk(FolderContract):
 
     @pytest.fixture
     def files(self, folder: Path) -> Files:
-        return Disk(folder, way=self.way)
+        return DiskFiles(folder, opener=self.way)
 
 
 class TestOpenat2(_OnDisk):
@@ -40,4 +40,4 @@ class TestGuarded(_OnDisk):
 
     @pytest.fixture
     def files(self, folder: Path) -> Files:
-        return Disk(folder, protected=Protected(["kept/safe", "**/.git"]))
+        return DiskFiles(folder, protected=ProtectedFiles(["kept/safe", "**/.git"]))

@@ -6,32 +6,40 @@ import pytest
 
 from vaka.core.ports.model import Chunk, Model, Prompt
 from vaka.models.scripted import Scripted
-from vaka.testing.models import Answer, ChaosModel, FunctionModel, ModelContract, RecordingModel, ScriptedModel, drain
+from vaka.testing.models import (
+    ChaosModel,
+    FunctionModel,
+    ModelContract,
+    RecordingModel,
+    ScriptedModel,
+    ScriptLine,
+    drain_stream,
+)
 
 
 class TestScripted(ModelContract):
     @pytest.fixture
-    def answering(self) -> Callable[[Answer], Model]:
+    def answering(self) -> Callable[[ScriptLine], Model]:
         return lambda answer: Scripted([answer | {"repeat": True}])
 
 
 class TestScriptedModel(ModelContract):
     @pytest.fixture
-    def answering(self) -> Callable[[Answer], Model]:
+    def answering(self) -> Callable[[ScriptLine], Model]:
         return ScriptedModel
 
 
 class TestRecording(ModelContract):
     @pytest.fixture
-    def answering(self) -> Callable[[Answer], Model]:
+    def answering(self) -> Callable[[ScriptLine], Model]:
         return lambda answer: RecordingModel(ScriptedModel(answer))
 
 
 class TestFunction(ModelContract):
     @pytest.fixture
-    def answering(self) -> Callable[[Answer], Model]:
-        def model(answer: Answer) -> Model:
-            async def fn(prompt: Prompt) -> Answer:
+    def answering(self) -> Callable[[ScriptLine], Model]:
+        def model(answer: ScriptLine) -> Model:
+            async def fn(prompt: Prompt) -> ScriptLine:
                 return answer
 
             return FunctionModel(fn)
@@ -41,10 +49,10 @@ class TestFunction(ModelContract):
 
 class TestFunctionOfChunks(ModelContract):
     @pytest.fixture
-    def answering(self) -> Callable[[Answer], Model]:
-        def model(answer: Answer) -> Model:
+    def answering(self) -> Callable[[ScriptLine], Model]:
+        def model(answer: ScriptLine) -> Model:
             async def fn(prompt: Prompt) -> list[Chunk]:
-                return await drain(ScriptedModel(answer), prompt)
+                return await drain_stream(ScriptedModel(answer), prompt)
 
             return FunctionModel(fn)
 
@@ -55,5 +63,5 @@ class TestChaosOnAGoodLine(ModelContract):
     """Split, doubled and delayed, but never cut: still the same answer."""
 
     @pytest.fixture(params=range(5))
-    def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
+    def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:
         return lambda answer: ChaosModel(ScriptedModel(answer), seed=request.param, cut=0, error=0)

@@ -5,66 +5,74 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from vaka.core.ports.model import Estimate, Estimates, Model, Prompt
-from vaka.core.types.usage import Usage
-from vaka.models.breaker import Breaker
-from vaka.models.fallback import Fallback
-from vaka.models.limit import Limited
-from vaka.models.past import TextOnly
-from vaka.models.pool import ModelPool
-from vaka.models.retry import Retry
-from vaka.models.simulated import Simulated
-from vaka.models.text_calls import TextCalls
-from vaka.models.whole import complete
+from vaka.core.ports.model import CostEstimator, Estimate, Model, Prompt
+from vaka.core.types.message import Usage
+from vaka.models.completion import SimulatedStream, complete
+from vaka.models.text_calls.model import TextCalls
+from vaka.models.wrappers.model_wrapper import TextOnly
+from vaka.models.wrappers.pool import ModelPool
+from vaka.models.wrappers.rate_limit import RateLimitedModel
+from vaka.models.wrappers.resilience import CircuitBreaker, FallbackModel, RetryingModel
 from vaka.testing.clock import FakeClock, FakeRandom
-from vaka.testing.models import Answer, ModelContract, ScriptedModel, say
+from vaka.testing.models import ModelContract, ScriptedModel, ScriptLine, say
 
-Wrapping = Callable[[Model], Model]
-
-
-def retry(inner: Model) -> Model:
-    return Retry(inner, clock=FakeClock(auto=True), random=FakeRandom())
+Wrapper = Callable[[Model], Model]
 
 
-def fallback(inner: Model) -> Model:
-    return Fallback([inner, inner])
+def add_retry(inner: Model) -> Model:
+    return RetryingModel(inner, clock=FakeClock(auto=True), random=FakeRandom())
 
 
-def chosen(inner: Model) -> Model:
+def add_fallback(inner: Model) -> Model:
+    return FallbackModel([inner, inner])
+
+
+def add_pool(inner: Model) -> Model:
     return ModelPool({"low": inner}, ScriptedModel(say("I am another."))).choose("low")
 
 
-def limited(inner: Model) -> Model:
-    return Limited(inner, concurrent=3, requests_per_minute=600, tokens_per_minute=100_000, clock=FakeClock(auto=True))
+def add_limits(inner: Model) -> Model:
+    return RateLimitedModel(
+        inner, concurrent=3, requests_per_minute=600, tokens_per_minute=100_000, clock=FakeClock(auto=True)
+    )
 
 
-def breaker(inner: Model) -> Model:
-    return Breaker(inner, failures=5, clock=FakeClock(auto=True))
+def add_breaker(inner: Model) -> Model:
+    return CircuitBreaker(inner, failures=5, clock=FakeClock(auto=True))
 
 
-def simulated(inner: Model) -> Model:
-    return Simulated(lambda prompt: complete(inner, prompt), name=inner.name, piece=3)
+def add_simulated_stream(inner: Model) -> Model:
+    return SimulatedStream(lambda prompt: complete(inner, prompt), name=inner.name, piece=3)
 
 
-def text_calls(inner: Model) -> Model:
+def add_text_calls(inner: Model) -> Model:
     return TextCalls(inner)
 
 
-def text_only(inner: Model) -> Model:
+def add_text_only(inner: Model) -> Model:
     return TextOnly(inner)
 
 
-WRAPPERS: list[Wrapping] = [retry, fallback, chosen, limited, breaker, text_calls, text_only, simulated]
-STACKS: list[list[Wrapping]] = [
-    [retry, limited, breaker],
-    [breaker, fallback, retry],
-    [chosen, limited, fallback, retry],
-    [limited, breaker, chosen, retry, text_calls, fallback],
-    [text_calls, text_only, retry, limited],
+WRAPPERS: list[Wrapper] = [
+    add_retry,
+    add_fallback,
+    add_pool,
+    add_limits,
+    add_breaker,
+    add_text_calls,
+    add_text_only,
+    add_simulated_stream,
+]
+STACKS: list[list[Wrapper]] = [
+    [add_retry, add_limits, add_breaker],
+    [add_breaker, add_fallback, add_retry],
+    [add_pool, add_limits, add_fallback, add_retry],
+    [add_limits, add_breaker, add_pool, add_retry, add_text_calls, add_fallback],
+    [add_text_calls, add_text_only, add_retry, add_limits],
 ]
 
 
-def wrapped(answer: Answer, wrappers: list[Wrapping]) -> Model:
+def wrap_model(answer: ScriptLine, wrappers: list[Wrapper]) -> Model:
     model: Model = ScriptedModel(answer | {"repeat": True})
     for wrapper in reversed(wrappers):
         model = wrapper(model)
@@ -73,31 +81,31 @@ def wrapped(answer: Answer, wrappers: list[Wrapping]) -> Model:
 
 class TestAlone(ModelContract):
     @pytest.fixture(params=WRAPPERS, ids=lambda wrapper: str(wrapper.__name__))
-    def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
-        return lambda answer: wrapped(answer, [request.param])
+    def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:
+        return lambda answer: wrap_model(answer, [request.param])
 
 
 class TestStacks(ModelContract):
     @pytest.fixture(params=STACKS, ids=lambda stack: "-".join(wrapper.__name__ for wrapper in stack))
-    def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
-        return lambda answer: wrapped(answer, request.param)
+    def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:
+        return lambda answer: wrap_model(answer, request.param)
 
 
 class TestCallsInText(ModelContract):
     """The model inside writes its calls as text; arguments that are no JSON cannot be written so."""
 
     @pytest.fixture(params=["fenced", "sentence", "function"])
-    def answering(self, request: pytest.FixtureRequest) -> Callable[[Answer], Model]:
-        def model(answer: Answer) -> Model:
+    def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:
+        def model(answer: ScriptLine) -> Model:
             made = answer.get("tool_calls", ())
             if all(isinstance(call.get("arguments", {}), dict) for call in made) and made:
-                answer = answer | {"text": written(answer, request.param), "tool_calls": []}
+                answer = answer | {"text": calls_as_text(answer, request.param), "tool_calls": []}
             return TextCalls(ScriptedModel(answer | {"repeat": True}))
 
         return model
 
 
-def written(answer: Answer, form: str) -> str:
+def calls_as_text(answer: ScriptLine, form: str) -> str:
     calls = [(call["name"], msgspec.json.encode(call["arguments"]).decode()) for call in answer["tool_calls"]]
     blocks = {
         "fenced": [f'```json\n{{"tool": "{name}", "parameters": {arguments}}}\n```' for name, arguments in calls],
@@ -107,45 +115,45 @@ def written(answer: Answer, form: str) -> str:
     return "\n\n".join([*filter(None, [answer.get("text")]), *blocks[form]])
 
 
-class Priced(ScriptedModel):
+class PricedModel(ScriptedModel):
     """A model that knows its price and can be closed."""
 
     def __init__(self) -> None:
         super().__init__(say("Hi."))
-        self.closed = 0
+        self.close_count = 0
 
     def estimate(self, prompt: Prompt) -> Estimate:
         return Estimate(usage=Usage(input=len(prompt.messages)), output_price=0.5)
 
     async def close(self) -> None:
-        self.closed += 1
+        self.close_count += 1
 
 
-AROUND = [wrapper for wrapper in WRAPPERS if wrapper is not simulated]
+MODEL_WRAPPERS = [wrapper for wrapper in WRAPPERS if wrapper is not add_simulated_stream]
 
 
-@pytest.mark.parametrize("stack", [*([wrapper] for wrapper in AROUND), *STACKS])
-def test_a_wrapper_tells_a_price_if_and_only_if_the_model_can(stack: list[Wrapping]) -> None:
-    priced: Model = Priced()
+@pytest.mark.parametrize("stack", [*([wrapper] for wrapper in MODEL_WRAPPERS), *STACKS])
+def test_a_wrapper_tells_a_price_if_and_only_if_the_model_can(stack: list[Wrapper]) -> None:
+    priced: Model = PricedModel()
     plain: Model = ScriptedModel(say("Hi."))
     for wrapper in reversed(stack):
         priced, plain = wrapper(priced), wrapper(plain)
-    assert isinstance(priced, Estimates)
+    assert isinstance(priced, CostEstimator)
     prompt = Prompt(messages=())
     assert priced.estimate(prompt) == Estimate(usage=Usage(), output_price=0.5)
-    assert not isinstance(plain, Estimates)
+    assert not isinstance(plain, CostEstimator)
 
 
-@pytest.mark.parametrize("stack", [*([wrapper] for wrapper in AROUND), *STACKS])
-async def test_closing_a_wrapper_closes_the_model_once(stack: list[Wrapping]) -> None:
-    inner = Priced()
+@pytest.mark.parametrize("stack", [*([wrapper] for wrapper in MODEL_WRAPPERS), *STACKS])
+async def test_closing_a_wrapper_closes_the_model_once(stack: list[Wrapper]) -> None:
+    inner = PricedModel()
     model: Model = inner
     for wrapper in reversed(stack):
         model = wrapper(model)
     await model.close()  # type: ignore[attr-defined]  # every wrapper has it
-    assert inner.closed == 1
+    assert inner.close_count == 1
 
 
-@pytest.mark.parametrize("wrapper", AROUND)
-async def test_closing_a_wrapper_around_a_model_that_holds_nothing_does_nothing(wrapper: Wrapping) -> None:
+@pytest.mark.parametrize("wrapper", MODEL_WRAPPERS)
+async def test_closing_a_wrapper_around_a_model_that_holds_nothing_does_nothing(wrapper: Wrapper) -> None:
     await wrapper(ScriptedModel(say("Hi."))).close()  # type: ignore[attr-defined]  # every wrapper has it

@@ -6,7 +6,7 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.testing.confinement import ConfinementContract
-from vaka.testing.sandboxes import shell
+from vaka.testing.sandboxes import shell_command
 
 
 class TestBubblewrap(ConfinementContract):
@@ -16,7 +16,7 @@ class TestBubblewrap(ConfinementContract):
 
 
 class TestBubblewrapAtHome(TestBubblewrap):
-    base = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+    workspace_parent = str(Path.home())  # temporary folders are replaced by empty ones, others are not
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
@@ -25,17 +25,17 @@ class TestBubblewrapAtHome(TestBubblewrap):
 
 
 class TestBubblewrapWhereTheKernelIsOld(TestBubblewrap):
-    holds_links = False
+    protects_links = False
 
     @pytest.fixture
     def sandbox(self) -> Sandbox:
-        return Bubblewrap(trees=False)
+        return Bubblewrap(mount_trees=False)
 
     async def test_a_protected_link_is_refused(self, sandbox: Sandbox, workspace: Path) -> None:
         (workspace / "real").mkdir()
         (workspace / ".claude").symlink_to("real")
         with pytest.raises(SandboxError, match="link"):
-            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
+            await sandbox.start(shell_command("true", workspace, protected=(f"{workspace}/.claude",)))
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:

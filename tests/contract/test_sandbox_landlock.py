@@ -17,7 +17,7 @@ class TestLandlockWithNamespaces(ConfinementContract):
 
 class TestLandlockAlone(ConfinementContract):
     hides_processes = False
-    holds_inside = False
+    protects_inside_writable = False
 
     @pytest.fixture
     def sandbox(self) -> Sandbox:
@@ -25,7 +25,7 @@ class TestLandlockAlone(ConfinementContract):
 
 
 class TestLandlockWithNamespacesAtHome(TestLandlockWithNamespaces):
-    base = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+    workspace_parent = str(Path.home())  # temporary folders are replaced by empty ones, others are not
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
@@ -34,7 +34,7 @@ class TestLandlockWithNamespacesAtHome(TestLandlockWithNamespaces):
 
 
 class TestLandlockAloneAtHome(TestLandlockAlone):
-    base = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+    workspace_parent = str(Path.home())  # temporary folders are replaced by empty ones, others are not
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:

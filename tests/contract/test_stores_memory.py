@@ -18,6 +18,6 @@ class TestMemory(StoreContract):
 
     @pytest.fixture
     async def other(self, store: MemoryStore) -> AsyncIterator[Store]:
-        other = store.handle()
+        other = store.open_handle()
         yield other
         await other.close()

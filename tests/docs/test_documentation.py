@@ -13,11 +13,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
-def name(page: Path) -> str:
+def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text("utf-8"))], ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text("utf-8"))], ids=page_name)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(BLOCK.findall(page.read_text("utf-8"))), "utf-8")
@@ -26,7 +26,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text("utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []

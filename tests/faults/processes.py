@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds after which something that should happen surely never will."""
 
 
-class Child:
+class ChildProcess:
     """A process in a group of its own."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -27,58 +27,58 @@ class Child:
     def code(self) -> int | None:
         return self.process.returncode
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         """Return what it says next, ``""`` when it has ended."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return (await self._out.readline()).decode().rstrip("\n")
 
-    async def until(self, word: str) -> list[str]:
+    async def read_until(self, word: str) -> list[str]:
         """Return the lines up to the one that begins with ``word``; fail when it ends before that."""
         lines: list[str] = []
-        while line := await self.line():
+        while line := await self.read_line():
             lines.append(line)
             if line.split()[0] == word:
                 return lines
         raise AssertionError(f"it ended without {word!r}: {lines}")
 
-    async def rest(self) -> list[str]:
+    async def read_to_end(self) -> list[str]:
         """Return the lines it says until it ends."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             lines = (await self._out.read()).decode().splitlines()
             await self.process.wait()
         return lines
 
-    async def tell(self, word: str) -> None:
+    async def send_line(self, word: str) -> None:
         self._in.write(f"{word}\n".encode())
         with suppress(ConnectionError):
             await self._in.drain()
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
-    async def died(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+    async def wait_exit(self) -> int:
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.wait()
 
     async def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        await self.died()
+        self.send_signal(signal.SIGKILL)
+        await self.wait_exit()
 
-    async def gone(self) -> bool:
+    async def wait_group_exit(self) -> bool:
         """Whether nothing is left of its process group, giving what was just killed the time to end."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE / 6):
-                while not self.alone():  # noqa: ASYNC110  # nothing tells when a stranger's child has ended
+            async with asyncio.timeout(TIMEOUT / 6):
+                while not self.is_group_empty():  # noqa: ASYNC110  # nothing tells when a stranger's child has ended
                     await asyncio.sleep(0)
-        return self.alone()
+        return self.is_group_empty()
 
-    def alone(self) -> bool:
+    def is_group_empty(self) -> bool:
         """Whether nothing that lives is left of its process group."""
-        return not any(state != "Z" for state in _group(self.process.pid))
+        return not any(state != "Z" for state in _group_states(self.process.pid))
 
 
-def _group(leader: int) -> Iterator[str]:
+def _group_states(leader: int) -> Iterator[str]:
     """Yield the states of the processes of a group."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
@@ -87,11 +87,11 @@ def _group(leader: int) -> Iterator[str]:
                 yield state
 
 
-async def start(program: str, plan: msgspec.Struct, **environment: str) -> Child:
+async def start_program(program: str, plan: msgspec.Struct, **environment: str) -> ChildProcess:
     """Start one of our programs with a plan."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, start_new_session=True,
         env={**os.environ, **environment}, limit=1 << 24,
     )  # fmt: skip
-    return Child(process)
+    return ChildProcess(process)

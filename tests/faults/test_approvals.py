@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.cli.shell import Running, Shell, call, say
+from tests.cli.shell import RunningCommand, Shell, call_line, say_line
+from vaka.config.claude_settings import add_allow_rules
 from vaka.core.types.errors import Suspended
-from vaka.runtime.remember import remember
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel
 from vaka.testing.models import call as call_of
@@ -25,11 +25,11 @@ COMMAND = "echo paid >> ledger"
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     made = Shell(tmp_path)
-    made.script(call("Bash", command=COMMAND), call("Bash", command=COMMAND), say("Done."))
+    made.write_script(call_line("Bash", command=COMMAND), call_line("Bash", command=COMMAND), say_line("Done."))
     return made
 
 
-def asked(shell: Shell) -> str:
+def ask_and_die(shell: Shell) -> str:
     """Let a process ask and be killed while it waits; return what it asked."""
     command = [sys.executable, "-m", "vaka", "run", "Pay.", "--session", "s", "--ask", "wait", *MODEL]
     command += ["--output", "stream-json"]
@@ -37,72 +37,72 @@ def asked(shell: Shell) -> str:
     process = subprocess.Popen(
         command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
-    running = Running(process)
-    approval: str = running.until("approval.requested")["data"]["approval"]
-    running.signal(signal.SIGKILL)
-    running.end()
+    running = RunningCommand(process)
+    approval: str = running.read_until("approval.requested")["data"]["approval"]
+    running.send_signal(signal.SIGKILL)
+    running.wait_result()
     assert process.returncode == -signal.SIGKILL
     return approval
 
 
-def answered(shell: Shell, approval: str, *said: str) -> None:
+def answer_approval(shell: Shell, approval: str, *said: str) -> None:
     done = shell.vaka("approvals", "resolve", approval, *said)
     assert done.code == 0, done.err
 
 
-def resumed(shell: Shell, *words: str) -> Any:
+def resume_session(shell: Shell, *words: str) -> Any:
     return shell.vaka("run", "--session", "s", "--resume", "--ask", "suspend", *MODEL, *words)
 
 
-def paid(shell: Shell) -> int:
+def count_payments(shell: Shell) -> int:
     ledger = shell.folder / "ledger"
     return len(ledger.read_text().splitlines()) if ledger.exists() else 0
 
 
 def test_a_yes_given_elsewhere_after_a_kill_runs_the_call_exactly_once(shell: Shell) -> None:
-    answered(shell, asked(shell), "--approve")
-    assert resumed(shell).code == 5, "the second call is another question"
-    assert paid(shell) == 1
-    [second] = shell.pending()
-    answered(shell, second["id"], "--reject", "--message", "Once is enough.")
-    assert resumed(shell).out == "Done.\n"
-    assert paid(shell) == 1
+    answer_approval(shell, ask_and_die(shell), "--approve")
+    assert resume_session(shell).code == 5, "the second call is another question"
+    assert count_payments(shell) == 1
+    [second] = shell.pending_decisions()
+    answer_approval(shell, second["id"], "--reject", "--message", "Once is enough.")
+    assert resume_session(shell).out == "Done.\n"
+    assert count_payments(shell) == 1
     assert shell.vaka("sessions", "verify", "s").code == 0
 
 
 def test_a_yes_for_the_session_outlives_who_asked_and_who_answered(shell: Shell) -> None:
-    answered(shell, asked(shell), "--approve", "--scope", "session")
-    assert resumed(shell).out == "Done.\n"
-    assert paid(shell) == 2
-    assert shell.types("s").count("approval.requested") == 1
+    answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "session")
+    assert resume_session(shell).out == "Done.\n"
+    assert count_payments(shell) == 2
+    assert shell.event_types("s").count("approval.requested") == 1
 
 
 def test_a_yes_for_the_project_counts_in_other_sessions(shell: Shell) -> None:
-    answered(shell, asked(shell), "--approve", "--scope", "project")
-    assert resumed(shell).out == "Done.\n"
+    answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "project")
+    assert resume_session(shell).out == "Done.\n"
     assert shell.vaka("run", "Pay.", *MODEL, "--trust").out == "Done.\n"
-    assert paid(shell) == 4
+    assert count_payments(shell) == 4
 
 
 def test_settings_that_were_tightened_in_between_ask_again(shell: Shell) -> None:
-    first = asked(shell)
-    answered(shell, first, "--approve", "--scope", "session")
-    shell.file("home/.claude/settings.json", '{"permissions": {"ask": ["Bash(echo:*)"]}}')
-    assert resumed(shell).code == 5
-    assert paid(shell) == 0
-    [again] = shell.pending()
+    first = ask_and_die(shell)
+    answer_approval(shell, first, "--approve", "--scope", "session")
+    shell.write_file("home/.claude/settings.json", '{"permissions": {"ask": ["Bash(echo:*)"]}}')
+    assert resume_session(shell).code == 5
+    assert count_payments(shell) == 0
+    [again] = shell.pending_decisions()
     assert again["id"] != first
     assert again["rule"] == "Bash(echo:*)"
-    answered(shell, again["id"], "--approve", "--scope", "session")
-    assert resumed(shell).out == "Done.\n"
-    assert paid(shell) == 2
+    answer_approval(shell, again["id"], "--approve", "--scope", "session")
+    assert resume_session(shell).out == "Done.\n"
+    assert count_payments(shell) == 2
 
 
 def test_settings_that_deny_it_in_between_win(shell: Shell) -> None:
-    answered(shell, asked(shell), "--approve", "--scope", "user")
-    done = resumed(shell, "--deny", "Bash(echo:*)")
+    answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "user")
+    done = resume_session(shell, "--deny", "Bash(echo:*)")
     assert (done.code, done.out) == (5, "Done.\n")
-    assert paid(shell) == 0
+    assert count_payments(shell) == 0
 
 
 async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell) -> None:
@@ -118,17 +118,17 @@ async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell
         late = shell.vaka("approvals", "resolve", approval, "--approve", "--scope", scope, "--store", store)
         assert late.code == 2
         assert "nobody decided in time, so it is a no" in late.err
-    shell.script(say("-"), say("Done."))
-    assert resumed(shell, "--store", store).code == 5
+    shell.write_script(say_line("-"), say_line("Done."))
+    assert resume_session(shell, "--store", store).code == 5
     [row] = shell.vaka("approvals", "list", "--all", "--json", "--store", store).json["decisions"]
     assert row["status"] == "expired"
-    assert paid(shell) == 0
+    assert count_payments(shell) == 0
 
 
-KEEPER = """
+REMEMBER_PROGRAM = """
 import sys
 from pathlib import Path
-from vaka.runtime.remember import remember
+from vaka.config.claude_settings import remember
 for number in range(100_000):
     remember(Path(sys.argv[1]), [f"Bash(make {sys.argv[2]} {number})"])
     print(number, flush=True)
@@ -137,9 +137,10 @@ for number in range(100_000):
 
 def test_settings_stay_whole_when_those_who_write_them_are_killed(tmp_path: Path) -> None:
     path = tmp_path / ".claude/settings.local.json"
-    remember(path, ["Bash(first)"])
+    add_allow_rules(path, ["Bash(first)"])
     keepers = [
-        subprocess.Popen([sys.executable, "-c", KEEPER, str(path), name], stdout=subprocess.PIPE) for name in "ab"
+        subprocess.Popen([sys.executable, "-c", REMEMBER_PROGRAM, str(path), name], stdout=subprocess.PIPE)
+        for name in "ab"
     ]
     kept = ["Bash(first)"]
     for name, keeper in zip("ab", keepers, strict=True):
@@ -150,5 +151,5 @@ def test_settings_stay_whole_when_those_who_write_them_are_killed(tmp_path: Path
         kept += [f"Bash(make {name} {int(line)})" for line in rest.splitlines()]
     allowed = json.loads(path.read_text())["permissions"]["allow"]
     assert set(kept) <= set(allowed)
-    remember(path, ["Bash(last)"])
+    add_allow_rules(path, ["Bash(last)"])
     assert json.loads(path.read_text())["permissions"]["allow"] == [*allowed, "Bash(last)"]

@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.faults import checks
-from tests.faults.conftest import Start
-from tests.faults.homes import Sqlite, read
-from tests.faults.test_kill_everywhere import undisturbed
-from tests.faults.voyage import ANSWER
+from tests.faults import log_checks
+from tests.faults.conftest import StartProgram
+from tests.faults.crash_run import ANSWER
+from tests.faults.log_stores import SqliteLogStore, read_log
+from tests.faults.test_kill_everywhere import run_undisturbed
 from vaka.agents.react import Agent
-from vaka.core.loop.limits import Limits
+from vaka.core.loop.budget.limits import Limits
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.types.content import Stored
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
+from vaka.core.types.message import Stored
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted, TurnCompleted
 from vaka.policy.names import NamePolicy
@@ -35,8 +35,8 @@ from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools import tool
 
-QUICK = Limits(grace=0.05)
-BAD = CallId("call_1")
+QUICK_LIMITS = Limits(grace=0.05)
+BAD_CALL = CallId("call_1")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-async def use(bad: Tool, store: Store | None = None) -> list[Event]:
+async def run_with_bad_tool(bad: Tool, store: Store | None = None) -> list[Event]:
     """Let a bad tool and a good one be called at once; return the log of a turn that ended well."""
 
     @tool(effect="read")
@@ -58,17 +58,17 @@ async def use(bad: Tool, store: Store | None = None) -> list[Event]:
     store = store or MemoryStore()
     model = ScriptedModel(calls(call(bad.spec.name), call("good")), call("good"), say("Done."))
     async with Runtime(store=store) as runtime:
-        agent = Agent("captain", model=model, tools=[bad, good], limits=QUICK)
+        agent = Agent("captain", model=model, tools=[bad, good], limits=QUICK_LIMITS)
         session = await runtime.open(agent, id="s")
         response = await session.run("Go.")
     assert response.text == "Done."
     log = [event async for event in store.events.read(SessionId("s"))]
-    checks.whole(log)
-    assert [checks.results(log)[CallId(call)].text for call in ("call_2", "call_3")] == ["good", "good"]
+    log_checks.assert_chain_complete(log)
+    assert [log_checks.results_by_call(log)[CallId(call)].text for call in ("call_2", "call_3")] == ["good", "good"]
     return log
 
 
-def warned(log: list[Event]) -> str:
+def logged_text(log: list[Event]) -> str:
     return " ".join(event.data.message for event in log if isinstance(event.data, Logged))
 
 
@@ -79,7 +79,7 @@ async def test_a_tool_that_hangs_runs_out_of_time() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    result = checks.results(await use(hang))[BAD]
+    result = log_checks.results_by_call(await run_with_bad_tool(hang))[BAD_CALL]
     assert (result.failed, result.reason) == (True, "timeout")
     assert "unknown" in result.text
 
@@ -91,7 +91,7 @@ async def test_a_tool_that_hangs_in_a_thread_runs_out_of_time(gate: threading.Ev
         gate.wait()
         return "never"
 
-    assert checks.results(await use(hang))[BAD].reason == "timeout"
+    assert log_checks.results_by_call(await run_with_bad_tool(hang))[BAD_CALL].reason == "timeout"
 
 
 async def test_a_tool_that_ignores_cancellation_is_left_behind_and_reported() -> None:
@@ -107,9 +107,9 @@ async def test_a_tool_that_ignores_cancellation_is_left_behind_and_reported() ->
                 continue
         return "late"
 
-    log = await use(stubborn)
-    assert checks.results(log)[BAD].reason == "timeout"
-    assert "did not stop" in warned(log)
+    log = await run_with_bad_tool(stubborn)
+    assert log_checks.results_by_call(log)[BAD_CALL].reason == "timeout"
+    assert "did not stop" in logged_text(log)
     free.set()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.gather(*left, return_exceptions=True)
@@ -122,7 +122,7 @@ async def test_a_tool_that_blocks_the_loop_is_reported() -> None:
         threading.Event().wait(2.0)
         return "at last"
 
-    assert "held the event loop" in warned(await use(block))
+    assert "held the event loop" in logged_text(await run_with_bad_tool(block))
 
 
 async def test_a_tool_that_forks_does_no_harm(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ async def test_a_tool_that_forks_does_no_harm(tmp_path: Path) -> None:
         return "forked"
 
     store = SqliteStore(tmp_path / "vaka.db", durability="process")
-    log = await use(fork, store)
+    log = await run_with_bad_tool(fork, store)
     await store.close()
-    assert checks.results(log)[BAD].text == "forked"
+    assert log_checks.results_by_call(log)[BAD_CALL].text == "forked"
 
 
 async def test_a_tool_that_prints_fifty_megabytes_fills_neither_log_nor_followers(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ async def test_a_tool_that_prints_fifty_megabytes_fills_neither_log_nor_follower
         return piece * 50
 
     store = SqliteStore(tmp_path / "vaka.db", durability="process")
-    log = await use(flood, store)
-    (result,) = [e.data.result for e in log if isinstance(e.data, ToolCompleted) and e.data.result.call == BAD]
+    log = await run_with_bad_tool(flood, store)
+    (result,) = [e.data.result for e in log if isinstance(e.data, ToolCompleted) and e.data.result.call == BAD_CALL]
     (part,) = result.content
     assert isinstance(part, Stored)
     assert await store.blobs.get(part.blob) == (piece * 50).encode()
@@ -166,25 +166,25 @@ async def test_a_tool_that_prints_fifty_megabytes_fills_neither_log_nor_follower
 
 @pytest.mark.parametrize("number", [2, 6, 11, 17])
 async def test_a_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
-    tmp_path: Path, spawn: Start, number: int
+    tmp_path: Path, spawn: StartProgram, number: int
 ) -> None:
-    home = Sqlite(tmp_path, "power")
-    calm = await undisturbed(home, spawn)
-    plan = home.plan(full=number)
+    home = SqliteLogStore(tmp_path, "power")
+    calm = await run_undisturbed(home, spawn)
+    plan = home.new_plan(full=number)
     child = await spawn("sail", plan)
-    lines = await child.rest()
+    lines = await child.read_to_end()
     assert (child.code, lines[-1]) == (0, "store")
-    before = await read(plan)
+    before = await read_log(plan)
     assert 0 < len(before) < len(calm.log)
-    checks.nothing_lost(checks.acknowledged(lines), before)
-    unsure = checks.lost(before)
+    log_checks.assert_nothing_lost(log_checks.parse_acknowledged(lines), before)
+    unsure = log_checks.lost_calls(before)
     child = await spawn("sail", msgspec.structs.replace(plan, full=0, how="resume", ahead=60.0))
-    lines = await child.rest()
+    lines = await child.read_to_end()
     assert (child.code, lines[-1]) == (0, "ended")
-    log = await read(plan)
-    checks.whole(log)
-    checks.effects(plan, log, unsure)
-    checks.same(log, calm.log, but=unsure)
+    log = await read_log(plan)
+    log_checks.assert_chain_complete(log)
+    log_checks.assert_effects(plan, log, unsure)
+    log_checks.assert_same_outcome(log, calm.log, without=unsure)
     assert isinstance(log[-1].data, TurnCompleted)
     assert log[-1].data.text == ANSWER
 
@@ -216,8 +216,8 @@ async def test_a_clock_that_jumps_changes_no_order_and_brings_no_approval_back(j
         await runtime.resolve(second.id, "approve")
         [event async for event in session.resume()]
         log = [event async for event in runtime.store.events.read(SessionId("s"))]
-    checks.whole(log)
-    reasons = [result.reason for result in checks.results(log).values()]
+    log_checks.assert_chain_complete(log)
+    reasons = [result.reason for result in log_checks.results_by_call(log).values()]
     assert reasons == ["expired", "expired" if jump > 0 else ""]
     assert ran == ([] if jump > 0 else ["b"])
     assert isinstance(log[-1].data, TurnCompleted)

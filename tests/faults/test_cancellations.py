@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.faults import checks
-from tests.faults.voyage import ANSWER, ONCE, SAYS, Ledger, agent
+from tests.faults import log_checks
+from tests.faults.crash_run import ANSWER, ONCE_TOOLS, REQUEST, EffectLedger, make_agent
 from vaka.agents.react import Agent
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import InterruptRequested
@@ -21,44 +21,44 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 
 AT_ONCE = 50
-WAYS = ("cancel", "interrupt", "abort", "both")
+STOP_METHODS = ("cancel", "interrupt", "abort", "both")
 
 
-class Effects(Ledger):
+class MemoryLedger(EffectLedger):
     """A ledger in memory, by session and call."""
 
     def __init__(self) -> None:
         self.times: Counter[tuple[str, str, str]] = Counter()
         self._honoured: set[str] = set()
 
-    def write(self, name: str, context: ToolContext, what: str) -> None:
+    def record_effect(self, name: str, context: ToolContext, what: str) -> None:
         if name != "stamp" or context.key not in self._honoured:
             self._honoured.add(context.key)
             self.times[context.session, name, context.call] += 1
 
 
-async def stop(runtime: Runtime, session: Session, running: "asyncio.Task[object]", way: str) -> None:
+async def stop_run(runtime: Runtime, session: Session, running: "asyncio.Task[object]", method: str) -> None:
     """Stop a run in one of the ways there are; it may be over already, or not have begun."""
     driver = runtime.driver(session.id)
-    if way in {"cancel", "both"}:
+    if method in {"cancel", "both"}:
         running.cancel()
-    if way in {"interrupt", "both"}:
+    if method in {"interrupt", "both"}:
         try:
             await session.interrupt("enough")
         except NotFound:
             pass
-    if way == "abort" and driver is not None:
+    if method == "abort" and driver is not None:
         driver.abort()
 
 
-async def cut(runtime: Runtime, captain: Agent, seed: int) -> list[Event]:
+async def stop_and_resume(runtime: Runtime, captain: Agent, seed: int) -> list[Event]:
     """Begin a run, stop it somewhere, finish what is left, and return the log."""
     chance = random.Random(seed)
     session = await runtime.open(captain, id=f"s{seed}")
-    running = asyncio.create_task(session.run(SAYS))
+    running = asyncio.create_task(session.run(REQUEST))
     for _ in range(chance.randrange(150)):
         await asyncio.sleep(0)
-    await stop(runtime, session, running, WAYS[seed % len(WAYS)])
+    await stop_run(runtime, session, running, STOP_METHODS[seed % len(STOP_METHODS)])
     ended = (await asyncio.gather(running, return_exceptions=True))[0]
     assert not isinstance(ended, BaseException) or isinstance(ended, asyncio.CancelledError | TurnError | Closed), ended
     if await runtime.store.sessions.find(session.id) is None:
@@ -69,15 +69,15 @@ async def cut(runtime: Runtime, captain: Agent, seed: int) -> list[Event]:
     return [event async for event in runtime.store.events.read(session.id)]
 
 
-def whole(log: list[Event], effects: Effects, seed: int) -> str:
+def check_log(log: list[Event], effects: MemoryLedger, seed: int) -> str:
     """The log is whole, each ``once`` call had its effect at most once; return how the turn ended."""
-    checks.whole(log)
+    log_checks.assert_chain_complete(log)
     told = [event.data for event in log if not isinstance(event.data, InterruptRequested)]
     last = told[-1]
     assert isinstance(last, TurnCompleted | TurnCancelled | TurnInterrupted), last
-    found = checks.results(log)
-    for name in ONCE:
-        for call in checks.calls_of(log, name):
+    found = log_checks.results_by_call(log)
+    for name in ONCE_TOOLS:
+        for call in log_checks.calls_of(log, name):
             times = effects.times[f"s{seed}", name, call]
             assert times <= 1
             assert times == 1 or found[call].failed
@@ -86,9 +86,9 @@ def whole(log: list[Event], effects: Effects, seed: int) -> str:
     return last.type
 
 
-async def cancellations(seeds: range) -> Counter[str]:
-    effects = Effects()
-    captain = agent(effects)
+async def run_cancellations(seeds: range) -> Counter[str]:
+    effects = MemoryLedger()
+    captain = make_agent(effects)
     slots = asyncio.Semaphore(AT_ONCE)
     ends: Counter[str] = Counter()
     async with Runtime(store=MemoryStore(), clock=FakeClock(auto=True), ask="deny") as runtime:
@@ -96,10 +96,10 @@ async def cancellations(seeds: range) -> Counter[str]:
         async def one(seed: int) -> None:
             async with slots:
                 try:
-                    log = await cut(runtime, captain, seed)
-                    ends[whole(log, effects, seed) if log else "nothing"] += 1
+                    log = await stop_and_resume(runtime, captain, seed)
+                    ends[check_log(log, effects, seed) if log else "nothing"] += 1
                 except BaseException as error:
-                    error.add_note(f"seed {seed}: {WAYS[seed % len(WAYS)]}")
+                    error.add_note(f"seed {seed}: {STOP_METHODS[seed % len(STOP_METHODS)]}")
                     raise
 
         async with asyncio.TaskGroup() as group:
@@ -110,12 +110,12 @@ async def cancellations(seeds: range) -> Counter[str]:
 
 
 async def test_runs_stopped_anywhere_leave_whole_logs() -> None:
-    ends = await cancellations(range(500))
+    ends = await run_cancellations(range(500))
     assert {"turn.completed", "turn.cancelled", "turn.interrupted"} <= set(ends)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 async def test_ten_thousand_runs_stopped_anywhere_leave_whole_logs() -> None:
-    ends = await cancellations(range(10_000))
+    ends = await run_cancellations(range(10_000))
     assert ends.total() == 10_000

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.faults import checks
-from tests.faults.conftest import Start
-from tests.faults.homes import Home, Sqlite, read
-from tests.faults.processes import PATIENCE, Child
-from tests.faults.programs.tell import WORDS, Tale
+from tests.faults import log_checks
+from tests.faults.conftest import StartProgram
+from tests.faults.crash_run import open_store, runtime_options
+from tests.faults.log_stores import LogStore, SqliteLogStore, read_log
+from tests.faults.processes import TIMEOUT, ChildProcess
+from tests.faults.programs.stream_words import WORDS, WordByWordModel
 from tests.faults.transcript import Transcript
-from tests.faults.voyage import open_store, options
 from vaka.agents.react import Agent
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -25,33 +25,35 @@ from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel
-from vaka.testing.stores.pen import begun
+from vaka.testing.stores.sealed_events import begin_session
 
 
-async def shows(child: Child, text: str) -> list[str]:
+async def read_until_text(child: ChildProcess, text: str) -> list[str]:
     """Return what a follower says until it has shown this text (escaped, as it says it)."""
     lines: list[str] = []
     while not lines or lines[-1] != f"text {text!r}":
-        lines.append(await child.line())
+        lines.append(await child.read_line())
         assert lines[-1], "the follower ended"
     return lines
 
 
-async def test_followers_in_other_processes_see_the_text_while_it_is_written(shared: Home, spawn: Start) -> None:
-    plan = shared.plan()
+async def test_followers_in_other_processes_see_the_text_while_it_is_written(
+    shared: LogStore, spawn: StartProgram
+) -> None:
+    plan = shared.new_plan()
     writer = await spawn("tell", plan)
-    await writer.until("gate")
+    await writer.read_until("gate")
     followers = [await spawn("follow", plan) for _ in range(2)]
-    heard: list[list[str]] = [await shows(follower, WORDS[0]) for follower in followers]
+    heard: list[list[str]] = [await read_until_text(follower, WORDS[0]) for follower in followers]
     for number in range(1, len(WORDS)):
-        await writer.tell("go")
+        await writer.send_line("go")
         for lines, follower in zip(heard, followers, strict=True):
-            lines += await shows(follower, "".join(WORDS[: number + 1]))
-    await writer.tell("go")
-    said = await writer.rest()
+            lines += await read_until_text(follower, "".join(WORDS[: number + 1]))
+    await writer.send_line("go")
+    said = await writer.read_to_end()
     for lines, follower in zip(heard, followers, strict=True):
-        lines += await follower.rest()
-    log = await read(plan)
+        lines += await follower.read_to_end()
+    log = await read_log(plan)
     everything = [(event.id, event.hash) for event in log]
     assert said[-1] == "ended"
     for lines in heard:
@@ -60,76 +62,78 @@ async def test_followers_in_other_processes_see_the_text_while_it_is_written(sha
 
 
 async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_over(
-    shared: Home, spawn: Start
+    shared: LogStore, spawn: StartProgram
 ) -> None:
-    plan = shared.plan()
+    plan = shared.new_plan()
     first = await spawn("tell", plan)
-    await first.until("gate")
+    await first.read_until("gate")
     followers = [await spawn("follow", plan) for _ in range(2)]
-    heard = [await shows(follower, WORDS[0]) for follower in followers]
+    heard = [await read_until_text(follower, WORDS[0]) for follower in followers]
     await first.kill()
-    await shared.bury(plan)
+    await shared.expire_claim(plan)
     second = await spawn("tell", msgspec.structs.replace(plan, how="resume"))
     for _ in WORDS:
-        await second.until("gate")
-        await second.tell("go")
-    assert (await second.rest())[-1] == "ended"
-    log = await read(plan)
-    checks.whole(log)
+        await second.read_until("gate")
+        await second.send_line("go")
+    assert (await second.read_to_end())[-1] == "ended"
+    log = await read_log(plan)
+    log_checks.assert_chain_complete(log)
     for lines, follower in zip(heard, followers, strict=True):
-        lines += await follower.rest()
+        lines += await follower.read_to_end()
         shown = [tuple(line.split()[1:]) for line in lines if line.startswith("event")]
         assert shown == [(event.id, event.hash) for event in log]
         assert lines[-1] == f"text {''.join(WORDS)!r}"
 
 
-async def test_a_dead_and_a_stopped_follower_do_not_hold_up_the_writer(shared: Home, spawn: Start) -> None:
-    plan = shared.plan()
+async def test_a_dead_and_a_stopped_follower_do_not_hold_up_the_writer(shared: LogStore, spawn: StartProgram) -> None:
+    plan = shared.new_plan()
     writer = await spawn("tell", plan)
-    await writer.until("gate")
+    await writer.read_until("gate")
     dead, stopped, alive = [await spawn("follow", plan) for _ in range(3)]
     for follower in (dead, stopped, alive):
-        await shows(follower, WORDS[0])
+        await read_until_text(follower, WORDS[0])
     await dead.kill()
-    stopped.signal(signal.SIGSTOP)
+    stopped.send_signal(signal.SIGSTOP)
     for number in range(1, len(WORDS)):
-        await writer.tell("go")
-        await shows(alive, "".join(WORDS[: number + 1]))
-    await writer.tell("go")
-    assert (await writer.rest())[-1] == "ended"
-    stopped.signal(signal.SIGCONT)
-    log = await read(plan)
-    lines = await stopped.rest()
+        await writer.send_line("go")
+        await read_until_text(alive, "".join(WORDS[: number + 1]))
+    await writer.send_line("go")
+    assert (await writer.read_to_end())[-1] == "ended"
+    stopped.send_signal(signal.SIGCONT)
+    log = await read_log(plan)
+    lines = await stopped.read_to_end()
     assert lines[-1] == f"text {''.join(WORDS)!r}"
     assert f"event {log[-1].id} {log[-1].hash}" in lines
 
 
-async def follow(runtime: Runtime, session: str, after: str, transcript: Transcript) -> list[Event]:
+async def follow_to_end(runtime: Runtime, session: str, after: str, transcript: Transcript) -> list[Event]:
     """Follow from a cursor to the end of the turn."""
     events: list[Event] = []
-    async with asyncio.timeout(PATIENCE), aclosing(runtime.follow(session, after=after)) as following:
+    async with asyncio.timeout(TIMEOUT), aclosing(runtime.follow(session, after=after)) as following:
         async for event in following:
-            transcript.take(event)
+            transcript.add_event(event)
             events.append(event)
             if isinstance(event.data, TurnCompleted):
                 return events
     raise AssertionError("the end of the turn did not come")
 
 
-async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcript(home: Home, spawn: Start) -> None:
-    plan = home.plan()
-    assert (await (await spawn("sail", plan)).rest())[-1] == "ended"
-    log = await read(plan)
+async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcript(
+    home: LogStore, spawn: StartProgram
+) -> None:
+    plan = home.new_plan()
+    assert (await (await spawn("sail", plan)).read_to_end())[-1] == "ended"
+    log = await read_log(plan)
     store = open_store(plan)
-    async with Runtime(options(plan, store)) as runtime:
+    async with Runtime(runtime_options(plan, store)) as runtime:
         for at in range(len(log)):
             transcript = Transcript()
             for event in log[:at]:
-                transcript.take(event)
+                transcript.add_event(event)
             after = log[at - 1].id if at else "0.0"
-            rest = await follow(runtime, plan.session, after, transcript)
+            rest = await follow_to_end(runtime, plan.session, after, transcript)
             assert [event.stored for event in rest] == [event.stored for event in log[at:]]
-            assert transcript.messages == Transcript.of(log).messages
+            assert transcript.messages == Transcript.from_log(log).messages
     await store.close()
 
 
@@ -140,20 +144,20 @@ async def test_a_follower_that_comes_back_after_every_event_reads_the_same_as_on
     async with Runtime(store=MemoryStore()) as runtime:
         session = await runtime.open(Agent("teller", model=model), id="s")
         staying, coming = Transcript(), Transcript()
-        stays = asyncio.create_task(follow(runtime, "s", "0.0", staying))
-        comes = asyncio.create_task(_come_and_go(runtime, coming))
+        stays = asyncio.create_task(follow_to_end(runtime, "s", "0.0", staying))
+        comes = asyncio.create_task(_reconnect_repeatedly(runtime, coming))
         await session.run("Tell.")
         await asyncio.gather(stays, comes)
         log = [event async for event in runtime.store.events.read(SessionId("s"))]
-    assert staying.messages == coming.messages == Transcript.of(log).messages
+    assert staying.messages == coming.messages == Transcript.from_log(log).messages
     assert coming.seqs == staying.seqs == [event.seq for event in log]
 
 
-async def _come_and_go(runtime: Runtime, transcript: Transcript) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def _reconnect_repeatedly(runtime: Runtime, transcript: Transcript) -> None:
+    async with asyncio.timeout(TIMEOUT):
         while not transcript.ended:
             async with aclosing(runtime.follow("s", after=transcript.cursor)) as following:
-                transcript.take(await anext(following))
+                transcript.add_event(await anext(following))
             await asyncio.sleep(0)  # a connection takes its time
 
 
@@ -167,13 +171,13 @@ async def test_a_reader_that_never_reads_does_not_hold_up_the_writer(tmp_path: P
         lazy = [runtime.follow("s") for _ in range(100)]
         waiting = [asyncio.ensure_future(anext(events)) for events in lazy]
         transcript = Transcript()
-        reading = asyncio.create_task(follow(runtime, "s", "0.0", transcript))
+        reading = asyncio.create_task(follow_to_end(runtime, "s", "0.0", transcript))
         response = await session.run("Tell.")
         await reading
         await asyncio.gather(*waiting)
-        queued = [len(follower.queue) for follower in runtime.hub.fanout(SessionId("s")).followers]
+        queued = [len(follower.queue) for follower in runtime.hub.fanout_of(SessionId("s")).followers]
         assert max(queued, default=0) < 600
-        late = [await _rest(events, waited.result()) for events, waited in zip(lazy, waiting, strict=True)]
+        late = [await _read_rest(events, waited.result()) for events, waited in zip(lazy, waiting, strict=True)]
         for events in lazy:
             await events.aclose()
     await store.close()
@@ -182,20 +186,20 @@ async def test_a_reader_that_never_reads_does_not_hold_up_the_writer(tmp_path: P
     assert all(seen.messages[-1] == response.text for seen in late)
 
 
-async def _rest(events: AsyncGenerator[Event], first: Event) -> Transcript:
+async def _read_rest(events: AsyncGenerator[Event], first: Event) -> Transcript:
     transcript = Transcript()
-    transcript.take(first)
+    transcript.add_event(first)
     while not transcript.ended:
-        transcript.take(await anext(events))
+        transcript.add_event(await anext(events))
     return transcript
 
 
 @pytest.mark.parametrize("steps", [0, 1, 20])
-async def test_a_wait_given_up_as_the_store_closes_leaves_no_complaint(home: Home, steps: int) -> None:
+async def test_a_wait_given_up_as_the_store_closes_leaves_no_complaint(home: LogStore, steps: int) -> None:
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
-    store = open_store(home.plan())
-    await begun(store, "s")
+    store = open_store(home.new_plan())
+    await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(SessionId("s"), after=1000))
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -211,14 +215,14 @@ async def test_a_wait_given_up_as_the_store_closes_leaves_no_complaint(home: Hom
 
 async def test_the_words_of_a_message_are_those_of_its_pieces(tmp_path: Path) -> None:
     """Deltas, snapshots and the final message agree, whatever the pieces were."""
-    plan = Sqlite(tmp_path, "process").plan()
+    plan = SqliteLogStore(tmp_path, "process").new_plan()
     store = open_store(plan)
-    tale = Tale()
+    tale = WordByWordModel()
     async with Runtime(store=store) as runtime:
         session = await runtime.open(Agent("teller", model=tale), id=plan.session)
         transcript = Transcript()
         async for event in session.stream("Tell."):
-            transcript.take(event)
+            transcript.add_event(event)
             if isinstance(event.data, MessageCompleted):
                 assert transcript.open_text == "".join(WORDS)
     await store.close()

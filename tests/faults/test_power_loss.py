@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.faults import checks
-from tests.faults.homes import Sqlite, read
-from tests.faults.sailing import sail
-from tests.faults.voyage import ANSWER, Ledger, Plan
+from tests.faults import log_checks
+from tests.faults.crash_run import ANSWER, EffectLedger, Plan
+from tests.faults.log_stores import SqliteLogStore, read_log
+from tests.faults.run_plan import run_plan
 from vaka.core.types.errors import StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
@@ -35,31 +35,31 @@ class Commit(msgspec.Struct, frozen=True):
     ledger: bytes
 
 
-class Recorded:
+class RecordedRun:
     """A run, and its files as they were after each commit."""
 
     def __init__(self, folder: Path) -> None:
-        self.home = Sqlite(folder, "power")
-        self.plan = self.home.plan()
+        self.home = SqliteLogStore(folder, "power")
+        self.plan = self.home.new_plan()
         self.path = Path(self.plan.store.removeprefix("sqlite:///"))
         self.commits: list[Commit] = [Commit(0, 0, b"")]
         self.files: tuple[bytes, bytes] = (b"", b"")
         self._shown: list[Event] = []
 
     async def run(self) -> None:
-        with self._looking():
-            assert await sail(self.plan, self._shown.append) == "ended"
-        self.log = await read(self.plan)
+        with self._record_commits():
+            assert await run_plan(self.plan, self._shown.append) == "ended"
+        self.log = await read_log(self.plan)
 
     @contextmanager
-    def _looking(self) -> Generator[None]:
-        failpoint.hit = self._look
+    def _record_commits(self) -> Generator[None]:
+        failpoint.hit = self._record_commit
         try:
             yield
         finally:
-            failpoints.disarm()
+            failpoints.disable()
 
-    def _look(self, place: str) -> None:
+    def _record_commit(self, place: str) -> None:
         if place != "append.after_commit":
             return
         wal = self.path.with_name("vaka.db-wal").read_bytes()
@@ -68,13 +68,13 @@ class Recorded:
         acknowledged = max((event.seq for event in self._shown), default=0)
         self.commits.append(Commit(len(wal), acknowledged, Path(self.plan.ledger).read_bytes()))
 
-    def at(self, length: int) -> Commit:
+    def commit_at(self, length: int) -> Commit:
         """Return the last commit that a log of this length holds whole."""
         return [commit for commit in self.commits if commit.length <= length][-1]
 
-    def left(self, database: bytes, wal: bytes, commit: Commit) -> Plan:
+    def plan_from_files(self, database: bytes, wal: bytes, commit: Commit) -> Plan:
         """Return a plan for files that look like this."""
-        plan = msgspec.structs.replace(self.home.plan(), ahead=60.0, how="resume")
+        plan = msgspec.structs.replace(self.home.new_plan(), ahead=60.0, how="resume")
         path = Path(plan.store.removeprefix("sqlite:///"))
         path.parent.mkdir()
         path.write_bytes(database)
@@ -83,67 +83,67 @@ class Recorded:
             Path(plan.ledger).write_bytes(commit.ledger)
         return plan
 
-    async def goes_on(self, plan: Plan, *, at_least: int = 0) -> None:
+    async def resume_and_check(self, plan: Plan, *, at_least: int = 0) -> None:
         """What is left is the beginning of the log, and the run ends as it would have ended."""
-        before = await read(plan)
+        before = await read_log(plan)
         assert [event.stored for event in before] == [event.stored for event in self.log[: len(before)]]
         assert len(before) >= at_least
-        unsure = checks.lost(before)
-        assert await sail(plan, lambda _: None) == "ended"
-        log = await read(plan)
-        checks.whole(log)
-        checks.effects(plan, log, unsure)
+        unsure = log_checks.lost_calls(before)
+        assert await run_plan(plan, lambda _: None) == "ended"
+        log = await read_log(plan)
+        log_checks.assert_chain_complete(log)
+        log_checks.assert_effects(plan, log, unsure)
         assert [event.stored for event in log[: len(before)]] == [event.stored for event in before]
         last = log[-1].data
         assert isinstance(last, TurnCompleted)
         assert last.text == ANSWER
-        checks.same(log, self.log, but=unsure)
+        log_checks.assert_same_outcome(log, self.log, without=unsure)
         shutil.rmtree(Path(plan.store.removeprefix("sqlite:///")).parent)
 
 
 @pytest.fixture
-async def recorded(tmp_path: Path) -> Recorded:
-    recorded = Recorded(tmp_path)
+async def recorded(tmp_path: Path) -> RecordedRun:
+    recorded = RecordedRun(tmp_path)
     await recorded.run()
     return recorded
 
 
-async def test_a_log_cut_after_any_commit_has_everything_that_was_acknowledged(recorded: Recorded) -> None:
+async def test_a_log_cut_after_any_commit_has_everything_that_was_acknowledged(recorded: RecordedRun) -> None:
     database, wal = recorded.files
     for commit in recorded.commits[1:]:
-        plan = recorded.left(database, wal[: commit.length], commit)
-        await recorded.goes_on(plan, at_least=commit.acknowledged)
+        plan = recorded.plan_from_files(database, wal[: commit.length], commit)
+        await recorded.resume_and_check(plan, at_least=commit.acknowledged)
 
 
-async def _cut(recorded: Recorded, lengths: list[int]) -> None:
+async def _resume_each_length(recorded: RecordedRun, lengths: list[int]) -> None:
     database, wal = recorded.files
     for length in lengths:
-        commit = recorded.at(length)
-        plan = recorded.left(database, wal[:length], commit)
-        await recorded.goes_on(plan, at_least=commit.acknowledged)
+        commit = recorded.commit_at(length)
+        plan = recorded.plan_from_files(database, wal[:length], commit)
+        await recorded.resume_and_check(plan, at_least=commit.acknowledged)
 
 
-def _frames(wal: bytes) -> list[int]:
+def _frame_offsets(wal: bytes) -> list[int]:
     return list(range(HEADER, len(wal) + 1, FRAME))
 
 
-async def test_a_log_cut_at_some_frames_goes_on(recorded: Recorded) -> None:
+async def test_a_log_cut_at_some_frames_goes_on(recorded: RecordedRun) -> None:
     wal = recorded.files[1]
-    begun = [length for length in _frames(wal) if length >= recorded.commits[1].length]
-    await _cut(recorded, begun[::12])
+    begun = [length for length in _frame_offsets(wal) if length >= recorded.commits[1].length]
+    await _resume_each_length(recorded, begun[::12])
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-async def test_a_log_cut_at_any_frame_and_inside_goes_on(recorded: Recorded) -> None:
+async def test_a_log_cut_at_any_frame_and_inside_goes_on(recorded: RecordedRun) -> None:
     wal = recorded.files[1]
     chance = random.Random(1)
-    begun = [length for length in _frames(wal) if length >= recorded.commits[1].length]
+    begun = [length for length in _frame_offsets(wal) if length >= recorded.commits[1].length]
     inside = [length + chance.randrange(1, FRAME) for length in begun[:-1] for _ in range(3)]
-    await _cut(recorded, begun + inside)
+    await _resume_each_length(recorded, begun + inside)
 
 
-async def _damaged(recorded: Recorded, seed: int) -> tuple[bytes, bytes, int]:
+async def _damage_files(recorded: RecordedRun, seed: int) -> tuple[bytes, bytes, int]:
     """Return the files with some bytes wrong, and the length of the log that is surely good."""
     chance = random.Random(seed)
     database, wal = (bytearray(file) for file in recorded.files)
@@ -161,38 +161,40 @@ async def _damaged(recorded: Recorded, seed: int) -> tuple[bytes, bytes, int]:
     return bytes(database), bytes(wal), -1
 
 
-async def _go_on_damaged(recorded: Recorded, seeds: range) -> None:
+async def _resume_damaged(recorded: RecordedRun, seeds: range) -> None:
     for seed in seeds:
-        database, wal, good = await _damaged(recorded, seed)
-        commit = recorded.at(max(good, recorded.commits[1].length))
-        plan = recorded.left(database, wal, commit)
+        database, wal, good = await _damage_files(recorded, seed)
+        commit = recorded.commit_at(max(good, recorded.commits[1].length))
+        plan = recorded.plan_from_files(database, wal, commit)
         if good >= 0:
-            await recorded.goes_on(plan, at_least=commit.acknowledged)
+            await recorded.resume_and_check(plan, at_least=commit.acknowledged)
             continue
         with suppress(StoreError):  # damage that shows is an error
-            log = await read(plan)
+            log = await read_log(plan)
             assert [event.stored for event in log] == [event.stored for event in recorded.log[: len(log)]]
 
 
-async def test_a_log_with_wrong_bytes_is_an_error_or_a_beginning(recorded: Recorded) -> None:
-    await _go_on_damaged(recorded, range(24))
+async def test_a_log_with_wrong_bytes_is_an_error_or_a_beginning(recorded: RecordedRun) -> None:
+    await _resume_damaged(recorded, range(24))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-async def test_a_log_with_any_wrong_bytes_is_an_error_or_a_beginning(recorded: Recorded) -> None:
-    await _go_on_damaged(recorded, range(600))
+async def test_a_log_with_any_wrong_bytes_is_an_error_or_a_beginning(recorded: RecordedRun) -> None:
+    await _resume_damaged(recorded, range(600))
 
 
-async def test_a_session_of_which_an_event_was_rewritten_is_not_resumed(recorded: Recorded) -> None:
+async def test_a_session_of_which_an_event_was_rewritten_is_not_resumed(recorded: RecordedRun) -> None:
     """The database itself is sound, but one event in it says something else."""
     commit = recorded.commits[-2]
-    plan = recorded.left(recorded.files[0], recorded.files[1][: commit.length], commit)
+    plan = recorded.plan_from_files(recorded.files[0], recorded.files[1][: commit.length], commit)
     change = (
         "update events set body = cast(replace(cast(body as text), 'open sea', 'dry land') as blob) "
         "where cast(body as text) like '%open sea%'"
     )
     with closing(sqlite3.connect(plan.store.removeprefix("sqlite:///"))) as database, database:
         assert database.execute(change).rowcount == 1
-    assert await sail(plan, lambda _: None) == "corrupt"
-    assert Ledger(plan.ledger).count().total() == Ledger(recorded.plan.ledger).count().total()
+    assert await run_plan(plan, lambda _: None) == "corrupt"
+    assert (
+        EffectLedger(plan.ledger).count_effects().total() == EffectLedger(recorded.plan.ledger).count_effects().total()
+    )

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import checks
+from tests.faults import log_checks
 from tests.faults.transcript import Transcript
 from vaka.agents.react import Agent
 from vaka.core.ports.store import EventStore, Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.log import Log
-from vaka.core.session.place import Place
 from vaka.core.session.snapshot import reopen
 from vaka.core.types import progress
-from vaka.core.types.content import Text
 from vaka.core.types.control import ContextCompacted, InputAdded
 from vaka.core.types.event import Event
-from vaka.core.types.ids import MessageId, SessionId, Term, TurnId
+from vaka.core.types.ids import EventScope, MessageId, SessionId, Term, TurnId
+from vaka.core.types.message import Text
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -33,11 +32,11 @@ SESSIONS = 1000
 STORY = [f"word {number} " for number in range(50)]
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # a number is all that is needed
 
 
-def made(kind: str, folder: Path) -> Store:
+def open_store_of(kind: str, folder: Path) -> Store:
     return MemoryStore() if kind == "memory" else SqliteStore(folder / "vaka.db", durability="process")
 
 
@@ -49,7 +48,7 @@ async def look(where: str) -> str:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_thousand_sessions_at_once_all_tell_their_story(kind: str, tmp_path: Path) -> None:
-    files, store = open_files(), made(kind, tmp_path)
+    files, store = count_open_files(), open_store_of(kind, tmp_path)
     agent = Agent("teller", model=ScriptedModel(call("look", where="north"), {"chunks": STORY}), tools=[look])
     async with Runtime(store=store) as runtime:
 
@@ -57,7 +56,7 @@ async def test_a_thousand_sessions_at_once_all_tell_their_story(kind: str, tmp_p
             transcript = Transcript()
             async with aclosing(runtime.follow(id)) as events:
                 async for event in events:
-                    transcript.take(event)
+                    transcript.add_event(event)
                     if transcript.ended:
                         break
             return transcript
@@ -72,23 +71,23 @@ async def test_a_thousand_sessions_at_once_all_tell_their_story(kind: str, tmp_p
         async with asyncio.timeout(100):
             heard = await asyncio.gather(*(one(number) for number in range(SESSIONS)))
         for number, transcript in enumerate(heard):
-            await _same(store, f"s{number}", transcript)
+            await _assert_same_as_log(store, f"s{number}", transcript)
     await store.close()
     gc.collect()
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert open_files() <= files
+    assert count_open_files() <= files
 
 
-async def _same(store: Store, session: str, transcript: Transcript) -> None:
+async def _assert_same_as_log(store: Store, session: str, transcript: Transcript) -> None:
     """What a follower has seen is what the log says, in order and without a gap."""
     log = [event async for event in store.events.read(SessionId(session))]
-    checks.whole(log)
+    log_checks.assert_chain_complete(log)
     assert transcript.seqs == [event.seq for event in log]
-    assert transcript.messages == transcript.of(log).messages == ["", "".join(STORY)]
+    assert transcript.messages == transcript.from_log(log).messages == ["", "".join(STORY)]
     assert transcript.open_text in {"", "".join(STORY)}
 
 
-class Counting:
+class CountingEvents:
     """The logs of a store, and how many rows were read from them."""
 
     def __init__(self, events: EventStore) -> None:
@@ -106,33 +105,33 @@ class Counting:
                 yield event
 
 
-async def write(store: Store, log: Log, number: int, steps: int, size: int = 40) -> None:
+async def append_turn(store: Store, log: Log, number: int, steps: int, size: int = 40) -> None:
     """Append a turn of many steps in one write."""
-    place, key = Place(TurnId(f"t{number}")), f"k{number}"
-    log.later(Place(), InputAdded(key=key, content=(Text(text="More."),)))
-    log.later(place, progress.TurnStarted(agent="teller", inputs=(key,)))
+    place, key = EventScope(TurnId(f"t{number}")), f"k{number}"
+    log.defer(EventScope(), InputAdded(key=key, content=(Text(text="More."),)))
+    log.defer(place, progress.TurnStarted(agent="teller", inputs=(key,)))
     for step in range(1, steps + 1):
-        at = Place(place.turn, step)
+        at = EventScope(place.turn, step)
         said = progress.MessageCompleted(message_id=MessageId(f"m{number}.{step}"), content=(Text(text="w" * size),))
-        log.later(at, progress.StepStarted(agent="teller", number=step), said, progress.StepCompleted(number=step))
+        log.defer(at, progress.StepStarted(agent="teller", number=step), said, progress.StepCompleted(number=step))
     await log.append(place, progress.TurnCompleted(text="done"))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_opening_a_hundred_thousand_events_reads_only_the_last_of_them(kind: str, tmp_path: Path) -> None:
-    store, id = made(kind, tmp_path), SessionId("long")
+    store, id = open_store_of(kind, tmp_path), SessionId("long")
     log = Log(store, id, Fanout(id), FakeClock())
-    log.begin(await store.events.claim(id), await reopen(store, id))
+    log.begin_writing(await store.events.claim(id), await reopen(store, id))
     number = 0
     while log.head < 99_020:
-        await write(store, log, number := number + 1, 300 if log.head < 98_000 else 10)
+        await append_turn(store, log, number := number + 1, 300 if log.head < 98_000 else 10)
     compacted = log.head
-    await log.append(Place(), ContextCompacted(summary="There was a lot.", keep_from=log.head + 1))
+    await log.append(EventScope(), ContextCompacted(summary="There was a lot.", keep_from=log.head + 1))
     while log.head < 100_000:
-        await write(store, log, number := number + 1, 10)
-    await log.append(Place(), release=True)
+        await append_turn(store, log, number := number + 1, 10)
+    await log.append(EventScope(), release=True)
     assert (log.term, log.head - compacted <= 1_000) == (Term(0), True)
-    counting = Counting(store.events)
+    counting = CountingEvents(store.events)
     store.events = counting  # type: ignore[assignment]  # hands on what it does not count
     agent = Agent("teller", model=ScriptedModel(say("Here I am.", repeat=True)))
     await reopen(store, id)

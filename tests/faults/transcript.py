@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from vaka.core.types.content import text_of
 from vaka.core.types.event import Event
 from vaka.core.types.ids import MessageId
+from vaka.core.types.message import text_of
 from vaka.core.types.progress import MessageCompleted, MessageDiscarded, MessageSnapshot, TextDelta, TurnCompleted
 
 
@@ -21,14 +21,14 @@ class Transcript:
         """The text shown last of a message that was still open."""
 
     @classmethod
-    def of(cls, log: Iterable[Event]) -> "Transcript":
+    def from_log(cls, log: Iterable[Event]) -> "Transcript":
         """Return the transcript of a whole log."""
         transcript = cls()
         for event in log:
-            transcript.take(event)
+            transcript.add_event(event)
         return transcript
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Take an event into account."""
         body = event.data
         if event.seq:
@@ -36,27 +36,27 @@ class Transcript:
             self.seqs.append(event.seq)
             self.cursor = event.id
         if isinstance(body, TextDelta):
-            self._grow(body)
+            self._apply_delta(body)
         elif isinstance(body, MessageSnapshot) and body.of == "text.delta":
-            self._show((body.message_id, body.block), body.text)
+            self._set_text((body.message_id, body.block), body.text)
         elif isinstance(body, MessageCompleted):
-            self._close(body.message_id)
+            self._close_message(body.message_id)
             self.messages.append(text_of(body.content))
         elif isinstance(body, MessageDiscarded):
-            self._close(body.message_id)
+            self._close_message(body.message_id)
         elif isinstance(body, TurnCompleted):
             self.ended = True
 
-    def _grow(self, body: TextDelta) -> None:
+    def _apply_delta(self, body: TextDelta) -> None:
         known = self.open.get((body.message_id, body.block), "")
         assert body.offset <= len(known), f"a gap: {body.offset} after {len(known)}"
-        self._show((body.message_id, body.block), known[: body.offset] + body.text)
+        self._set_text((body.message_id, body.block), known[: body.offset] + body.text)
 
-    def _show(self, block: tuple[MessageId, int], text: str) -> None:
+    def _set_text(self, block: tuple[MessageId, int], text: str) -> None:
         known = self.open.get(block, "")
         assert text.startswith(known) or known.startswith(text), f"{text!r} does not go on from {known!r}"
         self.open[block] = self.open_text = max(known, text, key=len)
 
-    def _close(self, message: MessageId) -> None:
+    def _close_message(self, message: MessageId) -> None:
         for block in [block for block in self.open if block[0] == message]:
             del self.open[block]

@@ -8,14 +8,14 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.memory import MemoryFiles
 
 
-class Failing(MemoryFiles):
+class FailingFiles(MemoryFiles):
     """A tree that cannot be listed."""
 
     async def entries(self, path: str) -> list[FileInfo]:
         raise FileError("the disk failed")
 
 
-def names(entries: object) -> list[str]:
+def paths_of(entries: object) -> list[str]:
     assert isinstance(entries, list)
     return [info.path for info in entries]
 
@@ -27,8 +27,8 @@ async def test_a_prefix_ends_where_a_name_ends() -> None:
     await files.write("memoriesX", b"ours")
     await files.write("/memories/y", b"theirs")
     await files.write("a/memories/x", b"ours")
-    assert names(await memories.entries("")) == ["x", "y"]
-    assert names(await default.entries("")) == ["a", "memoriesX"]
+    assert paths_of(await memories.entries("")) == ["x", "y"]
+    assert paths_of(await default.entries("")) == ["a", "memoriesX"]
     assert (await files.read("memories/x")).info.path == "memories/x"
 
 
@@ -50,12 +50,12 @@ async def test_a_folder_above_prefixes_shows_all_of_them_sorted() -> None:
     twice = MemoryFiles({"x": b""})
     files = CompositeFiles(default, {"memories": twice, "again": twice, "deep/er/still": twice, "alone/here": twice})
     for root in ("", ".", "/"):
-        assert names(await files.entries(root)) == ["again", "alone", "deep", "memories", "z"]
-    assert names(await files.entries("deep")) == ["deep/er", "deep/own"]
-    assert names(await files.entries("deep/er")) == ["deep/er/still"]
-    assert names(await files.entries("alone")) == ["alone/here"]
+        assert paths_of(await files.entries(root)) == ["again", "alone", "deep", "memories", "z"]
+    assert paths_of(await files.entries("deep")) == ["deep/er", "deep/own"]
+    assert paths_of(await files.entries("deep/er")) == ["deep/er/still"]
+    assert paths_of(await files.entries("alone")) == ["alone/here"]
     for prefix in ("memories", "again", "deep/er/still", "alone/here"):
-        assert names(await files.entries(prefix)) == [f"{prefix}/x"]
+        assert paths_of(await files.entries(prefix)) == [f"{prefix}/x"]
         assert (await files.stat(prefix)).kind == "folder"
     for implied in ("alone", "deep/er"):
         assert (await files.stat(implied)) == FileInfo(path=implied, kind="folder")
@@ -74,7 +74,7 @@ async def test_folders_that_hold_trees_are_neither_written_nor_deleted() -> None
 
 
 async def test_an_error_of_any_tree_is_an_error_and_says_where() -> None:
-    files = CompositeFiles(Failing(), {"deep/er": MemoryFiles(), "bad": Failing()})
+    files = CompositeFiles(FailingFiles(), {"deep/er": MemoryFiles(), "bad": FailingFiles()})
     with pytest.raises(FileError, match=r"^the disk failed"):
         await files.entries("")
     with pytest.raises(FileError, match=r"^in 'bad': the disk failed"):

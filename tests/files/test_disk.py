@@ -10,38 +10,40 @@ from pathlib import Path
 import pytest
 
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
-from vaka.files.disk import Disk
-from vaka.files.protect import Protected
-from vaka.files.trouble import problem
-from vaka.files.ways import WayName
-from vaka.testing.files import digest
+from vaka.files.disk import DiskFiles
+from vaka.files.errors import as_file_error
+from vaka.files.protected import ProtectedFiles
+from vaka.files.safe_open import OpenerName
+from vaka.testing.files import sha256_digest
 
-WAYS: tuple[WayName, ...] = ("openat2", "walk")
+OPENERS: tuple[OpenerName, ...] = ("openat2", "walk")
 PROTECTED = ("**/.git", ".claude/settings.json", "vaka.toml", "kept/deep")
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> WayName:
-    chosen: WayName = request.param
+@pytest.fixture(params=OPENERS)
+def way(request: pytest.FixtureRequest) -> OpenerName:
+    chosen: OpenerName = request.param
     return chosen
 
 
-async def refused(files: Disk, *paths: str) -> None:
+async def assert_refused(files: DiskFiles, *paths: str) -> None:
     for path in paths:
         with pytest.raises(FileRefused, match="protected"):
             await files.write(path, b"changed")
 
 
-def held(folder: Path) -> list[str]:
+def list_open_in(folder: Path) -> list[str]:
     """Return what of a folder this process has open."""
     links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return sorted(name for name in links if str(folder) in name)
 
 
-async def test_protected_paths_are_not_written_also_before_they_exist(tmp_path: Path, way: WayName) -> None:
-    files = Disk(tmp_path, protected=PROTECTED, way=way)
-    await refused(files, ".git", ".git/config", ".git/hooks/pre-commit", "sub/.git/config", ".claude/settings.json")
-    await refused(files, "vaka.toml", "kept/deep", "kept/deep/er/x", "x/../.git/config", "./vaka.toml")
+async def test_protected_paths_are_not_written_also_before_they_exist(tmp_path: Path, way: OpenerName) -> None:
+    files = DiskFiles(tmp_path, protected=PROTECTED, opener=way)
+    await assert_refused(
+        files, ".git", ".git/config", ".git/hooks/pre-commit", "sub/.git/config", ".claude/settings.json"
+    )
+    await assert_refused(files, "vaka.toml", "kept/deep", "kept/deep/er/x", "x/../.git/config", "./vaka.toml")
     assert list(tmp_path.iterdir()) == []
     await files.write(".claude/other.json", b"x")
     await files.write("sub/vaka.toml", b"x")
@@ -49,10 +51,10 @@ async def test_protected_paths_are_not_written_also_before_they_exist(tmp_path: 
     await files.write(".gitignore", b"x")
 
 
-async def test_protected_paths_are_read_and_not_deleted(tmp_path: Path, way: WayName) -> None:
+async def test_protected_paths_are_read_and_not_deleted(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "vaka.toml").write_text("mine")
-    files = Disk(tmp_path, protected=PROTECTED, way=way)
+    files = DiskFiles(tmp_path, protected=PROTECTED, opener=way)
     assert (await files.read("vaka.toml")).data == b"mine"
     for path in ("vaka.toml", ".git"):
         with pytest.raises(FileRefused, match="protected"):
@@ -60,18 +62,18 @@ async def test_protected_paths_are_read_and_not_deleted(tmp_path: Path, way: Way
     assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "vaka.toml"]
 
 
-ALIKE = [
+LOOKALIKES = [
     ".GIT/config", ".Git/config", ".g\u200cit/config", ".git./config", ".git /config", "sub/.gIT/x", "VAKA.TOML",
     "vaka.toml.", "\uff56aka.toml", "va\u212aa.toml", "vaka.tom\u2113", "Kept/DEEP/x",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ALIKE, ids=ascii)
+@pytest.mark.parametrize("path", LOOKALIKES, ids=ascii)
 async def test_names_that_may_be_taken_for_protected_ones_are_protected(tmp_path: Path, path: str) -> None:
-    await refused(Disk(tmp_path, protected=PROTECTED), path)
+    await assert_refused(DiskFiles(tmp_path, protected=PROTECTED), path)
 
 
-async def test_a_hard_link_to_a_protected_file_is_protected(tmp_path: Path, way: WayName) -> None:
+async def test_a_hard_link_to_a_protected_file_is_protected(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
     (tmp_path / "sub" / ".git").mkdir(parents=True)
     for path in (".git/config", ".git/hooks/x", "sub/.git/config", "vaka.toml", "free"):
@@ -79,7 +81,7 @@ async def test_a_hard_link_to_a_protected_file_is_protected(tmp_path: Path, way:
     for number, path in enumerate((".git/config", ".git/hooks/x", "sub/.git/config", "vaka.toml")):
         os.link(tmp_path / path, tmp_path / f"innocent{number}")
     os.link(tmp_path / "free", tmp_path / "other")
-    files = Disk(tmp_path, protected=PROTECTED, way=way)
+    files = DiskFiles(tmp_path, protected=PROTECTED, opener=way)
     for number in range(4):
         with pytest.raises(FileRefused, match=r"same file as .* protected"):
             await files.write(f"innocent{number}", b"changed")
@@ -89,11 +91,11 @@ async def test_a_hard_link_to_a_protected_file_is_protected(tmp_path: Path, way:
     assert ((tmp_path / "vaka.toml").read_text(), (tmp_path / "free").read_text()) == ("mine", "mine")
 
 
-async def test_a_link_to_what_is_protected_does_not_help(tmp_path: Path, way: WayName) -> None:
+async def test_a_link_to_what_is_protected_does_not_help(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "settings.json").write_text("mine")
     (tmp_path / ".claude").symlink_to("real")
-    files = Disk(tmp_path, protected=PROTECTED, way=way)
+    files = DiskFiles(tmp_path, protected=PROTECTED, opener=way)
     with pytest.raises(FileRefused, match="same file as"):
         await files.write("real/settings.json", b"changed")
     assert (tmp_path / "real" / "settings.json").read_text() == "mine"
@@ -102,8 +104,8 @@ async def test_a_link_to_what_is_protected_does_not_help(tmp_path: Path, way: Wa
 async def test_more_can_be_protected_by_a_rule_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "a.lock").write_text("mine")
     os.link(tmp_path / "a.lock", tmp_path / "innocent")
-    files = Disk(tmp_path, protected=Protected(also=lambda path: path.endswith(".lock")))
-    await refused(files, "a.lock", "new/b.lock")
+    files = DiskFiles(tmp_path, protected=ProtectedFiles(extra_rule=lambda path: path.endswith(".lock")))
+    await assert_refused(files, "a.lock", "new/b.lock")
     with pytest.raises(FileRefused, match=r"same file as 'a\.lock'"):
         await files.write("innocent", b"changed")
     await files.write("free", b"x")
@@ -112,14 +114,14 @@ async def test_more_can_be_protected_by_a_rule_of_ones_own(tmp_path: Path) -> No
 @pytest.mark.parametrize("path", ["", ".", "a/..", "../x", "/etc", "a\0", "**/", "**/.."])
 def test_what_cannot_be_protected_is_refused(path: str) -> None:
     with pytest.raises(FileRefused):
-        Protected([path])
+        ProtectedFiles([path])
 
 
-async def test_strict_follows_no_link_at_all(tmp_path: Path, way: WayName) -> None:
+async def test_strict_follows_no_link_at_all(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("x")
     (tmp_path / "link").symlink_to("real")
-    files = Disk(tmp_path, strict=True, way=way)
+    files = DiskFiles(tmp_path, strict=True, opener=way)
     for path in ("link", "link/file"):
         for action in (files.stat, files.entries, files.read):
             with pytest.raises(FileRefused, match="not followed"):
@@ -128,10 +130,10 @@ async def test_strict_follows_no_link_at_all(tmp_path: Path, way: WayName) -> No
     assert [info.kind for info in await files.entries("")] == ["link", "folder"]
 
 
-async def test_a_root_reached_by_a_link_is_the_folder_it_leads_to(tmp_path: Path, way: WayName) -> None:
+async def test_a_root_reached_by_a_link_is_the_folder_it_leads_to(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    files = Disk(tmp_path / "link", way=way)
+    files = DiskFiles(tmp_path / "link", opener=way)
     assert files.root == str(tmp_path / "real")
     await files.write("file", b"x")
     (tmp_path / "real" / "absolute").symlink_to(tmp_path / "link" / "file")
@@ -143,7 +145,7 @@ async def test_a_root_reached_by_a_link_is_the_folder_it_leads_to(tmp_path: Path
 
 async def test_a_root_that_is_removed_is_missing(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    files = Disk(tmp_path / "root")
+    files = DiskFiles(tmp_path / "root")
     (tmp_path / "root").rmdir()
     for action in (files.stat, files.entries):
         with pytest.raises(FileMissing, match="no longer there"):
@@ -155,13 +157,13 @@ async def test_a_root_that_is_removed_is_missing(tmp_path: Path) -> None:
 def test_a_root_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="not a folder"):
-        Disk(tmp_path / "file")
+        DiskFiles(tmp_path / "file")
     with pytest.raises(FileMissing, match="not a folder"):
-        Disk(tmp_path / "gone")
+        DiskFiles(tmp_path / "gone")
 
 
-async def test_views_into_the_kernel_are_no_files(way: WayName) -> None:
-    files = Disk("/", way=way)
+async def test_views_into_the_kernel_are_no_files(way: OpenerName) -> None:
+    files = DiskFiles("/", opener=way)
     for path in ("proc/self/environ", "proc/self/root/etc/passwd", "proc/self/mem", "proc", "proc/1/cmdline"):
         for action in (files.stat, files.entries, files.read):
             with pytest.raises(FileRefused, match="kernel"):
@@ -176,17 +178,17 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         for _ in range(500):
-            Disk(tmp_path)
+            DiskFiles(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_no_descriptor_stays_open(tmp_path: Path, way: WayName) -> None:
+async def test_no_descriptor_stays_open(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / "out").symlink_to("/etc/passwd")
     (tmp_path / "in").symlink_to("a/b")
     os.mkfifo(tmp_path / "pipe")
-    files = Disk(tmp_path, way=way, protected=["kept"])
-    before = held(tmp_path)
+    files = DiskFiles(tmp_path, opener=way, protected=["kept"])
+    before = list_open_in(tmp_path)
     for path in ("a/b", "out", "in", "pipe", "gone/x", "a", "a/b/c", "kept/x"):
         for action in (files.stat, files.entries, files.read, files.delete):
             for attempt in (files.write(path, b"x"), action(path)):
@@ -194,13 +196,13 @@ async def test_no_descriptor_stays_open(tmp_path: Path, way: WayName) -> None:
                     await attempt
                 except FileError:
                     continue
-    after = held(tmp_path)
+    after = list_open_in(tmp_path)
     assert after == before
 
 
 async def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
-    files = Disk(tmp_path)
+    files = DiskFiles(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
@@ -225,7 +227,7 @@ async def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> 
     ],
 )
 def test_what_the_system_says_is_told_in_words(number: int, kind: type[FileError], words: str) -> None:
-    told = problem("caf\udce9", OSError(number, os.strerror(number)))
+    told = as_file_error("caf\udce9", OSError(number, os.strerror(number)))
     assert type(told) is kind
     assert words in str(told)
     assert str(told).encode().startswith(b"'caf\\udce9'")
@@ -237,7 +239,7 @@ async def test_the_owner_is_kept_by_whoever_may(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(path, 1234, 5678)
     before = path.stat()
-    await Disk(tmp_path).write("file", b"new", known=digest(b"old"))
+    await DiskFiles(tmp_path).write("file", b"new", known=sha256_digest(b"old"))
     after = path.stat()
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
     assert after.st_ino != before.st_ino
@@ -253,7 +255,7 @@ async def test_a_program_that_runs_can_be_replaced(tmp_path: Path) -> None:
     ])  # fmt: skip
     os.close(reading)
     try:
-        await Disk(tmp_path).write("program", b"new")
+        await DiskFiles(tmp_path).write("program", b"new")
     finally:
         os.write(writing, b"\n")
         os.close(writing)

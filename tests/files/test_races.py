@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.files.programs import contend, crash, swap
+from tests.files.programs import crash_in_write, increment, swap_folder
 from vaka.core.types.errors import FileError, FileRefused
-from vaka.files.disk import Disk
-from vaka.files.ways import WayName
-from vaka.testing.files import PLACES, digest
+from vaka.files.disk import DiskFiles
+from vaka.files.safe_open import OpenerName
+from vaka.testing.files import WRITE_FAILPOINTS, sha256_digest
 
-WAYS: tuple[WayName, ...] = ("openat2", "walk")
+OPENERS: tuple[OpenerName, ...] = ("openat2", "walk")
 SECRET = b"secret"
 
 
-def program(module: object, *arguments: object) -> list[str]:
+def command_for(module: object, *arguments: object) -> list[str]:
     return [sys.executable, str(getattr(module, "__file__", "")), *map(str, arguments)]
 
 
 @contextmanager
-def swapping(folder: Path, outside: Path) -> Generator[subprocess.Popen[bytes]]:
+def swap_in_background(folder: Path, outside: Path) -> Generator[subprocess.Popen[bytes]]:
     """Have another process swap a folder for a link to outside, again and again."""
-    command = program(swap, folder, outside)
+    command = command_for(swap_folder, folder, outside)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"ready\n"
@@ -39,7 +39,7 @@ def swapping(folder: Path, outside: Path) -> Generator[subprocess.Popen[bytes]]:
     assert other.returncode == 0
 
 
-async def attempt(files: Disk, number: int) -> str:
+async def attempt_operation(files: DiskFiles, number: int) -> str:
     """Read, write or list what is now in the root and now outside; return what came of it."""
     path = "shared/file"
     try:
@@ -59,31 +59,33 @@ async def attempt(files: Disk, number: int) -> str:
     return "done"
 
 
-async def race(tmp_path: Path, way: WayName, times: int) -> Counter[str]:
+async def run_race(tmp_path: Path, way: OpenerName, times: int) -> Counter[str]:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder, text in ((root / "shared", b"inside"), (outside, SECRET)):
         folder.mkdir(parents=True)
         (folder / "file").write_bytes(text)
     (root / "shared" / "marker").touch()
-    files = Disk(root, way=way)
-    with swapping(root / "shared", outside):
-        came = Counter([await attempt(files, number) for number in range(times)])
+    files = DiskFiles(root, opener=way)
+    with swap_in_background(root / "shared", outside):
+        came = Counter([await attempt_operation(files, number) for number in range(times)])
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"file": SECRET}
     return came
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_folder_swapped_for_a_link_leaks_nothing(tmp_path: Path, way: WayName) -> None:
-    came = await race(tmp_path, way, 2_000)
+@pytest.mark.parametrize("way", OPENERS)
+async def test_a_folder_swapped_for_a_link_leaks_nothing(tmp_path: Path, way: OpenerName) -> None:
+    came = await run_race(tmp_path, way, 2_000)
     assert came.total() == 2_000
     assert came["done"] > 0
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_folder_swapped_for_a_link_leaks_nothing_in_twenty_thousand_tries(tmp_path: Path, way: WayName) -> None:
-    came = await race(tmp_path, way, 20_000)
+@pytest.mark.parametrize("way", OPENERS)
+async def test_a_folder_swapped_for_a_link_leaks_nothing_in_twenty_thousand_tries(
+    tmp_path: Path, way: OpenerName
+) -> None:
+    came = await run_race(tmp_path, way, 20_000)
     assert came.total() == 20_000
     assert came["done"] > 100
     assert came["refused"] > 100
@@ -95,7 +97,7 @@ async def test_the_race_would_find_a_leak(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "file").write_bytes(text)
     target = root / "shared" / "file"
-    with swapping(root / "shared", outside):
+    with swap_in_background(root / "shared", outside):
         for _ in range(1_000_000):
             try:
                 leaked = target.resolve().is_relative_to(root) and target.read_bytes() == SECRET
@@ -106,13 +108,13 @@ async def test_the_race_would_find_a_leak(tmp_path: Path) -> None:
     pytest.fail("looking first and opening then did not leak: the race is none")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", WRITE_FAILPOINTS)
 @pytest.mark.parametrize("old", [b"old" * 100_000, None], ids=["replaced", "new"])
 async def test_a_write_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, place: str, old: bytes | None) -> None:
     new = b"new!" * 200_000
     if old is not None:
         (tmp_path / "file").write_bytes(old)
-    done = subprocess.run(program(crash, tmp_path, "file", place), input=new, check=False)
+    done = subprocess.run(command_for(crash_in_write, tmp_path, "file", place), input=new, check=False)
     assert done.returncode == -9
     renamed = place in {"write.after_rename", "write.before_return"}
     found = (tmp_path / "file").read_bytes() if (tmp_path / "file").exists() else None
@@ -120,28 +122,28 @@ async def test_a_write_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, 
     left = [name for name in os.listdir(tmp_path) if name != "file"]  # noqa: PTH208  # names are wanted
     assert len(left) == (0 if renamed else 1)
 
-    files = Disk(tmp_path)
+    files = DiskFiles(tmp_path)
     assert [info.path for info in await files.entries("")] == (["file"] if found is not None else [])
     await files.write("other", b"x")
     assert {path.name for path in tmp_path.iterdir()} == {"other"} | ({"file"} if found is not None else set())
 
 
 async def test_what_another_process_is_still_writing_is_not_swept(tmp_path: Path) -> None:
-    files = Disk(tmp_path)
-    await asyncio.gather(*(Disk(tmp_path).write(f"file{number}", b"x" * 100_000) for number in range(40)))
+    files = DiskFiles(tmp_path)
+    await asyncio.gather(*(DiskFiles(tmp_path).write(f"file{number}", b"x" * 100_000) for number in range(40)))
     assert len(await files.entries("")) == 40
 
 
 async def test_an_emptied_folder_is_deleted_with_what_a_crash_left_in_it(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    subprocess.run(program(crash, tmp_path, "folder/file", "write.after_data"), input=b"x", check=False)
-    await Disk(tmp_path).delete("folder")
+    subprocess.run(command_for(crash_in_write, tmp_path, "folder/file", "write.after_data"), input=b"x", check=False)
+    await DiskFiles(tmp_path).delete("folder")
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_processes_that_know_what_they_replace_lose_nothing(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("0")
-    command = program(contend, tmp_path, "number", 40)
+    command = command_for(increment, tmp_path, "number", 40)
     running = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert (tmp_path / "number").read_text() == "120"
@@ -149,14 +151,14 @@ async def test_processes_that_know_what_they_replace_lose_nothing(tmp_path: Path
 
 
 async def test_a_file_that_another_program_has_locked_is_replaced_when_it_lets_go(tmp_path: Path) -> None:
-    files, path = Disk(tmp_path), tmp_path / "file"
+    files, path = DiskFiles(tmp_path), tmp_path / "file"
     path.write_text("x")
     holding = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", holding, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        writing = asyncio.create_task(files.write("file", b"y", known=digest(b"x")))
+        writing = asyncio.create_task(files.write("file", b"y", known=sha256_digest(b"x")))
         assert path.read_text() == "x"
         other.communicate(b"")
     await writing

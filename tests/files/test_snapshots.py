@@ -6,18 +6,18 @@ import msgspec
 import pytest
 
 from vaka.core.ports.files import Files
-from vaka.core.ports.store import Blobs
+from vaka.core.ports.store import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput, NotFound
 from vaka.core.types.ids import JSON
 from vaka.files.memory import MemoryFiles
-from vaka.files.snapshots import GONE, Snapshots
+from vaka.files.snapshots import NO_FILE, FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.stores.memory import MemoryStore
-from vaka.testing.files import digest
+from vaka.testing.files import sha256_digest
 
 
 @pytest.fixture
-def blobs() -> Blobs:
+def blobs() -> BlobStore:
     return MemoryStore().blobs
 
 
@@ -26,23 +26,23 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     return MemoryFiles() if request.param == "memory" else Workspace(tmp_path)
 
 
-async def change(files: Files, snapshots: Snapshots, path: str, data: bytes) -> JSON:
+async def write_with_snapshot(files: Files, snapshots: FileSnapshots, path: str, data: bytes) -> JSON:
     """Write as a tool does: the token is in the log first."""
-    token = await snapshots.before(path, becomes=digest(data))
+    token = await snapshots.back_up(path, becomes=sha256_digest(data))
     await files.write(path, data)
     return msgspec.json.decode(msgspec.json.encode(token))
 
 
-async def test_files_are_what_they_were_before_the_first_change(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
+async def test_files_are_what_they_were_before_the_first_change(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
     await files.write("old", b"one")
     await files.write("doomed", b"kept")
     tokens = [
-        await change(files, snapshots, "old", b"two"),
-        await change(files, snapshots, "new/file", b"1"),
-        await change(files, snapshots, "./old", b"three"),
-        await change(files, snapshots, "new/../new/file", b"2"),
-        await snapshots.before("doomed", becomes=GONE),
+        await write_with_snapshot(files, snapshots, "old", b"two"),
+        await write_with_snapshot(files, snapshots, "new/file", b"1"),
+        await write_with_snapshot(files, snapshots, "./old", b"three"),
+        await write_with_snapshot(files, snapshots, "new/../new/file", b"2"),
+        await snapshots.back_up("doomed", becomes=NO_FILE),
     ]
     await files.delete("doomed")
     assert await snapshots.restore(tokens) == ["old", "new/file", "doomed"]
@@ -52,9 +52,9 @@ async def test_files_are_what_they_were_before_the_first_change(files: Files, bl
     assert await snapshots.restore(tokens) == []
 
 
-async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
-    tokens = [await change(files, snapshots, "file", b"%d" % number) for number in range(4)]
+async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
+    tokens = [await write_with_snapshot(files, snapshots, "file", b"%d" % number) for number in range(4)]
     await snapshots.restore(tokens[2:])
     assert (await files.read("file")).data == b"1"
     await snapshots.restore(tokens[:2])
@@ -62,11 +62,14 @@ async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: Blobs) -> 
         await files.read("file")
 
 
-async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
+async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
     await files.write("mine", b"1")
     await files.write("theirs", b"1")
-    tokens = [await change(files, snapshots, "mine", b"2"), await change(files, snapshots, "theirs", b"2")]
+    tokens = [
+        await write_with_snapshot(files, snapshots, "mine", b"2"),
+        await write_with_snapshot(files, snapshots, "theirs", b"2"),
+    ]
     await files.write("theirs", b"a person was here")
     with pytest.raises(FileChanged, match="'theirs'"):
         await snapshots.restore(tokens)
@@ -75,10 +78,10 @@ async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: 
     assert [(await files.read(path)).data for path in ("mine", "theirs")] == [b"1", b"1"]
 
 
-async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
+async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
     await files.write("file", b"1")
-    token = await snapshots.before("file")
+    token = await snapshots.back_up("file")
     await files.write("file", b"2")
     with pytest.raises(FileChanged):
         await snapshots.restore([token])
@@ -86,42 +89,45 @@ async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(f
     assert (await files.read("file")).data == b"1"
 
 
-async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs, largest=10)
+async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs, max_bytes=10)
     await files.write("small", b"1")
     await files.write("large", b"x" * 11)
-    tokens = [await change(files, snapshots, "small", b"2"), await change(files, snapshots, "large", b"y")]
+    tokens = [
+        await write_with_snapshot(files, snapshots, "small", b"2"),
+        await write_with_snapshot(files, snapshots, "large", b"y"),
+    ]
     with pytest.raises(FileError, match="'large' was too large"):
         await snapshots.restore(tokens)
     assert (await files.read("small")).data == b"2"
 
 
-async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
-    lost = {"path": "b", "root": files.root, "was": "0" * 64, "becomes": GONE}
-    tokens = [await change(files, snapshots, "a", b"2"), lost]
+async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
+    lost = {"path": "b", "root": files.root, "was": "0" * 64, "becomes": NO_FILE}
+    tokens = [await write_with_snapshot(files, snapshots, "a", b"2"), lost]
     with pytest.raises(NotFound):
         await snapshots.restore(tokens)
     assert (await files.read("a")).data == b"2"
 
 
-async def test_names_that_are_no_utf_8_fit_in_a_log(files: Files, blobs: Blobs) -> None:
-    snapshots = Snapshots(files, blobs)
+async def test_names_that_are_no_utf_8_fit_in_a_log(files: Files, blobs: BlobStore) -> None:
+    snapshots = FileSnapshots(files, blobs)
     await files.write("caf\udce9", b"1")
-    token = await change(files, snapshots, "caf\udce9", b"2")
+    token = await write_with_snapshot(files, snapshots, "caf\udce9", b"2")
     assert await snapshots.restore([token]) == ["caf\udce9"]
     assert (await files.read("caf\udce9")).data == b"1"
 
 
-async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: Blobs) -> None:
-    snapshots, large = Snapshots(files, blobs), b"x" * (9 * 1024**2)
+async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: BlobStore) -> None:
+    snapshots, large = FileSnapshots(files, blobs), b"x" * (9 * 1024**2)
     await files.write("large", b"1")
-    token = await change(files, snapshots, "large", large)
+    token = await write_with_snapshot(files, snapshots, "large", large)
     assert await snapshots.restore([token]) == ["large"]
 
 
 @pytest.mark.parametrize("token", [None, {}, {"path": "a"}, {"path": "a", "was": 1}, {"raw": "!", "was": "gone"},
                                    {"path": "a", "was": "gone", "more": 1}])  # fmt: skip
-async def test_what_is_no_token_is_refused(files: Files, blobs: Blobs, token: JSON) -> None:
+async def test_what_is_no_token_is_refused(files: Files, blobs: BlobStore, token: JSON) -> None:
     with pytest.raises(InvalidInput, match="no token"):
-        await Snapshots(files, blobs).restore([token])
+        await FileSnapshots(files, blobs).restore([token])

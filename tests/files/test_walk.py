@@ -15,50 +15,50 @@ from vaka.core.ports.files import FileBytes, FileInfo, Files
 from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
 from vaka.files.composite import CompositeFiles
-from vaka.files.disk import Disk
-from vaka.files.glob import matcher
+from vaka.files.disk import DiskFiles
+from vaka.files.gitignore import compile_name_pattern
 from vaka.files.memory import MemoryFiles
 from vaka.files.walk import walk
 from vaka.files.workspace import Workspace
 
 
-def put(folder: Path, files: Mapping[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, "utf-8", newline="")
 
 
-def git(folder: Path, *arguments: str) -> bytes:
+def run_git(folder: Path, *arguments: str) -> bytes:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=True).stdout
 
 
-def seen_by_git(folder: Path) -> list[str]:
+def init_and_list(folder: Path) -> list[str]:
     """Make a repository of a folder, and return the files git does not ignore."""
-    git(folder, "init", "-q")
-    return not_ignored(folder)
+    run_git(folder, "init", "-q")
+    return list_not_ignored(folder)
 
 
-def not_ignored(folder: Path) -> list[str]:
-    listed = git(folder, "ls-files", "--others", "--exclude-standard", "-z")
+def list_not_ignored(folder: Path) -> list[str]:
+    listed = run_git(folder, "ls-files", "--others", "--exclude-standard", "-z")
     return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
 
-async def found(files: Files, start: str = "", *, hidden: bool = True, follow: bool = False) -> list[str]:
+async def list_walked(files: Files, start: str = "", *, hidden: bool = True, follow: bool = False) -> list[str]:
     async with aclosing(walk(files, start, hidden=hidden, follow=follow)) as entries:
         return sorted([info.path async for info in entries if info.kind in {"file", "link"}])
 
 
-async def into(seen: list[str], entries: AsyncGenerator[FileInfo]) -> None:
+async def collect_into(seen: list[str], entries: AsyncGenerator[FileInfo]) -> None:
     async for info in entries:
         seen.append(info.path)  # noqa: PERF401  # what came before an error counts
 
 
-def descriptors() -> int:
+def count_open_fds() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-IGNORES: list[tuple[dict[str, str], list[str]]] = [
+IGNORE_CASES: list[tuple[dict[str, str], list[str]]] = [
     ({".gitignore": "*.log\n!keep.log\n"}, ["a.log", "keep.log", "d/b.log", "d/keep.log"]),
     ({".gitignore": "build/\n"}, ["build/x", "a/build/x", "a/b/build", "builds/x"]),
     ({".gitignore": "/build\n"}, ["build/x", "a/build/x", "buildx"]),
@@ -91,19 +91,19 @@ IGNORES: list[tuple[dict[str, str], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ignores", "paths"), IGNORES, ids=lambda value: repr(value)[:60])
+@pytest.mark.parametrize(("ignores", "paths"), IGNORE_CASES, ids=lambda value: repr(value)[:60])
 async def test_what_git_ignores_is_left_out(tmp_path: Path, ignores: dict[str, str], paths: list[str]) -> None:
-    put(tmp_path, {**dict.fromkeys(paths, ""), **ignores})
-    expected = seen_by_git(tmp_path)
-    assert await found(Disk(tmp_path)) == expected
-    assert await found(Workspace(tmp_path)) == expected
+    write_files(tmp_path, {**dict.fromkeys(paths, ""), **ignores})
+    expected = init_and_list(tmp_path)
+    assert await list_walked(DiskFiles(tmp_path)) == expected
+    assert await list_walked(Workspace(tmp_path)) == expected
     memory = MemoryFiles({**dict.fromkeys(paths, b""), **{path: text.encode() for path, text in ignores.items()}})
-    assert await found(memory) == expected
+    assert await list_walked(memory) == expected
 
 
 # git itself is of two minds about `**` beside other letters, so it is drawn as a whole name only.
-PIECES = st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "\\a", "a*", "*b", "#", " "])
-NAMES = st.just("**") | st.lists(PIECES, max_size=3).map("".join)
+PATTERN_PIECES = st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "\\a", "a*", "*b", "#", " "])
+NAMES = st.just("**") | st.lists(PATTERN_PIECES, max_size=3).map("".join)
 PATTERNS = st.tuples(
     st.sampled_from(["", "", "/", "!"]), st.lists(NAMES, min_size=1, max_size=4), st.sampled_from(["", "/"])
 )
@@ -117,8 +117,8 @@ PATHS = [
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
-    put(folder, dict.fromkeys(PATHS, ""))
-    git(folder, "init", "-q")
+    write_files(folder, dict.fromkeys(PATHS, ""))
+    run_git(folder, "init", "-q")
     return folder
 
 
@@ -126,52 +126,54 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(top="a/**/**/b\n!**", deeper="/**")
 @example(top="", deeper="**/**")
 async def test_drawn_rules_are_read_as_git_reads_them(repository: Path, top: str, deeper: str) -> None:
-    put(repository, {".gitignore": top, "b/.gitignore": deeper})
-    assert await found(Disk(repository)) == not_ignored(repository)
+    write_files(repository, {".gitignore": top, "b/.gitignore": deeper})
+    assert await list_walked(DiskFiles(repository)) == list_not_ignored(repository)
 
 
 async def test_rules_above_the_start_hold_and_it_is_walked_even_if_they_name_it(tmp_path: Path) -> None:
-    put(
+    write_files(
         tmp_path,
         {".gitignore": "*.log\nvendor/\n", "src/a.log": "", "src/a.py": "", "vendor/x.py": "", "vendor/y.log": ""},
     )
-    assert await found(Disk(tmp_path), "src") == ["src/a.py"]
-    assert await found(Disk(tmp_path), "vendor") == ["vendor/x.py"]
+    assert await list_walked(DiskFiles(tmp_path), "src") == ["src/a.py"]
+    assert await list_walked(DiskFiles(tmp_path), "vendor") == ["vendor/x.py"]
 
 
 async def test_what_is_excluded_for_one_clone_is_left_out(tmp_path: Path) -> None:
-    put(tmp_path, {"a": "", "b": "", "d/a": ""})
-    git(tmp_path, "init", "-q")
-    put(tmp_path, {".git/info/exclude": "a\n"})
-    assert await found(Disk(tmp_path)) == ["b"]
+    write_files(tmp_path, {"a": "", "b": "", "d/a": ""})
+    run_git(tmp_path, "init", "-q")
+    write_files(tmp_path, {".git/info/exclude": "a\n"})
+    assert await list_walked(DiskFiles(tmp_path)) == ["b"]
 
 
 async def test_a_repository_inside_has_rules_of_its_own(tmp_path: Path) -> None:
-    put(tmp_path, {".gitignore": "*.log\n", "inner/.git/HEAD": "ref", "inner/a.log": "", "inner/.gitignore": "*.txt\n"})
-    put(tmp_path, {"inner/b.txt": "", "a.log": ""})
-    assert await found(Disk(tmp_path)) == [".gitignore", "inner/.gitignore", "inner/a.log"]
+    write_files(
+        tmp_path, {".gitignore": "*.log\n", "inner/.git/HEAD": "ref", "inner/a.log": "", "inner/.gitignore": "*.txt\n"}
+    )
+    write_files(tmp_path, {"inner/b.txt": "", "a.log": ""})
+    assert await list_walked(DiskFiles(tmp_path)) == [".gitignore", "inner/.gitignore", "inner/a.log"]
 
 
 async def test_without_rules_everything_is_found(tmp_path: Path) -> None:
-    put(tmp_path, {".gitignore": "*\n", ".git/HEAD": "", "a/b": "", ".h/c": ""})
-    async with aclosing(walk(Disk(tmp_path), ignore=False, hidden=True)) as entries:
+    write_files(tmp_path, {".gitignore": "*\n", ".git/HEAD": "", "a/b": "", ".h/c": ""})
+    async with aclosing(walk(DiskFiles(tmp_path), ignore=False, hidden=True)) as entries:
         everything = [(info.path, info.kind) async for info in entries]
     assert everything == [
         (".git", "folder"), (".gitignore", "file"), (".h", "folder"), ("a", "folder"), (".git/HEAD", "file"),
         (".h/c", "file"), ("a/b", "file"),
     ]  # fmt: skip
-    assert await found(MemoryFiles({".h": b"", "a": b"", ".d/x": b""}), hidden=False) == ["a"]
+    assert await list_walked(MemoryFiles({".h": b"", "a": b"", ".d/x": b""}), hidden=False) == ["a"]
 
 
 async def test_links_are_told_and_followed_only_if_asked(tmp_path: Path) -> None:
-    put(tmp_path, {"real/x": "x"})
+    write_files(tmp_path, {"real/x": "x"})
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real" / "loop").symlink_to("..")
     (tmp_path / "file").symlink_to("real/x")
     (tmp_path / "out").symlink_to("/etc")
     (tmp_path / "nowhere").symlink_to("gone")
-    assert await found(Disk(tmp_path)) == ["file", "link", "nowhere", "out", "real/loop", "real/x"]
-    async with aclosing(walk(Disk(tmp_path), follow=True)) as entries:
+    assert await list_walked(DiskFiles(tmp_path)) == ["file", "link", "nowhere", "out", "real/loop", "real/x"]
+    async with aclosing(walk(DiskFiles(tmp_path), follow=True)) as entries:
         kinds = {info.path: info.kind async for info in entries}
     assert kinds == {
         "real": "folder", "link": "folder", "file": "file", "out": "link", "nowhere": "link", "real/x": "file",
@@ -180,23 +182,23 @@ async def test_links_are_told_and_followed_only_if_asked(tmp_path: Path) -> None
 
 
 async def test_details_are_those_of_stat(tmp_path: Path) -> None:
-    put(tmp_path, {"a/b": "x" * 100, "c": "y"})
-    for files in (Disk(tmp_path), Workspace(tmp_path / "a", [tmp_path]), MemoryFiles({"a/b": b"x"})):
+    write_files(tmp_path, {"a/b": "x" * 100, "c": "y"})
+    for files in (DiskFiles(tmp_path), Workspace(tmp_path / "a", [tmp_path]), MemoryFiles({"a/b": b"x"})):
         async with aclosing(walk(files, details=True)) as entries:
             async for info in entries:
                 assert await files.stat(info.path) == info
 
 
 async def test_a_walk_that_finds_too_much_says_so_at_the_end(tmp_path: Path) -> None:
-    put(tmp_path, {f"{number % 7}/{number}": "" for number in range(50)})
+    write_files(tmp_path, {f"{number % 7}/{number}": "" for number in range(50)})
     seen: list[str] = []
     with pytest.raises(FileError, match="more than 20 entries"):
-        await into(seen, walk(Disk(tmp_path), most=20))
+        await collect_into(seen, walk(DiskFiles(tmp_path), max_entries=20))
     assert len(seen) == 20
-    assert len([info async for info in walk(Disk(tmp_path), most=57)]) == 57
+    assert len([info async for info in walk(DiskFiles(tmp_path), max_entries=57)]) == 57
 
 
-class Broken:
+class BrokenFiles:
     """A tree of which some folders cannot be listed, and that knows no scan."""
 
     root = ""
@@ -227,33 +229,33 @@ async def test_folders_that_cannot_be_listed_are_named_after_the_rest() -> None:
         {".gitignore": b"*.o\n", **{f"{name}/{file}": b"" for name in "abcdefgh" for file in ("x", "y.o")}}
     )
     broken = {name: FileError(f"'{name}': permission denied") for name in "bcdefg"}
-    files = Broken(inner, {**broken, "a": FileMissing("'a' went away")})
+    files = BrokenFiles(inner, {**broken, "a": FileMissing("'a' went away")})
     seen: list[str] = []
     with pytest.raises(FileError, match=r"'b': permission denied;.*; and 1 more") as told:
-        await into(seen, walk(files))
+        await collect_into(seen, walk(files))
     assert "went away" not in str(told.value)
     assert [path for path in seen if "/" in path] == ["h/x"]
 
 
 async def test_a_start_that_is_no_folder_is_an_error_at_once(tmp_path: Path) -> None:
-    put(tmp_path, {"file": ""})
+    write_files(tmp_path, {"file": ""})
     for start, kind in (("file", FileError), ("gone", FileMissing)):
         with pytest.raises(kind):
-            await found(Disk(tmp_path), start)
+            await list_walked(DiskFiles(tmp_path), start)
     with pytest.raises(FileError, match="denied"):
-        await found(Broken(MemoryFiles(), {"": FileError("denied")}))
+        await list_walked(BrokenFiles(MemoryFiles(), {"": FileError("denied")}))
 
 
 async def test_a_walk_may_be_left_at_any_time(tmp_path: Path) -> None:
-    put(tmp_path, {f"{number}/{number}": "" for number in range(200)})
-    before = descriptors()
-    entries = walk(Disk(tmp_path))
+    write_files(tmp_path, {f"{number}/{number}": "" for number in range(200)})
+    before = count_open_fds()
+    entries = walk(DiskFiles(tmp_path))
     assert (await anext(entries)).path == "0"
     await entries.aclose()
 
     async def endless() -> None:
         while True:
-            await found(Disk(tmp_path))
+            await list_walked(DiskFiles(tmp_path))
 
     walking = asyncio.create_task(endless())
     for _ in range(20):
@@ -261,25 +263,25 @@ async def test_a_walk_may_be_left_at_any_time(tmp_path: Path) -> None:
     walking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await walking
-    await found(Disk(tmp_path))
-    assert descriptors() <= before + 1  # what the last thread still holds
+    await list_walked(DiskFiles(tmp_path))
+    assert count_open_fds() <= before + 1  # what the last thread still holds
 
 
 async def test_several_trees_are_walked_as_one(tmp_path: Path) -> None:
-    put(tmp_path, {"a/b": "", ".gitignore": "*.o\n", "a/c.o": "", "memories/shadowed": ""})
+    write_files(tmp_path, {"a/b": "", ".gitignore": "*.o\n", "a/c.o": "", "memories/shadowed": ""})
     inner = MemoryFiles({"note": b"", "note.o": b"", "d/.gitignore": b"x\n", "d/x": b"", "d/y": b""})
-    files = CompositeFiles(Disk(tmp_path), {"memories": inner, "a/deep/er": MemoryFiles({"z": b""})})
-    assert await found(files, hidden=False) == ["a/b", "a/deep/er/z", "memories/d/y", "memories/note"]
-    assert await found(files, "memories") == ["memories/d/.gitignore", "memories/d/y", "memories/note"]
-    assert await found(files, "a/deep") == ["a/deep/er/z"]
+    files = CompositeFiles(DiskFiles(tmp_path), {"memories": inner, "a/deep/er": MemoryFiles({"z": b""})})
+    assert await list_walked(files, hidden=False) == ["a/b", "a/deep/er/z", "memories/d/y", "memories/note"]
+    assert await list_walked(files, "memories") == ["memories/d/.gitignore", "memories/d/y", "memories/note"]
+    assert await list_walked(files, "a/deep") == ["a/deep/er/z"]
 
 
 async def test_a_walk_of_a_workspace_tells_paths_as_it_does(tmp_path: Path) -> None:
-    put(tmp_path, {"repo/cwd/x": "", "repo/y": "", "other/z": ""})
+    write_files(tmp_path, {"repo/cwd/x": "", "repo/y": "", "other/z": ""})
     files = Workspace(tmp_path / "repo" / "cwd", [tmp_path / "repo", tmp_path / "other"])
     assert [info.path async for info in files.walk()] == ["x"]
-    assert await found(files, "..") == [f"{tmp_path}/repo/y", "x"]
-    assert await found(files, f"{tmp_path}/other") == [f"{tmp_path}/other/z"]
+    assert await list_walked(files, "..") == [f"{tmp_path}/repo/y", "x"]
+    assert await list_walked(files, f"{tmp_path}/other") == [f"{tmp_path}/other/z"]
 
 
 @pytest.mark.parametrize(
@@ -298,11 +300,11 @@ async def test_a_walk_of_a_workspace_tells_paths_as_it_does(tmp_path: Path) -> N
     ],
 )
 def test_wildcards_match_names(pattern: str, yes: list[str], no: list[str]) -> None:
-    matches = matcher(pattern)
+    matches = compile_name_pattern(pattern)
     assert [name for name in yes if not matches(name)] == []
     assert [name for name in no if matches(name)] == []
 
 
 def test_a_pattern_made_to_be_slow_is_not() -> None:
-    assert not matcher("*a" * 100 + "b")("a" * 255)  # a matcher that tries everything would never end
-    assert matcher("*a" * 100)("a" * 255)
+    assert not compile_name_pattern("*a" * 100 + "b")("a" * 255)  # a matcher that tries everything would never end
+    assert compile_name_pattern("*a" * 100)("a" * 255)

@@ -58,7 +58,7 @@ async def test_many_looked_at_together_are_what_each_is_alone(files: Workspace, 
             alone.append(await files.stat(path))
         except FileError:
             alone.append(None)
-    assert await files.look(paths) == alone
+    assert await files.stat_many(paths) == alone
     assert [info is None for info in alone] == [False, False, False, True, True, False, True, True, False]
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 import vaka
-from vaka.core.loop.prompt import messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import dump
+from vaka.core.session.state import encode_state
 from vaka.core.types.control import ContextCompacted, StateChanged
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Event, decode
@@ -29,7 +29,7 @@ from vaka.testing.models import ScriptedModel, call, calls, fail, say
 FOLDER = Path(__file__).parent
 
 
-class Ledger(vaka.Middleware):
+class AskBeforeRemove(vaka.Middleware):
     """Asks before anything is removed."""
 
     async def before_tool(self, turn: Any, call: vaka.ToolCall) -> Any:
@@ -55,10 +55,10 @@ async def remove(name: str) -> str:
 
 
 def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
-    helper = vaka.Agent("helper", instructions="Help.", tools=[look, remove], middleware=[Ledger()])
+    helper = vaka.Agent("helper", instructions="Help.", tools=[look, remove], middleware=[AskBeforeRemove()])
     model = ScriptedModel(*answers, agents={"helper": list(children)})
     return vaka.Agent(
-        "assistant", model=model, instructions="Be brief.", tools=[look, count, remove, helper], middleware=[Ledger()]
+        "assistant", model=model, instructions="Be brief.", tools=[look, count, remove, helper], middleware=[AskBeforeRemove()]
     )
 
 
@@ -67,7 +67,7 @@ def runtime() -> vaka.Runtime:
     return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, ask="suspend", cwd="/nowhere/app")
 
 
-async def _until_asked(session: vaka.Session, says: str) -> tuple[str, ...]:
+async def _run_until_asked(session: vaka.Session, says: str) -> tuple[str, ...]:
     """Run a turn until it waits for people; return what for."""
     try:
         await session.run(says)
@@ -102,7 +102,7 @@ async def approval(rt: vaka.Runtime) -> str:
         agent(calls(call("remove", name="a"), call("look", at="b"), call("remove", name="c")), say("Half of it.")),
         id="approval",
     )
-    first, second = await _until_asked(session, "Remove a and c.")
+    first, second = await _run_until_asked(session, "Remove a and c.")
     only, copy = "remove(name:a copy)", {"name": "a copy"}
     await rt.resolve(first, "approve", edit=copy, scope="session", rule=only, by="Kai")
     await rt.resolve(second, "reject", message="not that one", by="Kai")
@@ -114,7 +114,7 @@ async def grants(rt: vaka.Runtime) -> str:
     """A yes for the session with a rule a person wrote: it covers what waits and what comes later, not the rest."""
     both = calls(call("remove", name="a1"), call("remove", name="a2"))
     session = await rt.open(agent(both, call("remove", name="a3"), call("remove", name="b"), say("Gone.")), id="grants")
-    first, _ = await _until_asked(session, "Remove them.")
+    first, _ = await _run_until_asked(session, "Remove them.")
     await rt.resolve(first, "approve", scope="session", rule="remove(name:a*)", by="Kai")
     try:
         await _resume(session)
@@ -134,7 +134,7 @@ async def child(rt: vaka.Runtime) -> str:
         ),
         id="child",
     )
-    for decision in await _until_asked(session, "Get help, twice."):
+    for decision in await _run_until_asked(session, "Get help, twice."):
         await rt.resolve(decision, "approve")
     await _resume(session)
     return session.id
@@ -167,23 +167,23 @@ async def fork(rt: vaka.Runtime) -> str:
     """A copy made in the middle of a turn that waits for a person: the open calls are sealed."""
     lines = [calls(call("remove", name="a"), call("look", at="b")), say("Gone."), say("Ok.")]
     session = await rt.open(agent(*lines), id="origin")
-    await _until_asked(session, "Remove a.")
+    await _run_until_asked(session, "Remove a.")
     made = await session.fork(id="fork")
     await made.run("Leave it then.")
     return made.id
 
 
-STORIES: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
+SCENARIOS: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
     "tools": tools, "approval": approval, "grants": grants, "child": child, "branches": branches, "fork": fork,
 }  # fmt: skip
 
 
-def read(name: str) -> list[Event]:
+def read_log(name: str) -> list[Event]:
     """Return a recorded log."""
     return [decode(line) for line in (FOLDER / f"{name}.jsonl").read_bytes().splitlines()]
 
 
-async def meaning(events: Sequence[Event]) -> dict[str, Any]:
+async def interpret_log(events: Sequence[Event]) -> dict[str, Any]:
     """Return what a log means today: its state, the conversation as the model sees it, and its fingerprint."""
     store, session = MemoryStore(), SessionId("golden")
     term = await store.events.claim(session)
@@ -192,22 +192,22 @@ async def meaning(events: Sequence[Event]) -> dict[str, Any]:
     info = await store.sessions.find(session)
     assert info is not None
     return {
-        "state": msgspec.json.decode(dump(found.state)),
-        "messages": msgspec.to_builtins(messages(found.window.at(()), ())),
+        "state": msgspec.json.decode(encode_state(found.state)),
+        "messages": msgspec.to_builtins(build_messages(found.window.events_at(()), ())),
         "row": {"status": info.status, "title": info.title, "inputs": info.inputs, "hash": info.hash},
         "fingerprint": fingerprint(events),
     }  # fmt: skip
 
 
-async def record(name: str) -> None:
+async def record_log(name: str) -> None:
     async with runtime() as rt:
-        session = SessionId(await STORIES[name](rt))
+        session = SessionId(await SCENARIOS[name](rt))
         events = [event async for event in rt.store.events.read(session)]
     (FOLDER / f"{name}.jsonl").write_bytes(b"".join(event.stored + b"\n" for event in events))
-    expected = msgspec.json.format(msgspec.json.encode(await meaning(events)), indent=1)
+    expected = msgspec.json.format(msgspec.json.encode(await interpret_log(events)), indent=1)
     (FOLDER / f"{name}.expected.json").write_bytes(expected + b"\n")
 
 
 if __name__ == "__main__":
-    for story in sys.argv[1:] or sys.exit(f"which ones? {', '.join(STORIES)}"):
-        asyncio.run(record(story))
+    for story in sys.argv[1:] or sys.exit(f"which ones? {', '.join(SCENARIOS)}"):
+        asyncio.run(record_log(story))

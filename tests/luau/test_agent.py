@@ -6,9 +6,20 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import collect, last, load, logged, now, results, runtime, sound, types, until
-from vaka.core.types.content import Image, Text
+from tests.runtime.runtime_fixtures import (
+    check_log,
+    collect,
+    count_events,
+    event_types,
+    last_body,
+    log_writer,
+    read_log,
+    results_by_call,
+    runtime,
+    wait_until,
+)
 from vaka.core.types.errors import Suspended, TurnError
+from vaka.core.types.message import Image, Text
 from vaka.core.types.progress import TextDelta
 from vaka.policy.names import NamePolicy
 from vaka.stores.memory import MemoryStore
@@ -40,11 +51,11 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-def script(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
+def make_agent(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
     return vaka.LuauAgent("chat", text, tools=tools, **more)
 
 
-async def talk(who: vaka.Agent, *says: str, **more: Any) -> list[str]:
+async def talk_turns(who: vaka.Agent, *says: str, **more: Any) -> list[str]:
     settings: dict[str, Any] = {"ask": "deny", **more}
     async with runtime(**settings) as rt:
         session = await rt.open(who, id="s")
@@ -53,29 +64,29 @@ async def talk(who: vaka.Agent, *says: str, **more: Any) -> list[str]:
 
 @pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
 async def test_it_answers_one_thing_after_the_other(text: str, first: int) -> None:
-    assert await talk(script(text), "a", "b", "c") == [f"{first}: a", f"{first + 1}: b", f"{first + 2}: c"]
+    assert await talk_turns(make_agent(text), "a", "b", "c") == [f"{first}: a", f"{first + 1}: b", f"{first + 2}: c"]
 
 
 @pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
 async def test_another_process_goes_on_with_the_conversation(text: str, first: int) -> None:
     store = MemoryStore()
     for number in range(3):
-        assert await talk(script(text), "x", store=store) == [f"{first + number}: x"]
-    log: list[Any] = await logged(store, "s")
-    sound(log)
-    assert types(log).count("message.completed") == 3
+        assert await talk_turns(make_agent(text), "x", store=store) == [f"{first + number}: x"]
+    log: list[Any] = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("message.completed") == 3
 
 
 async def test_what_it_says_is_seen_as_it_says_it_and_kept_whole() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
-        session = await rt.open(script(RUNS), id="s")
+        session = await rt.open(make_agent(RUNS), id="s")
         seen = await collect(session.stream("hello"))
         messages = await session.messages()
     deltas = [event.data for event in seen if isinstance(event.data, TextDelta)]
     assert [(delta.offset, delta.text) for delta in deltas] == [(0, "1: "), (3, "hello")]
     assert [message.content[0].text for message in messages] == ["hello", "1: hello"]  # type: ignore[union-attr]  # texts
-    assert last(seen).text == "1: hello"
+    assert last_body(seen).text == "1: hello"
 
 
 async def test_it_can_say_more_than_words_and_hear_more() -> None:
@@ -86,7 +97,7 @@ async def test_it_can_say_more_than_words_and_hear_more() -> None:
         ctx.emit({ text = " there", eof = true })
     end"""
     async with runtime() as rt:
-        session = await rt.open(script(text), id="s")
+        session = await rt.open(make_agent(text), id="s")
         await session.run([Text(text="see"), Image(media_type="image/png", data="AA==")])
         said = (await session.messages())[-1].content  # type: ignore[union-attr]  # an answer
     assert said == (Text(text="2 parts"), Image(media_type="image/png", data="/wA="), Text(text=" there"))
@@ -95,7 +106,7 @@ async def test_it_can_say_more_than_words_and_hear_more() -> None:
 async def test_a_script_that_has_ended_hears_nothing_more() -> None:
     async with runtime() as rt:
         session = await rt.open(
-            script(" function run(ctx) ctx.emit({ text = ctx.recv().text, eof = true }) end"), id="s"
+            make_agent(" function run(ctx) ctx.emit({ text = ctx.recv().text, eof = true }) end"), id="s"
         )
         assert (await session.run("only this")).text == "only this"
         with pytest.raises(TurnError, match="has ended; it hears nothing more"):
@@ -114,7 +125,7 @@ async def test_a_script_that_has_ended_hears_nothing_more() -> None:
 )
 async def test_a_script_that_fails_ends_its_turn_with_that(text: str, code: str, told: str) -> None:
     async with runtime() as rt:
-        session = await rt.open(script(text, limits=vaka.ScriptLimits(seconds=0.2)), id="s")
+        session = await rt.open(make_agent(text, limits=vaka.ScriptLimits(seconds=0.2)), id="s")
         with pytest.raises(TurnError, match=told) as caught:
             await session.run("x")
     assert caught.value.code == code
@@ -132,8 +143,8 @@ async def test_it_calls_tools_and_models_side_by_side() -> None:
         ctx.emit({ text = `{sum} {who}`, eof = true })
     end"""
     store = MemoryStore()
-    assert await talk(script(text, add, model=ScriptedModel(say("me"))), "x", store=store) == ["3 me"]
-    log: list[Any] = await logged(store, "s")
+    assert await talk_turns(make_agent(text, add, model=ScriptedModel(say("me"))), "x", store=store) == ["3 me"]
+    log: list[Any] = await read_log(store, "s")
     assert [(e.data.level, e.data.message) for e in log if e.type == "log"] == [
         ("info", "printed"),
         ("warning", "careful"),
@@ -142,17 +153,17 @@ async def test_it_calls_tools_and_models_side_by_side() -> None:
 
 async def test_a_changed_script_does_not_go_on_with_what_another_began() -> None:
     store = MemoryStore()
-    await talk(script(RUNS), "a", store=store)
+    await talk_turns(make_agent(RUNS), "a", store=store)
     with pytest.raises(TurnError, match="not those this run began with") as caught:
-        await talk(script(RUNS.replace("count += 1", "count += 2")), "b", store=store)
+        await talk_turns(make_agent(RUNS.replace("count += 1", "count += 2")), "b", store=store)
     assert caught.value.code == "replay"
-    assert await talk(script(RUNS), "c", store=store) == ["2: c"]
+    assert await talk_turns(make_agent(RUNS), "c", store=store) == ["2: c"]
 
 
 async def test_a_changed_script_that_begins_anew_each_time_is_welcome() -> None:
     store = MemoryStore()
-    await talk(script(REACTS), "a", store=store)
-    assert await talk(script(REACTS.replace("+= 1", "+= 5")), "b", store=store) == ["16: b"]
+    await talk_turns(make_agent(REACTS), "a", store=store)
+    assert await talk_turns(make_agent(REACTS.replace("+= 1", "+= 5")), "b", store=store) == ["16: b"]
 
 
 async def test_an_approval_it_waits_for_outlives_the_process() -> None:
@@ -172,13 +183,13 @@ async def test_an_approval_it_waits_for_outlives_the_process() -> None:
     rules = NamePolicy(ask=["sign"])
     async with runtime(store, ask="suspend", policy=rules) as rt:
         with pytest.raises(Suspended):
-            await collect((await rt.open(script(text, sign), id="s")).stream("me"))
+            await collect((await rt.open(make_agent(text, sign), id="s")).stream("me"))
         [row] = await rt.decisions()
         await rt.resolve(row.id, "approve")
     async with runtime(store, ask="suspend", policy=rules) as rt:
-        seen = await collect((await rt.open(script(text, sign), id="s")).resume())
-    assert (last(seen).text, done) == ("Signing. signed me", ["me"])
-    sound(await logged(store, "s"))
+        seen = await collect((await rt.open(make_agent(text, sign), id="s")).resume())
+    assert (last_body(seen).text, done) == ("Signing. signed me", ["me"])
+    check_log(await read_log(store, "s"))
 
 
 async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
@@ -196,12 +207,12 @@ async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
     end"""
     rules = NamePolicy(ask=["sign"])
     async with runtime(store, policy=rules) as rt:
-        task = asyncio.create_task(collect((await rt.open(script(text, sign), id="s")).stream("Go.")))
-        await until(lambda: now(store, "s", "approval.requested") == 1)
+        task = asyncio.create_task(collect((await rt.open(make_agent(text, sign), id="s")).stream("Go.")))
+        await wait_until(lambda: count_events(store, "s", "approval.requested") == 1)
         await rt.resolve((await rt.decisions())[0].id, "reject")
-        await until(lambda: now(store, "s", "approval.requested") == 2)
+        await wait_until(lambda: count_events(store, "s", "approval.requested") == 2)
         await rt.resolve((await rt.decisions())[0].id, "approve")
-        assert last(await task).text == "false signed you"
+        assert last_body(await task).text == "false signed you"
     assert done == ["you"]
 
 
@@ -216,10 +227,10 @@ async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
 async def test_it_is_told_when_nothing_more_is_expected(text: str, said: str) -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
-        session = await rt.open(script(text), id="s")
+        session = await rt.open(make_agent(text), id="s")
         await session.run("a")
         await session.close("done")
-        log: list[Any] = await logged(store, "s")
+        log: list[Any] = await read_log(store, "s")
         assert (log[-1].type, log[-2].type, log[-2].data.text) == ("session.closed", "turn.completed", said)
         if "function run" in text:
             with pytest.raises(TurnError, match="hears nothing more"):
@@ -227,7 +238,7 @@ async def test_it_is_told_when_nothing_more_is_expected(text: str, said: str) ->
         else:
             assert (await session.run("b")).text == "11: b"
         await session.close()
-        unheard = await rt.open(script(text), id="unheard")
+        unheard = await rt.open(make_agent(text), id="unheard")
         with pytest.raises(vaka.VakaError):
             await unheard.close()
 
@@ -236,16 +247,16 @@ async def test_it_is_stopped_like_any_other_agent() -> None:
     store = MemoryStore()
     text = " function run(ctx) ctx.recv() ctx.emit({ text = 'Waiting.' }) ctx.sleep(3600) end"
     async with runtime(store, clock=FakeClock()) as rt:
-        session = await rt.open(script(text), id="s")
+        session = await rt.open(make_agent(text), id="s")
         task = asyncio.create_task(collect(session.stream("x")))
-        await until(lambda: now(store, "s", "script.answered") > 1)
+        await wait_until(lambda: count_events(store, "s", "script.answered") > 1)
         await session.interrupt("enough")
         seen = await task
-    assert last(seen).type == "turn.interrupted"
+    assert last_body(seen).type == "turn.interrupted"
 
 
 async def test_an_agent_in_a_process_of_its_own_is_the_same_agent() -> None:
-    assert await talk(script(RUNS, trusted=False), "a", "b") == ["1: a", "2: b"]
+    assert await talk_turns(make_agent(RUNS, trusted=False), "a", "b") == ["1: a", "2: b"]
 
 
 async def test_a_run_cut_off_after_any_event_comes_to_the_same_end() -> None:
@@ -265,22 +276,22 @@ async def test_a_run_cut_off_after_any_event_comes_to_the_same_end() -> None:
     end"""
 
     def who() -> vaka.LuauAgent:
-        return script(text, add, model=ScriptedModel(say("w"), say("x"), say("y"), say("z")))
+        return make_agent(text, add, model=ScriptedModel(say("w"), say("x"), say("y"), say("z")))
 
     store = MemoryStore()
     clock = FakeClock(auto=True)
-    assert await talk(who(), "one", "two", store=store, clock=clock) == ["one 2w one 3x ", "two 3y two 4z "]
-    log: list[Any] = await logged(store, "s")
+    assert await talk_turns(who(), "one", "two", store=store, clock=clock) == ["one 2w one 3x ", "two 3y two 4z "]
+    log: list[Any] = await read_log(store, "s")
     begun = [number for number, event in enumerate(log, 1) if event.type == "turn.started"]
     for cut in range(begun[1], len(log)):
         again = MemoryStore()
-        await load(again, "s", log[:cut])()
+        await log_writer(again, "s", log[:cut])()
         async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
             await collect((await rt.open(who(), id="s")).resume())
-        after: list[Any] = await logged(again, "s")
-        sound(after)
-        assert last(after).text == "two 3y two 4z ", cut
-        assert types(after).count("message.completed") == 2, cut
+        after: list[Any] = await read_log(again, "s")
+        check_log(after)
+        assert last_body(after).text == "two 3y two 4z ", cut
+        assert event_types(after).count("message.completed") == 2, cut
         told = [(event.data.number, event.data.name) for event in after if event.type == "script.answered"]
         assert len(told) == len(set(told)), cut
-    assert set(results(log)) == {"call_1", "call_2", "call_3", "call_4"}
+    assert set(results_by_call(log)) == {"call_1", "call_2", "call_3", "call_4"}

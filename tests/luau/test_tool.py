@@ -7,14 +7,24 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.luau.packages.samples import manifest, write
-from tests.runtime.scene import agent, collect, last, load, logged, results, runtime, sound, types
+from tests.luau.packages.sample_packages import manifest_json, write_files
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect,
+    event_types,
+    last_body,
+    log_writer,
+    read_log,
+    results_by_call,
+    runtime,
+)
 from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
 from vaka.luau.packages.install import install
-from vaka.luau.packages.package import pack
-from vaka.luau.packages.ranges import Range
+from vaka.luau.packages.package import pack_folder
 from vaka.luau.packages.registry import FolderRegistry
-from vaka.luau.packages.resolve import resolve
+from vaka.luau.packages.resolution import resolve
+from vaka.luau.packages.versions import Range
 from vaka.policy.names import NamePolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -27,7 +37,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-async def run(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
+async def run_tool_once(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
     """Let a model call a script once, and return the result it is given."""
     model = more.pop("model", None) or ScriptedModel(call("script", **(given or {})), say("done"))
     settings: dict[str, Any] = {"ask": "deny"}
@@ -36,7 +46,7 @@ async def run(script: str, *tools: Any, given: dict[str, Any] | None = None, **m
     async with runtime(**settings) as rt:
         session = await rt.open(agent(model, tool, *tools), id="s")
         log = await collect(session.stream("Go."))
-    return results(log)["call_1"]
+    return results_by_call(log)["call_1"]
 
 
 class TestWhatItReturns:
@@ -52,7 +62,7 @@ class TestWhatItReturns:
         ],
     )
     async def test_a_script_returns_a_value_or_puts_one_out(self, script: str, value: Any) -> None:
-        found = await run(f" {script}", given={"x": 1})
+        found = await run_tool_once(f" {script}", given={"x": 1})
         assert (found.failed, found.value) == (False, value)
 
     @pytest.mark.parametrize(
@@ -67,12 +77,12 @@ class TestWhatItReturns:
         ],
     )
     async def test_what_goes_wrong_is_told_to_the_model(self, script: str, told: str) -> None:
-        found = await run(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
+        found = await run_tool_once(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
         assert found.failed
         assert told in found.text
 
     async def test_a_failed_call_inside_is_an_error_the_script_may_catch(self) -> None:
-        found = await run(""" function invoke(ctx)
+        found = await run_tool_once(""" function invoke(ctx)
             local ok, why = pcall(ctx.invoke, "nothing", {})
             return { ok = ok, why = why }
         end""")
@@ -110,11 +120,13 @@ class TestWhatItIs:
             vaka.LuauTool("return 1\n", **settings)
 
     async def test_arguments_are_checked_before_the_script_sees_them(self) -> None:
-        found = await run(" function invoke() return 1 end", given={"x": "no"}, params={"x": {"type": "integer"}})
+        found = await run_tool_once(
+            " function invoke() return 1 end", given={"x": "no"}, params={"x": {"type": "integer"}}
+        )
         assert (found.reason, found.failed) == ("invalid_arguments", True)
 
     async def test_a_script_nobody_trusts_runs_in_another_process(self) -> None:
-        found = await run(
+        found = await run_tool_once(
             ' function invoke(ctx, args) return ctx.invoke("add", { a = args.x, b = 1 }) end',
             add, given={"x": 41}, trusted=False,
         )  # fmt: skip
@@ -125,21 +137,21 @@ class TestWhatItIs:
             return { ctx.generate("default", "Who?"), select(2, pcall(ctx.generate, "scripted:/etc/passwd", "Who?")) }
         end"""
         model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me")]})
-        found = await run(script, model=model, trusted=False)
+        found = await run_tool_once(script, model=model, trusted=False)
         assert found.value[0] == "me"
         assert "may ask the model 'default' only" in found.value[1]
 
     async def test_a_library_sees_the_state_too(self, tmp_path: Path) -> None:
         lib = b"return function(ctx) ctx.agent.state.seen = 1 return ctx.agent.state.seen end"
-        write(tmp_path, {"counter.luau": lib})
+        write_files(tmp_path, {"counter.luau": lib})
         script = ' local count = require("counter") function invoke(ctx) return count(ctx) end'
-        assert (await run(script, libs=[tmp_path])).value == 1
+        assert (await run_tool_once(script, libs=[tmp_path])).value == 1
 
     async def test_it_can_be_looked_at_without_a_runtime(self) -> None:
-        from vaka.runtime.build import Builder  # noqa: PLC0415 - what the command line uses
+        from vaka.runtime.agent_builder import AgentBuilder  # noqa: PLC0415 - what the command line uses
 
         tool = vaka.LuauTool("function invoke() end\n", name="x")
-        recipe = Builder(ScriptedModel(say("x"))).recipe(vaka.Agent("a", tools=[tool]))
+        recipe = AgentBuilder(ScriptedModel(say("x"))).build_recipe(vaka.Agent("a", tools=[tool]))
         assert recipe.tools["x"].spec == tool.spec
         assert "in a runtime" in getattr(recipe.tools["x"].parse("{}"), "message", "")
         with pytest.raises(vaka.VakaError, match="in a runtime"):
@@ -150,38 +162,38 @@ class TestWhatItRequires:
     async def test_libraries_and_packages_are_found_around_it(self, tmp_path: Path) -> None:
         registry = FolderRegistry(tmp_path / "registry")
         files = {
-            "pkg.json": manifest("@fish/sums", "1.2.0"),
+            "pkg.json": manifest_json("@fish/sums", "1.2.0"),
             "init.luau": b'return { add = require("./parts/add") }',
             "parts/add.luau": b"return function(a, b) return a + b end",
         }
-        await registry.publish(await pack(write(tmp_path / "made", files)))
+        await registry.publish(await pack_folder(write_files(tmp_path / "made", files)))
         resolution = await resolve({"@fish/sums": Range("^1.0")}, registry)
         await install(resolution, tmp_path / "project" / "luau_packages", registry)
-        write(tmp_path / "libs", {"greet/init.luau": b"return { hello = function(n) return `hello {n}` end }"})
+        write_files(tmp_path / "libs", {"greet/init.luau": b"return { hello = function(n) return `hello {n}` end }"})
         script = b"""
             local sums = require("@fish/sums@^1.0.0")
             local add = require("@fish/sums/parts/add")
             local greet = require("greet")
             function invoke(ctx, args) return greet.hello(sums.add(1, 2) + add(3, 4)) end
         """
-        file = write(tmp_path / "project" / "tools", {"sum.luau": script}) / "sum.luau"
-        assert (await run(str(file), libs=[tmp_path / "libs"])).text == "hello 10"
+        file = write_files(tmp_path / "project" / "tools", {"sum.luau": script}) / "sum.luau"
+        assert (await run_tool_once(str(file), libs=[tmp_path / "libs"])).text == "hello 10"
         missing = ' local x = require("@fish/none") function invoke() end'
-        assert "@fish/none" in (await run(missing)).text
+        assert "@fish/none" in (await run_tool_once(missing)).text
 
 
 class TestWhatItMayCall:
     async def test_its_calls_are_judged_as_a_models_are(self) -> None:
         script = ' function invoke(ctx) return ctx.invoke("add", { a = 1, b = 2 }) end'
-        assert (await run(script, add)).value == 3
-        found = await run(script, add, policy=NamePolicy(deny=["add"]))
+        assert (await run_tool_once(script, add)).value == 3
+        found = await run_tool_once(script, add, policy=NamePolicy(deny=["add"]))
         assert "add is not allowed" in found.text or "denied" in found.text
 
     async def test_http_is_a_call_like_any_other(self) -> None:
         script = ' function invoke(ctx) return ctx.http.get("http://127.0.0.1:8000/x").status end'
-        found = await run(script)
+        found = await run_tool_once(script)
         assert "this machine itself" in found.text
-        found = await run(script, policy=NamePolicy(deny=["http"]))
+        found = await run_tool_once(script, policy=NamePolicy(deny=["http"]))
         assert "http is not allowed" in found.text or "deny" in found.text
 
     async def test_a_model_is_asked_by_name_and_what_it_costs_is_counted(self) -> None:
@@ -194,9 +206,9 @@ class TestWhatItMayCall:
         async with runtime(ask="deny") as rt:
             session = await rt.open(agent(model, tool), id="s")
             log: list[Any] = await collect(session.stream("Go."))
-        assert results(log)["call_1"].text == "meyou"
+        assert results_by_call(log)["call_1"].text == "meyou"
         assert sum(e.data.usage.input for e in log if e.type == "usage" and e.path) == 10
-        assert last(log).usage.input >= 10
+        assert last_body(log).usage.input >= 10
 
     async def test_other_agents_are_talked_to_by_name(self) -> None:
         script = """ function invoke(ctx)
@@ -211,20 +223,20 @@ class TestWhatItMayCall:
         async with runtime(ask="deny") as rt:
             session = await rt.open(agent(model, vaka.LuauTool(script, name="script"), helper), id="s")
             log: list[Any] = await collect(session.stream("Go."))
-        assert results(log)["call_1"].value == ["Me.", "Yes.", "Hi, by and by."]
+        assert results_by_call(log)["call_1"].value == ["Me.", "Yes.", "Hi, by and by."]
         told = [e.data.content[0].text for e in log if e.type == "subagent.started" and e.data.agent == "helper"]
         assert told == [
             "Who are you?",
             "The conversation so far:\nuser: Who are you?\nassistant: Me.\n\nuser: Are you sure?",
         ]
-        found = await run(' function invoke(ctx) return ctx.create_agent("nobody"):send("Hi") end')
+        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("nobody"):send("Hi") end')
         assert "there is no agent 'nobody' here" in found.text
-        found = await run(' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end')
+        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end')
         assert "has model and instructions" in found.text
 
     async def test_only_named_variables_of_the_environment_are_seen(self) -> None:
         script = ' function invoke() return { __builtin.env("CITY"), __builtin.env("HOME") or "nothing" } end'
-        assert (await run(script, script_env={"CITY": "Hilo"})).value == ["Hilo", "nothing"]
+        assert (await run_tool_once(script, script_env={"CITY": "Hilo"})).value == ["Hilo", "nothing"]
 
 
 class TestWhatItKeeps:
@@ -242,15 +254,15 @@ class TestWhatItKeeps:
         model = ScriptedModel(call("script"), say("one"), call("script"), say("two"))
         async with runtime(ask="deny") as rt:
             session = await rt.open(agent(model, vaka.LuauTool(script, name="script")), id="s")
-            first = results(await collect(session.stream("Go.")))["call_1"].value
-            second = results(await collect(session.stream("Again.")))["call_2"].value
+            first = results_by_call(await collect(session.stream("Go.")))["call_1"].value
+            second = results_by_call(await collect(session.stream("Again.")))["call_2"].value
         assert (first["count"], first["all"], first["summary"]) == (1, {"count": 1}, "short 1")
         assert [m["content"] for m in first["seen"]] == ["Go.", "", "by the way"]
         assert first["after"] == 2
         assert [m["content"] for m in first["found"]] == ["Go."]
         assert (second["count"], second["summary"]) == (2, "short 2")
         assert [m["content"] for m in second["seen"]][-1] == "by the way"
-        found = await run(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
+        found = await run_tool_once(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
         assert "not for scripts" in found.text
 
 
@@ -280,11 +292,11 @@ class TestPeople:
                     begin = True
                     [row] = await rt.decisions()
                     await rt.answer(row.id, next(answers))
-        log: list[Any] = await logged(store, "s")
-        sound(log)
-        assert results(log)["call_1"].value == {"city": "Hilo", "sum": 3, "sure": "yes"}
+        log: list[Any] = await read_log(store, "s")
+        check_log(log)
+        assert results_by_call(log)["call_1"].value == {"city": "Hilo", "sum": 3, "sure": "yes"}
         assert [e.data.text for e in log if e.type == "question.asked"] == ["Which city?", '{"sum":3}']
-        assert types(log).count("tool.called") == 2
+        assert event_types(log).count("tool.called") == 2
 
     async def test_with_a_person_there_it_waits(self) -> None:
         async with runtime(ask="wait") as rt:
@@ -297,10 +309,10 @@ class TestPeople:
                 events.append(event)
                 if event.type == "question.asked":
                     await rt.answer(event.data.question, "so")
-        assert results(events)["call_1"].value == {"city": "so", "sum": 3, "sure": "so"}
+        assert results_by_call(events)["call_1"].value == {"city": "so", "sum": 3, "sure": "so"}
 
     async def test_with_nobody_to_ask_the_script_is_told(self) -> None:
-        assert "nobody answered" in (await run(ASKS, add)).text
+        assert "nobody answered" in (await run_tool_once(ASKS, add)).text
 
     async def test_an_approval_inside_a_script_suspends_all_of_it(self) -> None:
         store, done = MemoryStore(), list[str]()
@@ -327,11 +339,11 @@ class TestPeople:
             await rt.resolve(row.id, "approve")
         async with runtime(store, ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
             await collect((await rt.open(who, id="s")).resume())
-        log: list[Any] = await logged(store, "s")
-        sound(log)
-        assert results(log)["call_1"].value == ["signed a", 2]
+        log: list[Any] = await read_log(store, "s")
+        check_log(log)
+        assert results_by_call(log)["call_1"].value == ["signed a", 2]
         assert done == ["a"]
-        assert types(log).count("tool.called") == 3
+        assert event_types(log).count("tool.called") == 3
 
 
 async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None:
@@ -355,24 +367,24 @@ async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None
     store = MemoryStore()
     async with runtime(store, ask="deny", clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(who(), id="s")).stream("Go."))
-    log: list[Any] = await logged(store, "s")
-    whole = results(log)["call_1"].value
+    log: list[Any] = await read_log(store, "s")
+    whole = results_by_call(log)["call_1"].value
     assert [[a, b] for a, b, *_ in whole] == [[2, "x"], [3, "y"], [4, "z"]]
-    for cut in range(types(log).index("tool.started") + 1, len(log) - 4):
+    for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
         again = MemoryStore()
-        await load(again, "s", log[:cut])()
+        await log_writer(again, "s", log[:cut])()
         async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
             await collect((await rt.open(who(), id="s")).resume())
-        after: list[Any] = await logged(again, "s")
-        sound(after)
-        told = [row for row in whole if _known(row, log[:cut])]
-        found = results(after)["call_1"].value
-        assert found is not None, (cut, results(after)["call_1"].text)
+        after: list[Any] = await read_log(again, "s")
+        check_log(after)
+        told = [row for row in whole if _is_in_log(row, log[:cut])]
+        found = results_by_call(after)["call_1"].value
+        assert found is not None, (cut, results_by_call(after)["call_1"].text)
         assert [[a, b] for a, b, *_ in found] == [[2, "x"], [3, "y"], [4, "z"]], cut
         assert found[: len(told)] == told, cut
 
 
-def _known(row: list[Any], log: list[Any]) -> bool:
+def _is_in_log(row: list[Any], log: list[Any]) -> bool:
     """Whether the last thing a row of the result was made of is in the log; everything before it is then too."""
     return any(e.type == "script.answered" and e.data.answer == row[-1] for e in log)
 
@@ -398,6 +410,6 @@ async def test_cancelling_a_turn_stops_the_script_and_what_it_called() -> None:
         async for event in session.stream("Go."):
             if event.type == "tool.started" and event.path == ():
                 await session.interrupt("enough")
-    log: list[Any] = await logged(store, "s")
-    sound(log)
-    assert last(log).type == "turn.interrupted"
+    log: list[Any] = await read_log(store, "s")
+    check_log(log)
+    assert last_body(log).type == "turn.interrupted"

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.middleware.ends import stop_of
-from tests.runtime.scene import agent, collect, runtime, until
+from tests.middleware.stop_reason import stop_reason_of
+from tests.runtime.runtime_fixtures import agent, collect, runtime, wait_until
 from vaka.core.types.errors import ConfigError, Suspended, TurnError
 from vaka.middleware import RateLimit
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say
 
 
-class Door:
+class TurnGate:
     """A tool that waits until it is opened, and counts who is inside."""
 
     def __init__(self) -> None:
@@ -36,16 +36,16 @@ class Door:
         self.tool = wait
 
 
-def bot(limit: RateLimit, *tools: Any, answers: Any = None) -> vaka.Agent:
+def limited_agent(limit: RateLimit, *tools: Any, answers: Any = None) -> vaka.Agent:
     lines = answers or ([call("wait"), say("done")] if tools else [say("done")])
     return agent(ScriptedModel(*lines), *tools, middleware=[limit])
 
 
 async def test_no_more_turns_run_at_once_than_may_and_all_get_their_turn() -> None:
-    limit, door = RateLimit(concurrent=2), Door()
+    limit, door = RateLimit(concurrent=2), TurnGate()
     async with runtime() as rt:
-        runs = [asyncio.create_task((await rt.open(bot(limit, door.tool))).run("Go.")) for _ in range(6)]
-        await until(lambda: door.inside == 2)
+        runs = [asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go.")) for _ in range(6)]
+        await wait_until(lambda: door.inside == 2)
         assert limit.running == 2
         door.open.set()
         assert [(await run).text for run in runs] == ["done"] * 6
@@ -53,52 +53,52 @@ async def test_no_more_turns_run_at_once_than_may_and_all_get_their_turn() -> No
 
 
 async def test_a_turn_that_fails_is_cancelled_or_is_refused_gives_its_place_back() -> None:
-    limit, door = RateLimit(concurrent=1), Door()
+    limit, door = RateLimit(concurrent=1), TurnGate()
 
     async def refuse(turn: Any, content: Any) -> Any:
-        return vaka.Block(reason="no")
+        return vaka.Reject(reason="no")
 
     async with runtime(retries=0) as rt:
-        assert await stop_of((await rt.open(bot(limit, answers=[fail(400)]))).run("Go.")) == "failed"
+        assert await stop_reason_of((await rt.open(limited_agent(limit, answers=[fail(400)]))).run("Go.")) == "failed"
         blocked = agent(ScriptedModel(), middleware=[limit, vaka.from_functions("no", before_agent=refuse)])
-        assert await stop_of((await rt.open(blocked)).run("Go.")) == "failed"
-        session = await rt.open(bot(limit, door.tool))
+        assert await stop_reason_of((await rt.open(blocked)).run("Go.")) == "failed"
+        session = await rt.open(limited_agent(limit, door.tool))
         run = asyncio.create_task(session.run("Go."))
-        await until(lambda: door.inside == 1)
-        waiting = asyncio.create_task((await rt.open(bot(limit))).run("Go."))
+        await wait_until(lambda: door.inside == 1)
+        waiting = asyncio.create_task((await rt.open(limited_agent(limit))).run("Go."))
         await session.interrupt()
-        assert await stop_of(run) == "interrupted"
+        assert await stop_reason_of(run) == "interrupted"
         assert (await waiting).text == "done"
     assert limit.running == 0
 
 
 async def test_one_that_gives_up_waiting_does_not_hold_up_those_behind_it() -> None:
-    limit, door = RateLimit(concurrent=1), Door()
+    limit, door = RateLimit(concurrent=1), TurnGate()
     async with runtime() as rt:
-        first = asyncio.create_task((await rt.open(bot(limit, door.tool))).run("Go."))
-        await until(lambda: door.inside == 1)
-        second = await rt.open(bot(limit))
+        first = asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go."))
+        await wait_until(lambda: door.inside == 1)
+        second = await rt.open(limited_agent(limit))
         gone = asyncio.create_task(second.run("Go."))
-        third = asyncio.create_task((await rt.open(bot(limit))).run("Go."))
-        await until(lambda: limit.waiting == 2)
+        third = asyncio.create_task((await rt.open(limited_agent(limit))).run("Go."))
+        await wait_until(lambda: limit.waiting == 2)
         await second.interrupt()
-        assert await stop_of(gone) == "interrupted"
+        assert await stop_reason_of(gone) == "interrupted"
         door.open.set()
         assert [(await run).text for run in (first, third)] == ["done", "done"]
     assert limit.running == 0
 
 
 async def test_a_turn_that_waits_for_a_person_gives_its_place_to_others() -> None:
-    limit, door = RateLimit(concurrent=1), Door()
+    limit, door = RateLimit(concurrent=1), TurnGate()
     door.open.set()
     async with runtime(ask="suspend", confirm=("wait",)) as rt:
-        asking = await rt.open(bot(limit, door.tool), id="asking")
+        asking = await rt.open(limited_agent(limit, door.tool), id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")
         gc.disable()  # whoever gives a place back does so, nobody else does it for them
         try:
-            await until(lambda: limit.running == 0)
-            assert (await (await rt.open(bot(limit))).run("Go.")).text == "done"
+            await wait_until(lambda: limit.running == 0)
+            assert (await (await rt.open(limited_agent(limit))).run("Go.")).text == "done"
         finally:
             gc.enable()
         await rt.resolve((await rt.decisions("asking"))[0].id, "approve")
@@ -107,7 +107,7 @@ async def test_a_turn_that_waits_for_a_person_gives_its_place_to_others() -> Non
 
 
 async def test_a_child_that_waits_for_a_person_gives_its_place_to_others() -> None:
-    limit, door = RateLimit(concurrent=1), Door()
+    limit, door = RateLimit(concurrent=1), TurnGate()
     door.open.set()
     lines = {"helper": [call("wait"), say("helped")]}
     model = ScriptedModel(call("helper", prompt="Help."), say("both done"), agents=lines)
@@ -116,7 +116,7 @@ async def test_a_child_that_waits_for_a_person_gives_its_place_to_others() -> No
         asking = await rt.open(parent, id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")
-        await until(lambda: limit.running == 0)
+        await wait_until(lambda: limit.running == 0)
         await rt.resolve((await rt.decisions("asking"))[0].id, "approve")
         await collect(asking.resume())
     assert limit.running == 0
@@ -127,18 +127,18 @@ async def test_turns_begin_at_the_rate_after_a_burst() -> None:
     limit, begun = RateLimit(rate=2.0, burst=3), list[float]()
     async with runtime(clock=clock) as rt:
         for _ in range(6):
-            await (await rt.open(bot(limit))).run("Go.")
+            await (await rt.open(limited_agent(limit))).run("Go.")
             begun.append(clock.monotonic())
     assert begun == pytest.approx([0, 0, 0, 0.5, 1.0, 1.5])
 
 
 async def test_without_waiting_one_too_many_is_refused() -> None:
-    limit, door = RateLimit(concurrent=1, wait=False), Door()
+    limit, door = RateLimit(concurrent=1, wait=False), TurnGate()
     async with runtime() as rt:
-        first = asyncio.create_task((await rt.open(bot(limit, door.tool))).run("Go."))
-        await until(lambda: door.inside == 1)
+        first = asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go."))
+        await wait_until(lambda: door.inside == 1)
         with pytest.raises(TurnError, match="too many turns at once"):
-            await (await rt.open(bot(limit))).run("Go.")
+            await (await rt.open(limited_agent(limit))).run("Go.")
         door.open.set()
         assert (await first).text == "done"
     assert limit.running == 0

@@ -6,17 +6,25 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.middleware.ends import stop_of
-from tests.runtime.scene import agent, logged, results, runtime, said, sound, types
+from tests.middleware.stop_reason import stop_reason_of
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect_turn,
+    event_types,
+    read_log,
+    results_by_call,
+    runtime,
+)
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.progress import ToolOutputDelta
-from vaka.middleware import Retry
+from vaka.middleware import ToolRetry
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
 
 
-def flaky(failures: int, effect: Any = "read", **more: Any) -> Any:
+def flaky_tool(failures: int, effect: Any = "read", **more: Any) -> Any:
     """A tool that fails so many times first."""
     tries: list[int] = []
 
@@ -31,21 +39,23 @@ def flaky(failures: int, effect: Any = "read", **more: Any) -> Any:
     return vaka.tool(look, effect=effect, **more), tries
 
 
-async def run(tool: Any, retry: Retry, clock: FakeClock | None = None, **options: Any) -> tuple[Any, list[Any]]:
+async def run_with_retry(
+    tool: Any, retry: ToolRetry, clock: FakeClock | None = None, **options: Any
+) -> tuple[Any, list[Any]]:
     store = MemoryStore()
     bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[retry])
     async with runtime(store, clock=clock or FakeClock(auto=True), **options) as rt:
-        events = await said(await rt.open(bot, id="s"))
-    log = await logged(store, "s")
-    sound(log)
-    return results(log)["call_1"], events
+        events = await collect_turn(await rt.open(bot, id="s"))
+    log = await read_log(store, "s")
+    check_log(log)
+    return results_by_call(log)["call_1"], events
 
 
 async def test_a_failed_read_is_made_again_with_longer_and_longer_pauses() -> None:
-    clock, (tool, tries) = FakeClock(auto=True), flaky(2)
-    result, events = await run(tool, Retry(3, pause=0.5), clock)
+    clock, (tool, tries) = FakeClock(auto=True), flaky_tool(2)
+    result, events = await run_with_retry(tool, ToolRetry(3, pause=0.5), clock)
     assert (result.text, len(tries), clock.monotonic()) == ("seen at try 3", 3, 1.5)
-    assert types(events).count("tool.completed") == 1
+    assert event_types(events).count("tool.completed") == 1
     shown = [event.data for event in events if isinstance(event.data, ToolOutputDelta)]
     assert [(delta.block, delta.offset, delta.text) for delta in shown] == [
         (0, 0, "try 1"), (1, 0, "try 2"), (2, 0, "try 3"),
@@ -53,43 +63,43 @@ async def test_a_failed_read_is_made_again_with_longer_and_longer_pauses() -> No
 
 
 async def test_when_it_never_works_the_last_failure_is_told() -> None:
-    tool, tries = flaky(9)
-    result, _ = await run(tool, Retry(2))
+    tool, tries = flaky_tool(9)
+    result, _ = await run_with_retry(tool, ToolRetry(2))
     assert (result.text, result.failed, len(tries)) == ("OSError: failure 3", True, 3)
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 async def test_what_may_have_had_an_effect_is_never_repeated(effect: str) -> None:
-    tool, tries = flaky(1, effect)
-    result, _ = await run(tool, Retry(5), permission_mode="bypassPermissions")
+    tool, tries = flaky_tool(1, effect)
+    result, _ = await run_with_retry(tool, ToolRetry(5), permission_mode="bypassPermissions")
     assert (result.failed, len(tries)) == (True, 1)
 
 
 async def test_only_the_tools_that_are_named_are_repeated() -> None:
-    tool, tries = flaky(1)
-    await run(tool, Retry(5, tools={"other"}))
+    tool, tries = flaky_tool(1)
+    await run_with_retry(tool, ToolRetry(5, tools={"other"}))
     assert len(tries) == 1
 
 
 async def test_a_refused_call_is_not_repeated() -> None:
-    tool, tries = flaky(0)
-    result, _ = await run(tool, Retry(5), deny=("look",))
+    tool, tries = flaky_tool(0)
+    result, _ = await run_with_retry(tool, ToolRetry(5), deny=("look",))
     assert (result.failed, len(tries)) == (True, 0)
 
 
 async def test_a_stop_ends_the_waiting() -> None:
-    clock, (tool, tries) = FakeClock(), flaky(9)
-    bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[Retry(5)])
+    clock, (tool, tries) = FakeClock(), flaky_tool(9)
+    bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[ToolRetry(5)])
     async with runtime(clock=clock) as rt:
         session = await rt.open(bot)
         running = asyncio.create_task(session.run("Go."))
-        await clock.until_sleeping()
+        await clock.wait_for_sleeps()
         await session.interrupt()
-        assert await stop_of(running) == "interrupted"
+        assert await stop_reason_of(running) == "interrupted"
     assert len(tries) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"pause": -1.0}])
 def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Retry(**wrong)
+        ToolRetry(**wrong)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from vaka.core.types.errors import InvalidInput, Truncated
 from vaka.core.types.ids import CallId
-from vaka.core.types.message import ToolCall
+from vaka.core.types.message import ToolCall, Usage
 from vaka.core.types.tool import ToolSpec
-from vaka.core.types.usage import Usage
 from vaka.models.function_calls import (
     FunctionCall,
     FunctionCallingResponse,
@@ -41,7 +40,7 @@ WEATHER = FunctionDefinition(
 )
 
 
-def made(arguments: str = '{"city": "Hilo", "days": [1, 2], "unit": null}') -> FunctionCall:
+def make_call(arguments: str = '{"city": "Hilo", "days": [1, 2], "unit": null}') -> FunctionCall:
     return FunctionCall(name="weather", arguments=arguments, id="a1")
 
 
@@ -58,8 +57,8 @@ def test_a_tool_becomes_a_function_of_an_object() -> None:
 
 
 def test_arguments_are_read_as_data() -> None:
-    assert made("[1, 2]").parse() == [1, 2]
-    assert made().as_map() == {"city": "Hilo", "days": [1, 2], "unit": None}
+    assert make_call("[1, 2]").parse() == [1, 2]
+    assert make_call().as_map() == {"city": "Hilo", "days": [1, 2], "unit": None}
     assert FunctionCall(name="time").as_map() == {}
 
 
@@ -78,7 +77,7 @@ def test_arguments_are_read_as_data() -> None:
 )
 def test_arguments_that_have_no_single_meaning_say_why(arguments: str, said: str) -> None:
     with pytest.raises(InvalidInput, match="the arguments of 'weather'") as caught:
-        made(arguments).as_map()
+        make_call(arguments).as_map()
     assert said in str(caught.value)
     assert len(str(caught.value)) < 500
 
@@ -86,15 +85,15 @@ def test_arguments_that_have_no_single_meaning_say_why(arguments: str, said: str
 @given(st.text())
 def test_any_text_is_arguments_or_says_why_not(text: str) -> None:
     try:
-        json.dumps(made(text).parse())
+        json.dumps(make_call(text).parse())
     except InvalidInput:
         pass
 
 
 def test_a_call_fits_its_definition_or_names_each_misfit() -> None:
-    assert made('{"city": "Hilo"}').validate(WEATHER) == {"city": "Hilo"}
+    assert make_call('{"city": "Hilo"}').validate(WEATHER) == {"city": "Hilo"}
     with pytest.raises(InvalidInput) as caught:
-        made('{"days": [1, "x"], "sky": 1}').validate(WEATHER)
+        make_call('{"days": [1, "x"], "sky": 1}').validate(WEATHER)
     assert str(caught.value).startswith("the arguments of 'weather' do not fit: ")
     for said in ('days[1]: "x" is not of type "integer"', "arguments: Additional", '"city" is a required property'):
         assert said in str(caught.value)
@@ -105,30 +104,30 @@ def test_a_call_fits_its_definition_or_names_each_misfit() -> None:
 
 
 def test_one_argument_is_read_by_name_and_kind() -> None:
-    assert made().get_parameter("city") == "Hilo"
-    assert made().get_parameter("days", list[int]) == [1, 2]
-    assert made().get_parameter("unit") is None
+    assert make_call().get_parameter("city") == "Hilo"
+    assert make_call().get_parameter("days", list[int]) == [1, 2]
+    assert make_call().get_parameter("unit") is None
     with pytest.raises(InvalidInput, match="has no argument 'sky'; it has 'city', 'days', 'unit'"):
-        made().get_parameter("sky")
+        make_call().get_parameter("sky")
     with pytest.raises(InvalidInput, match="it has none"):
-        made("{}").get_parameter("sky")
+        make_call("{}").get_parameter("sky")
     with pytest.raises(InvalidInput, match="argument 'city' of 'weather': Expected `int`, got `str`"):
-        made().get_parameter("city", int)
+        make_call().get_parameter("city", int)
 
 
 def test_an_argument_that_is_missing_or_null_may_be_asked_for_too() -> None:
-    assert made().get_optional_parameter("city", str) == "Hilo"
-    assert made().get_optional_parameter("unit", str) is None
-    assert made().get_optional_parameter("sky") is None
+    assert make_call().get_optional_parameter("city", str) == "Hilo"
+    assert make_call().get_optional_parameter("unit", str) is None
+    assert make_call().get_optional_parameter("sky") is None
     with pytest.raises(InvalidInput):
-        made().get_optional_parameter("city", int)
+        make_call().get_optional_parameter("city", int)
 
 
 def test_a_call_stands_in_a_message_with_what_the_model_wrote() -> None:
     id = CallId("c1")
     read = ToolCall(id=id, name="weather", arguments={"a": 1}, provider_id="a1")
-    assert made('{"a": 1}').as_tool_call(id) == read
-    assert made("{oh").as_tool_call(id) == ToolCall(id=id, name="weather", raw="{oh", provider_id="a1")
+    assert make_call('{"a": 1}').as_tool_call(id) == read
+    assert make_call("{oh").as_tool_call(id) == ToolCall(id=id, name="weather", raw="{oh", provider_id="a1")
     mended = FunctionCall(name="weather", arguments='{"a": 1}', repaired="single quotes")
     assert mended.as_tool_call(id) == ToolCall(
         id=id, name="weather", arguments={"a": 1}, raw='{"a": 1}', repaired="single quotes"
@@ -136,10 +135,10 @@ def test_a_call_stands_in_a_message_with_what_the_model_wrote() -> None:
 
 
 def test_results_are_of_their_call() -> None:
-    assert FunctionCallResult.succeeded(made(), {"sky": "grey"}) == FunctionCallResult(
+    assert FunctionCallResult.succeeded(make_call(), {"sky": "grey"}) == FunctionCallResult(
         name="weather", call_id="a1", result={"sky": "grey"}, success=True
     )
-    assert FunctionCallResult.failed(made(), "no such city") == FunctionCallResult(
+    assert FunctionCallResult.failed(make_call(), "no such city") == FunctionCallResult(
         name="weather", call_id="a1", result=None, success=False, error="no such city"
     )
 
@@ -262,7 +261,9 @@ GEMINI: dict[str, Any] = {
 BROKEN, GOOD = '{"city": "Hi', '{"city":"Hilo"}'
 
 
-def expected(model: str, id: str, arguments: str, usage: Usage, last: str | None = "a2") -> FunctionCallingResponse:
+def expected_response(
+    model: str, id: str, arguments: str, usage: Usage, last: str | None = "a2"
+) -> FunctionCallingResponse:
     return FunctionCallingResponse(
         content="Let me look.",
         function_calls=(
@@ -278,10 +279,13 @@ SPENT = Usage(input=12, output=5, cache_read=4, reasoning=2)
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        (CHAT, expected("gpt-x-2026", "chatcmpl-1", BROKEN, SPENT)),
-        (RESPONSES, expected("gpt-x-2026", "resp_1", BROKEN, SPENT)),
-        (ANTHROPIC, expected("claude-x", "msg_1", GOOD, Usage(input=12, output=5, cache_read=4, cache_write=2))),
-        (GEMINI, expected("gemini-x", "r1", GOOD, SPENT, last=None)),
+        (CHAT, expected_response("gpt-x-2026", "chatcmpl-1", BROKEN, SPENT)),
+        (RESPONSES, expected_response("gpt-x-2026", "resp_1", BROKEN, SPENT)),
+        (
+            ANTHROPIC,
+            expected_response("claude-x", "msg_1", GOOD, Usage(input=12, output=5, cache_read=4, cache_write=2)),
+        ),
+        (GEMINI, expected_response("gemini-x", "r1", GOOD, SPENT, last=None)),
     ],
     ids=["chat", "responses", "anthropic", "gemini"],
 )
@@ -321,31 +325,33 @@ def test_the_objects_of_the_vendors_clients_are_answers_too() -> None:
     )  # fmt: skip
 
 
-def chat(message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:
+def chat_response(message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:
     return {"choices": [{"finish_reason": finish, "message": message}]}
 
 
 def test_the_old_single_call_has_no_id() -> None:
-    old = chat({"content": None, "function_call": {"name": "weather", "arguments": "{}"}}, "function_call")
+    old = chat_response({"content": None, "function_call": {"name": "weather", "arguments": "{}"}}, "function_call")
     assert read_response(old) == FunctionCallingResponse(
         function_calls=(FunctionCall(name="weather"),), finish_reason="tool_calls"
     )
-    both = chat({"tool_calls": [{"id": "a1", "function": {"name": "time"}}], "function_call": {"name": "weather"}})
+    both = chat_response(
+        {"tool_calls": [{"id": "a1", "function": {"name": "time"}}], "function_call": {"name": "weather"}}
+    )
     assert parse_openai_function_calls(both) == [FunctionCall(id="a1", name="time")]
 
 
 def test_arguments_given_as_data_are_written_down() -> None:
-    given = chat({"tool_calls": [{"id": "a1", "function": {"name": "look", "arguments": {"at": ["x"]}}}]})
+    given = chat_response({"tool_calls": [{"id": "a1", "function": {"name": "look", "arguments": {"at": ["x"]}}}]})
     assert parse_openai_function_calls(given) == [FunctionCall(id="a1", name="look", arguments='{"at":["x"]}')]
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (chat({"content": "Hi."}), "stop"),
-        (chat({"content": "Hi."}, "length"), "length"),
-        (chat({"content": [{"type": "text", "text": "Hi."}]}, "content_filter"), "content_filter"),
-        (chat({"refusal": "Hi."}), "stop"),
+        (chat_response({"content": "Hi."}), "stop"),
+        (chat_response({"content": "Hi."}, "length"), "length"),
+        (chat_response({"content": [{"type": "text", "text": "Hi."}]}, "content_filter"), "content_filter"),
+        (chat_response({"refusal": "Hi."}), "stop"),
         ({"content": [{"type": "text", "text": "Hi."}], "stop_reason": "end_turn"}, "stop"),
         ({"content": [{"type": "text", "text": "Hi."}], "stop_reason": "max_tokens"}, "length"),
         ({"content": [{"type": "text", "text": "Hi."}], "stop_reason": "refusal"}, "content_filter"),
@@ -373,7 +379,7 @@ def test_an_answer_without_choices_says_nothing() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        chat({"tool_calls": [{"id": "a1", "function": {"name": "weather", "arguments": "{"}}]}, "length"),
+        chat_response({"tool_calls": [{"id": "a1", "function": {"name": "weather", "arguments": "{"}}]}, "length"),
         {"content": [{"type": "tool_use", "id": "a1", "name": "weather", "input": {}}], "stop_reason": "max_tokens"},
     ],
 )
@@ -386,11 +392,14 @@ def test_calls_of_an_answer_at_its_length_limit_are_no_calls(body: dict[str, Any
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (chat({"tool_calls": [{"id": "a1", "function": {}}]}), "tool_calls[0].function is a call without a name"),
-        (chat({"tool_calls": [{"id": "a1"}]}), "tool_calls[0].function is a call without a name"),
-        (chat({"tool_calls": [1]}), "tool_calls[0] must be an object, got int"),
-        (chat({"tool_calls": {}}), "'tool_calls' must be a list, got dict"),
-        (chat({"function_call": {"name": 3}}), "function_call is a call without a name"),
+        (
+            chat_response({"tool_calls": [{"id": "a1", "function": {}}]}),
+            "tool_calls[0].function is a call without a name",
+        ),
+        (chat_response({"tool_calls": [{"id": "a1"}]}), "tool_calls[0].function is a call without a name"),
+        (chat_response({"tool_calls": [1]}), "tool_calls[0] must be an object, got int"),
+        (chat_response({"tool_calls": {}}), "'tool_calls' must be a list, got dict"),
+        (chat_response({"function_call": {"name": 3}}), "function_call is a call without a name"),
         ({"output": [{"type": "function_call"}]}, "output[0] is a call without a name"),
         ({"content": [{"type": "tool_use", "name": ""}]}, "content[0] is a call without a name"),
         ({"content": [{"type": "tool_use", "name": "x", "input": {"a": {1, 2}.__iter__}}]}, "is not JSON data"),

@@ -5,45 +5,45 @@ from typing import Any
 import pytest
 
 from vaka.core.types.errors import BadRequest
-from vaka.models.options import ModelOptions, Output, merged, read
+from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
 
 
 def test_no_options_leave_everything_to_the_provider() -> None:
-    assert read({}) == ModelOptions()
+    assert read_options({}) == ModelOptions()
 
 
 def test_every_word_is_read() -> None:
-    options = read(
+    options = read_options(
         {"max_tokens": 5, "temperature": 0, "stop": "END", "reasoning": "high", "output": {"type": "object"}}
     )
-    assert (options.max_tokens, options.temperature, options.stops, options.reasoning) == (5, 0, ["END"], "high")
-    assert options.shape == Output(schema={"type": "object"})
+    assert (options.max_tokens, options.temperature, options.stop_texts, options.reasoning) == (5, 0, ["END"], "high")
+    assert options.output_format == OutputFormat(schema={"type": "object"})
 
 
 @pytest.mark.parametrize(
-    "given", [Output(schema={"type": "object"}, name="city"), {"schema": {"type": "object"}, "name": "city"}]
+    "given", [OutputFormat(schema={"type": "object"}, name="city"), {"schema": {"type": "object"}, "name": "city"}]
 )
 def test_an_output_is_a_value_or_data(given: Any) -> None:
-    assert read({"output": given}).shape == Output(schema={"type": "object"}, name="city")
+    assert read_options({"output": given}).output_format == OutputFormat(schema={"type": "object"}, name="city")
 
 
 def test_a_schema_that_has_a_property_named_schema_is_still_a_schema() -> None:
     schema = {"type": "object", "properties": {"schema": {"type": "string"}}}
-    assert read({"output": schema}).shape == Output(schema=schema)
+    assert read_options({"output": schema}).output_format == OutputFormat(schema=schema)
 
 
 def test_several_stops_and_a_budget_for_thinking() -> None:
-    options = read({"stop": ["a", "b"], "reasoning": 2048})
-    assert (options.stops, options.reasoning) == (["a", "b"], 2048)
-    assert (read({"stop": ""}).stops, read({"stop": ["", " "]}).stops) == ([], [" "])
+    options = read_options({"stop": ["a", "b"], "reasoning": 2048})
+    assert (options.stop_texts, options.reasoning) == (["a", "b"], 2048)
+    assert (read_options({"stop": ""}).stop_texts, read_options({"stop": ["", " "]}).stop_texts) == ([], [" "])
 
 
 @pytest.mark.parametrize(
     ("given", "effort"), [("none", "none"), ("max", "max"), (1, "low"), (4096, "medium"), (50_000, "high")]
 )
 def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effort: str) -> None:
-    assert read({"reasoning": given}).effort == effort
-    assert read({}).effort is None
+    assert read_options({"reasoning": given}).effort == effort
+    assert read_options({}).effort is None
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effo
 )
 def test_what_makes_no_sense_is_told_with_what_was_expected(given: dict[str, Any], hint: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read(given)
+        read_options(given)
     assert hint in str(caught.value)
 
 
 def test_an_output_that_is_half_right_is_told() -> None:
     with pytest.raises(BadRequest, match="output"):
-        _ = read({"output": {"schema": {"type": "object"}, "nmae": "x"}}).shape
+        _ = read_options({"output": {"schema": {"type": "object"}, "nmae": "x"}}).output_format
 
 
 def test_a_providers_own_fields_go_over_a_request_and_its_tools_join_ours() -> None:
     body = {"model": "m", "tools": [1], "config": {"a": 1, "tools": [1]}, "stop": ["x"]}
     extra = {"model": "n", "tools": [2], "config": {"b": 2, "tools": [2]}, "stop": ["y"], "more": {}}
-    assert merged(body, extra) == {
+    assert merge_body(body, extra) == {
         "model": "n", "tools": [1, 2], "config": {"a": 1, "b": 2, "tools": [2]}, "stop": ["y"], "more": {},
     }  # fmt: skip
     assert (body["tools"], extra["tools"]) == ([1], [2])

@@ -8,38 +8,36 @@ import msgspec
 import pytest
 
 from vaka.core.ports.model import CallChunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.content import Text
 from vaka.core.types.errors import ConfigError, ModelRefused, ModelUnavailable
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, Usage, UserMessage
 from vaka.core.types.tool import ToolSpec
-from vaka.core.types.usage import Usage
-from vaka.models.scripted import LIMIT, Scripted
+from vaka.models.scripted import MAX_FILE_BYTES, Scripted
 from vaka.testing.clock import FakeClock
-from vaka.testing.models import PROMPT, drain, hear
+from vaka.testing.models import PROMPT, collect_stream, drain_stream
 
 
-def prompt(number: int = 1, *, agent: str = "root", path: tuple[str, ...] = (), **more: Any) -> Prompt:
+def prompt_of(number: int = 1, *, agent: str = "root", path: tuple[str, ...] = (), **more: Any) -> Prompt:
     return Prompt(messages=(), number=number, agent=agent, path=path, **more)
 
 
-def script(folder: Path, *lines: str) -> Path:
+def write_script(folder: Path, *lines: str) -> Path:
     path = folder / "script.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
 
-async def said(model: Scripted, number: int = 1, *, agent: str = "root", path: tuple[str, ...] = ()) -> str:
-    return (await hear(model, prompt(number, agent=agent, path=path))).text
+async def answer_text(model: Scripted, number: int = 1, *, agent: str = "root", path: tuple[str, ...] = ()) -> str:
+    return (await collect_stream(model, prompt_of(number, agent=agent, path=path))).text
 
 
-async def refusal(model: Scripted, asked: Prompt) -> str:
+async def refusal_of(model: Scripted, asked: Prompt) -> str:
     with pytest.raises(ModelRefused) as caught:
-        await drain(model, asked)
+        await drain_stream(model, asked)
     return str(caught.value)
 
 
-def complaint(*lines: Any) -> str:
+def config_error_of(*lines: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         Scripted(lines)
     return str(caught.value)
@@ -49,26 +47,26 @@ def complaint(*lines: Any) -> str:
 
 
 async def test_a_text_comes_in_words_and_loses_none_of_its_blanks() -> None:
-    chunks = await drain(Scripted([{"text": "  It will\n rain. "}]), prompt())
+    chunks = await drain_stream(Scripted([{"text": "  It will\n rain. "}]), prompt_of())
     assert [c.text for c in chunks if isinstance(c, TextChunk)] == ["  ", "It ", "will\n ", "rain. "]
 
 
 async def test_a_long_text_comes_in_a_few_pieces() -> None:
     text = "word " * 1000
-    chunks = [c for c in await drain(Scripted([{"text": text}]), prompt()) if isinstance(c, TextChunk)]
+    chunks = [c for c in await drain_stream(Scripted([{"text": text}]), prompt_of()) if isinstance(c, TextChunk)]
     assert len(chunks) == 20
     assert "".join(c.text for c in chunks) == text
 
 
 async def test_chunks_come_as_they_are_written() -> None:
-    chunks = await drain(Scripted([{"chunks": ["He", "", "llo"]}]), prompt())
+    chunks = await drain_stream(Scripted([{"chunks": ["He", "", "llo"]}]), prompt_of())
     assert chunks == [
         TextChunk("He"), TextChunk(""), TextChunk("llo"), UsageChunk(Usage(input=0, output=2)), StopChunk("end"),
     ]  # fmt: skip
 
 
 async def test_reasoning_comes_before_the_text() -> None:
-    chunks = await drain(Scripted([{"reasoning": "Wet side.", "text": "Yes."}]), prompt())
+    chunks = await drain_stream(Scripted([{"reasoning": "Wet side.", "text": "Yes."}]), prompt_of())
     assert chunks[:3] == [ReasoningChunk("Wet "), ReasoningChunk("side."), TextChunk("Yes.")]
 
 
@@ -81,7 +79,7 @@ async def test_calls_come_after_the_text_with_ids_of_their_own() -> None:
             {"name": "c"},
         ],
     }
-    chunks = await drain(Scripted([{"text": "-"}, line]), prompt(2))
+    chunks = await drain_stream(Scripted([{"text": "-"}, line]), prompt_of(2))
     assert chunks[:4] == [
         TextChunk("Look."),
         CallChunk(0, "a", '{"x":[1,null]}', "scripted-2-1"),
@@ -92,18 +90,18 @@ async def test_calls_come_after_the_text_with_ids_of_their_own() -> None:
 
 
 async def test_stop_says_why_the_answer_ended() -> None:
-    assert (await drain(Scripted([{"text": "a", "stop": "length"}]), prompt()))[-1] == StopChunk("length")
+    assert (await drain_stream(Scripted([{"text": "a", "stop": "length"}]), prompt_of()))[-1] == StopChunk("length")
 
 
 async def test_usage_is_what_the_line_says() -> None:
     tokens = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "reasoning": 5, "cost": 0.5}
-    assert (await hear(Scripted([{"text": "a", "usage": tokens}]), prompt())).usage == Usage(**tokens)  # type: ignore[arg-type]  # as in a file
+    assert (await collect_stream(Scripted([{"text": "a", "usage": tokens}]), prompt_of())).usage == Usage(**tokens)  # type: ignore[arg-type]  # as in a file
 
 
 async def test_usage_not_given_is_a_quarter_of_the_characters_the_same_each_time() -> None:
     model = Scripted([{"reasoning": "1234", "text": "12345678", "tool_calls": [{"name": "ab", "arguments": {}}]}])
     asked = msgspec.structs.replace(
-        prompt(system="1234"),
+        prompt_of(system="1234"),
         tools=(ToolSpec(name="1234", description="1234"),),
         messages=(
             UserMessage(content=(Text(text="1234"),)),
@@ -118,12 +116,12 @@ async def test_usage_not_given_is_a_quarter_of_the_characters_the_same_each_time
             ToolMessage(results=(ToolResult(call=CallId("call_1"), content=(Text(text="1234"),)),)),
         ),
     )
-    first, second = (await hear(model, asked)).usage, (await hear(model, asked)).usage
+    first, second = (await collect_stream(model, asked)).usage, (await collect_stream(model, asked)).usage
     assert first == second == Usage(input=(4 * 9 + 7 + 3) // 4, output=4, reasoning=1)
 
 
 async def test_an_empty_text_is_an_answer() -> None:
-    assert await drain(Scripted([{"text": ""}]), prompt()) == [UsageChunk(Usage()), StopChunk("end")]
+    assert await drain_stream(Scripted([{"text": ""}]), prompt_of()) == [UsageChunk(Usage()), StopChunk("end")]
 
 
 # -------------------------------------------------------------------------------- what goes wrong
@@ -133,7 +131,7 @@ async def test_an_empty_text_is_an_answer() -> None:
 async def test_trouble_that_passes_is_unavailable(status: int) -> None:
     model = Scripted([{"error": {"status": status, "message": "busy", "retry_after": 2.5}}])
     with pytest.raises(ModelUnavailable) as caught:
-        await drain(model, prompt())
+        await drain_stream(model, prompt_of())
     assert (caught.value.status, caught.value.retry_after) == (status, 2.5)
     assert str(caught.value) == f"busy (status {status})"
 
@@ -147,11 +145,11 @@ async def test_trouble_that_passes_is_unavailable(status: int) -> None:
     ]
 )  # fmt: skip
 async def test_trouble_that_stays_is_refused(status: int, message: str) -> None:
-    assert await refusal(Scripted([{"error": {"status": status, "message": "no"}}]), prompt()) == message
+    assert await refusal_of(Scripted([{"error": {"status": status, "message": "no"}}]), prompt_of()) == message
 
 
 async def test_an_answer_may_break_after_it_began() -> None:
-    stream = Scripted([{"chunks": ["He"], "error": {"status": 529}}]).stream(prompt())
+    stream = Scripted([{"chunks": ["He"], "error": {"status": 529}}]).stream(prompt_of())
     assert await anext(stream) == TextChunk("He")
     with pytest.raises(ModelUnavailable, match="status 529"):
         await anext(stream)
@@ -160,32 +158,32 @@ async def test_an_answer_may_break_after_it_began() -> None:
 @pytest.mark.parametrize(("after", "left"), [(0, []), (1, ["He"]), (2, ["He", "llo"]), (9, ["He", "llo"])])
 async def test_a_cut_answer_has_no_end_marker_and_loses_its_calls(after: int, left: list[str]) -> None:
     line = {"chunks": ["He", "llo"], "cut_after": after, "tool_calls": [{"name": "a"}]}
-    assert await drain(Scripted([line]), prompt()) == [TextChunk(piece) for piece in left]
+    assert await drain_stream(Scripted([line]), prompt_of()) == [TextChunk(piece) for piece in left]
 
 
 async def test_a_text_is_cut_between_words() -> None:
-    assert await drain(Scripted([{"text": "one two", "cut_after": 1}]), prompt()) == [TextChunk("one ")]
+    assert await drain_stream(Scripted([{"text": "one two", "cut_after": 1}]), prompt_of()) == [TextChunk("one ")]
 
 
 async def test_a_stall_alone_ends_in_a_cut() -> None:
     clock = FakeClock(auto=True)
-    assert await drain(Scripted([{"stall": 30}], clock=clock), prompt()) == []
+    assert await drain_stream(Scripted([{"stall": 30}], clock=clock), prompt_of()) == []
     assert clock.monotonic() == 30
 
 
 async def test_after_a_stall_the_rest_of_the_line_follows() -> None:
     clock = FakeClock(auto=True)
     model = Scripted([{"stall": 30, "text": "Sorry."}, {"stall": 5, "error": {"status": 400}}], clock=clock)
-    assert await said(model) == "Sorry."
-    await refusal(model, prompt(2))
+    assert await answer_text(model) == "Sorry."
+    await refusal_of(model, prompt_of(2))
     assert clock.monotonic() == 35
 
 
 async def test_a_delay_is_before_the_first_chunk() -> None:
     clock = FakeClock()
-    stream = Scripted([{"text": "a b", "delay": 2}], clock=clock).stream(prompt())
+    stream = Scripted([{"text": "a b", "delay": 2}], clock=clock).stream(prompt_of())
     first = asyncio.ensure_future(anext(stream))
-    await clock.until_sleeping()
+    await clock.wait_for_sleeps()
     clock.advance(1.9)
     await asyncio.sleep(0)
     assert not first.done()
@@ -196,14 +194,14 @@ async def test_a_delay_is_before_the_first_chunk() -> None:
 
 
 async def test_without_a_clock_time_is_real() -> None:
-    assert await said(Scripted([{"text": "a", "delay": 0.001}])) == "a"
+    assert await answer_text(Scripted([{"text": "a", "delay": 0.001}])) == "a"
 
 
 async def test_others_run_between_two_pieces() -> None:
     order: list[str] = []
 
     async def read(name: str) -> None:
-        stream = Scripted([{"chunks": ["1", "2"]}]).stream(prompt())
+        stream = Scripted([{"chunks": ["1", "2"]}]).stream(prompt_of())
         for _ in range(2):
             await anext(stream)
             order.append(name)
@@ -218,21 +216,21 @@ async def test_others_run_between_two_pieces() -> None:
 
 async def test_line_n_answers_call_n_however_often_it_is_asked() -> None:
     model = Scripted([{"text": "one"}, {"text": "two"}])
-    assert [await said(model, n) for n in (2, 1, 1, 2)] == ["two", "one", "one", "two"]
+    assert [await answer_text(model, n) for n in (2, 1, 1, 2)] == ["two", "one", "one", "two"]
 
 
 async def test_after_the_last_line_it_says_so() -> None:
     model = Scripted([{"text": "one"}, {"text": "two"}], name="demo")
-    assert await refusal(model, prompt(3)) == (
+    assert await refusal_of(model, prompt_of(3)) == (
         "scripted model demo has 2 lines for agent 'root', call 3 has none; add a line or \"repeat\": true"
     )
-    assert "has 1 line for agent 'root', call 7 has none" in await refusal(Scripted([{"text": "one"}]), prompt(7))
-    assert "has 0 lines for agent 'root'" in await refusal(Scripted([]), prompt())
+    assert "has 1 line for agent 'root', call 7 has none" in await refusal_of(Scripted([{"text": "one"}]), prompt_of(7))
+    assert "has 0 lines for agent 'root'" in await refusal_of(Scripted([]), prompt_of())
 
 
 async def test_the_last_line_can_repeat() -> None:
     model = Scripted([{"text": "one"}, {"text": "more", "repeat": True}])
-    assert [await said(model, n) for n in (1, 2, 3, 99)] == ["one", "more", "more", "more"]
+    assert [await answer_text(model, n) for n in (1, 2, 3, 99)] == ["one", "more", "more", "more"]
 
 
 async def test_agents_have_lists_of_their_own() -> None:
@@ -242,22 +240,22 @@ async def test_agents_have_lists_of_their_own() -> None:
         {"text": "root 2"},
         {"text": "child 2", "agent": "child", "repeat": True},
     ])  # fmt: skip
-    assert [await said(model, n) for n in (1, 2)] == ["root 1", "root 2"]
-    assert [await said(model, n, agent="child", path=("agent-1",)) for n in (1, 2, 3)] == [
+    assert [await answer_text(model, n) for n in (1, 2)] == ["root 1", "root 2"]
+    assert [await answer_text(model, n, agent="child", path=("agent-1",)) for n in (1, 2, 3)] == [
         "child 1", "child 2", "child 2",
     ]  # fmt: skip
-    assert await said(model, 1, agent="child", path=("agent-1", "agent-4")) == "child 1"
+    assert await answer_text(model, 1, agent="child", path=("agent-1", "agent-4")) == "child 1"
 
 
 async def test_a_root_agent_with_lines_of_its_own_uses_those() -> None:
     model = Scripted([{"text": "anyone"}, {"text": "mine", "agent": "root"}])
-    assert await said(model, 1) == "mine"
-    assert await said(model, 1, agent="other") == "anyone"
-    assert "has 1 line for agent 'root', call 2 has none" in await refusal(model, prompt(2))
+    assert await answer_text(model, 1) == "mine"
+    assert await answer_text(model, 1, agent="other") == "anyone"
+    assert "has 1 line for agent 'root', call 2 has none" in await refusal_of(model, prompt_of(2))
 
 
 async def test_a_child_without_lines_is_told_which_to_add() -> None:
-    text = await refusal(Scripted([{"text": "root"}], name="demo"), prompt(agent="child", path=("agent-1",)))
+    text = await refusal_of(Scripted([{"text": "root"}], name="demo"), prompt_of(agent="child", path=("agent-1",)))
     assert text == 'scripted model demo has no lines for agent \'child\'; add lines with "agent": "child"'
 
 
@@ -275,7 +273,7 @@ async def test_a_child_without_lines_is_told_which_to_add() -> None:
     ]
 )  # fmt: skip
 async def test_a_prompt_as_expected_is_answered(expect: dict[str, Any]) -> None:
-    assert (await hear(Scripted([{"text": "Yes.", "expect": expect}]), PROMPT)).text == "Yes."
+    assert (await collect_stream(Scripted([{"text": "Yes.", "expect": expect}]), PROMPT)).text == "Yes."
 
 
 @pytest.mark.parametrize(
@@ -287,35 +285,35 @@ async def test_a_prompt_as_expected_is_answered(expect: dict[str, Any]) -> None:
     ]
 )  # fmt: skip
 async def test_a_prompt_that_was_not_expected_is_refused(tmp_path: Path, expect: dict[str, Any], message: str) -> None:
-    path = script(tmp_path, "", msgspec.json.encode({"text": "Yes.", "expect": expect}).decode())
-    assert await refusal(Scripted(path), PROMPT) == f"scripted model {path}:2 expected {message}"
+    path = write_script(tmp_path, "", msgspec.json.encode({"text": "Yes.", "expect": expect}).decode())
+    assert await refusal_of(Scripted(path), PROMPT) == f"scripted model {path}:2 expected {message}"
 
 
 async def test_expectations_say_when_there_is_nothing() -> None:
-    assert "a last user message that contains 'x'; there is none" in await refusal(
-        Scripted([{"text": "", "expect": {"last_user_contains": "x"}}]), prompt()
+    assert "a last user message that contains 'x'; there is none" in await refusal_of(
+        Scripted([{"text": "", "expect": {"last_user_contains": "x"}}]), prompt_of()
     )
-    assert "a tool 'x'; there are none" in await refusal(
-        Scripted([{"text": "", "expect": {"tools_include": ["x"]}}]), prompt()
+    assert "a tool 'x'; there are none" in await refusal_of(
+        Scripted([{"text": "", "expect": {"tools_include": ["x"]}}]), prompt_of()
     )
-    long = msgspec.structs.replace(prompt(), messages=(UserMessage(content=(Text(text="y" * 5000),)),))
-    assert len(await refusal(Scripted([{"text": "", "expect": {"last_user_contains": "x"}}]), long)) < 400
+    long = msgspec.structs.replace(prompt_of(), messages=(UserMessage(content=(Text(text="y" * 5000),)),))
+    assert len(await refusal_of(Scripted([{"text": "", "expect": {"last_user_contains": "x"}}]), long)) < 400
 
 
 # -------------------------------------------------------------------------------- files
 
 
 async def test_a_file_is_read_at_once_and_blank_lines_do_not_count(tmp_path: Path) -> None:
-    path = script(tmp_path, "\ufeff", '{"text": "one"}', "   ", '{"text": "two\u2028"}\r', "")
+    path = write_script(tmp_path, "\ufeff", '{"text": "one"}', "   ", '{"text": "two\u2028"}\r', "")
     model = Scripted.from_file(path)
     path.unlink()
-    assert [await said(model, n) for n in (1, 2)] == ["one", "two\u2028"]
+    assert [await answer_text(model, n) for n in (1, 2)] == ["one", "two\u2028"]
     assert model.name == "scripted"
 
 
 async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
-    model = Scripted(str(script(tmp_path, '{"text": "one"}')), name="mine")
-    assert (await said(model), model.name) == ("one", "mine")
+    model = Scripted(str(write_script(tmp_path, '{"text": "one"}')), name="mine")
+    assert (await answer_text(model), model.name) == ("one", "mine")
 
 
 @pytest.mark.parametrize(
@@ -351,7 +349,7 @@ async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
     ]
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, line: str, message: str) -> None:
-    path = script(tmp_path, '{"text": "one"}', "", line)
+    path = write_script(tmp_path, '{"text": "one"}', "", line)
     with pytest.raises(ConfigError) as caught:
         Scripted(path)
     assert str(caught.value).startswith(f"{path}:3: ")
@@ -366,15 +364,15 @@ def test_bytes_that_are_no_text_are_said_with_their_place(tmp_path: Path) -> Non
 
 
 def test_repeat_is_for_the_last_line_of_a_list() -> None:
-    assert complaint({"text": "a", "repeat": True}, {"text": "b"}) == (
+    assert config_error_of({"text": "a", "repeat": True}, {"text": "b"}) == (
         'scripted:1: "repeat" is for the last line of an agent; scripted:2 follows'
     )
     Scripted([{"text": "a", "repeat": True}, {"text": "b", "agent": "x", "repeat": True}])
 
 
 def test_data_that_is_not_plain_is_refused_at_once() -> None:
-    assert complaint({"tool_calls": [{"name": "a", "arguments": {"x": object()}}]}).startswith("scripted:1: ")
-    assert "surrogates" in complaint({"tool_calls": [{"name": "a", "arguments": {"x": "\ud800"}}]})
+    assert config_error_of({"tool_calls": [{"name": "a", "arguments": {"x": object()}}]}).startswith("scripted:1: ")
+    assert "surrogates" in config_error_of({"tool_calls": [{"name": "a", "arguments": {"x": "\ud800"}}]})
 
 
 def test_a_file_that_is_not_there_or_says_nothing_or_too_much(tmp_path: Path) -> None:
@@ -383,8 +381,8 @@ def test_a_file_that_is_not_there_or_says_nothing_or_too_much(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         Scripted(tmp_path)
     with pytest.raises(ConfigError, match="no lines"):
-        Scripted(script(tmp_path, "", "  "))
+        Scripted(write_script(tmp_path, "", "  "))
     path = tmp_path / "large.jsonl"
-    path.write_bytes(b" " * (LIMIT + 1))
+    path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 10 MB"):
         Scripted(path)

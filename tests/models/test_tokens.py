@@ -1,11 +1,23 @@
 """How large a prompt is, before anyone has counted."""
 
 from vaka.core.ports.model import Prompt
-from vaka.core.types.content import Audio, CallRef, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.ids import CallId, Digest, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    CallRef,
+    Document,
+    Image,
+    Reasoning,
+    Stored,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from vaka.core.types.tool import ToolSpec
-from vaka.models.tokens import of_messages, of_prompt
+from vaka.models.tokens import estimate_message_tokens, estimate_prompt_tokens
 
 
 def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:
@@ -24,17 +36,17 @@ def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:
             ToolMessage(results=(result,)),
         ),
     )
-    assert of_prompt(prompt) == 2 + 100 + 5 + 3 + 11 + 1600 + 510 + 1600
-    assert of_prompt(Prompt(messages=(), tools=(ToolSpec(name="look"),))) > 0
-    assert of_prompt(Prompt(messages=())) == 0
+    assert estimate_prompt_tokens(prompt) == 2 + 100 + 5 + 3 + 11 + 1600 + 510 + 1600
+    assert estimate_prompt_tokens(Prompt(messages=(), tools=(ToolSpec(name="look"),))) > 0
+    assert estimate_prompt_tokens(Prompt(messages=())) == 0
 
 
 def test_calls_count_as_they_were_written_and_their_places_do_not() -> None:
     call = ToolCall(id=CallId("c"), name="look", raw='{"at": "1234567')
     said = AssistantMessage(id=MessageId("m"), content=(CallRef(id=call.id),), calls=(call,))
-    assert of_messages((said,)) == 5
+    assert estimate_message_tokens((said,)) == 5
 
 
 def test_what_cannot_be_written_down_has_no_size() -> None:
     call = ToolCall(id=CallId("c"), name="look", arguments={"at": object()})
-    assert of_messages((AssistantMessage(id=MessageId("m"), calls=(call,), content=()),)) == 1
+    assert estimate_message_tokens((AssistantMessage(id=MessageId("m"), calls=(call,), content=()),)) == 1

@@ -4,9 +4,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from vaka.net.address import Kind, kind_of
+from vaka.net.address import AddressKind, kind_of
 
-KINDS: dict[Kind, tuple[str, ...]] = {
+KINDS: dict[AddressKind, tuple[str, ...]] = {
     "public": (
         *("1.1.1.1", "8.8.8.8", "93.184.216.34", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0"),
         *("192.0.1.1", "198.17.0.1", "198.20.0.1", "223.255.255.255", "11.0.0.0", "126.255.255.255", "128.0.0.0"),
@@ -39,5 +39,5 @@ KINDS: dict[Kind, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(("address", "kind"), [(each, kind) for kind, all_ in KINDS.items() for each in all_])
-def test_an_address_is_of_one_kind(address: str, kind: Kind) -> None:
+def test_an_address_is_of_one_kind(address: str, kind: AddressKind) -> None:
     assert kind_of(ip_address(address)) == kind

@@ -7,17 +7,27 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.net.server import Request, answer, fixed, names, routes, serve, silent, to
+from tests.net.http_server import (
+    ReceivedRequest,
+    connector_to,
+    encode_response,
+    make_resolver,
+    never_respond,
+    respond_by_path,
+    respond_with,
+    serve,
+)
 from vaka.core.ports.net import NetRequest, NetResponse, Network
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, NetworkError, NetworkRefused, NetworkUnreachable
 from vaka.net.connector import Connector
-from vaka.net.limits import Limits
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkLimits, NetworkRules
 
 
 async def test_a_request_is_sent_and_answered() -> None:
-    reply = answer(b"hi", "201 Created", [("Content-Type", "text/plain"), ("Set-Cookie", "a=1"), ("set-cookie", "b=2")])
-    async with serve(fixed(reply)) as server, to(server) as net:
+    reply = encode_response(
+        b"hi", "201 Created", [("Content-Type", "text/plain"), ("Set-Cookie", "a=1"), ("set-cookie", "b=2")]
+    )
+    async with serve(respond_with(reply)) as server, connector_to(server) as net:
         request = NetRequest(
             method="POST", url=server.url("/a?b=ä#c"), headers=(("X-One", "1"), ("X-One", "é")), body=b"body"
         )
@@ -32,7 +42,7 @@ async def test_a_request_is_sent_and_answered() -> None:
         body=b"hi",
     )
     assert server.requests == [
-        Request(
+        ReceivedRequest(
             "POST",
             "/a?b=%C3%A4",
             [
@@ -51,14 +61,14 @@ async def test_a_connector_is_a_network() -> None:
 
 
 async def test_an_error_status_is_an_answer() -> None:
-    async with serve(fixed(answer(b"gone", "500 Oops"))) as server, to(server) as net:
+    async with serve(respond_with(encode_response(b"gone", "500 Oops"))) as server, connector_to(server) as net:
         response = await net.send(NetRequest(url=server.url()))
     assert (response.status, response.body) == (500, b"gone")
 
 
 async def test_a_head_has_no_body_whatever_it_announces() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nContent-Encoding: br\r\n\r\n"
-    async with serve(fixed(head)) as server, to(server) as net:
+    async with serve(respond_with(head)) as server, connector_to(server) as net:
         response = await net.send(NetRequest(method="HEAD", url=server.url(), max_bytes=10))
     assert (response.status, response.body) == (200, b"")
 
@@ -66,8 +76,8 @@ async def test_a_head_has_no_body_whatever_it_announces() -> None:
 async def test_connections_are_kept_and_names_are_not_looked_up_again_for_them() -> None:
     asked: list[str] = []
     async with (
-        serve(fixed(answer(b"hi"))) as server,
-        to(server, resolver=names({"a.example": ["127.0.0.1"]}, asked)) as net,
+        serve(respond_with(encode_response(b"hi"))) as server,
+        connector_to(server, resolver=make_resolver({"a.example": ["127.0.0.1"]}, asked)) as net,
     ):
         for _ in range(3):
             await net.send(NetRequest(url=server.url(host="a.example")))
@@ -76,10 +86,10 @@ async def test_connections_are_kept_and_names_are_not_looked_up_again_for_them()
 
 
 async def test_requests_at_once_each_get_their_own_answer() -> None:
-    async def echo(request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer(request.target.encode()))
+    async def echo(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_response(request.target.encode()))
 
-    async with serve(echo) as server, to(server, limits=Limits(connections=3)) as net:
+    async with serve(echo) as server, connector_to(server, limits=NetworkLimits(connections=3)) as net:
         answers = await asyncio.gather(*(net.send(NetRequest(url=server.url(f"/{n}"))) for n in range(20)))
     assert [response.body for response in answers] == [f"/{n}".encode() for n in range(20)]
     assert server.connections <= 3
@@ -88,12 +98,12 @@ async def test_requests_at_once_each_get_their_own_answer() -> None:
 async def test_a_body_can_be_read_as_it_arrives() -> None:
     go_on = asyncio.Event()
 
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
         await go_on.wait()
         writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
 
-    async with serve(script) as server, to(server) as net:
+    async with serve(script) as server, connector_to(server) as net:
         async with net.stream(NetRequest(url=server.url())) as stream:
             assert stream.head.status == 200
             chunks = stream.chunks()
@@ -105,37 +115,37 @@ async def test_a_body_can_be_read_as_it_arrives() -> None:
 
 
 async def test_leaving_a_stream_early_hangs_up() -> None:
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
 
-    async with serve(script) as server, to(server) as net:
+    async with serve(script) as server, connector_to(server) as net:
         async with net.stream(NetRequest(url=server.url())) as stream:
             chunks = stream.chunks()
             assert await anext(chunks) == b"one"
             await chunks.aclose()
-        await server.hung_up.wait()
+        await server.client_closed.wait()
 
 
 async def test_cancelling_a_request_hangs_up() -> None:
     arrived = asyncio.Event()
 
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         arrived.set()
 
-    async with serve(script) as server, to(server) as net:
+    async with serve(script) as server, connector_to(server) as net:
         task = asyncio.create_task(net.send(NetRequest(url=server.url())))
         await arrived.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await server.hung_up.wait()
+        await server.client_closed.wait()
 
 
 async def test_cancelling_while_the_body_arrives_hangs_up() -> None:
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
 
-    async with serve(script) as server, to(server) as net:
+    async with serve(script) as server, connector_to(server) as net:
         got = asyncio.Event()
 
         async def read() -> None:
@@ -148,15 +158,15 @@ async def test_cancelling_while_the_body_arrives_hangs_up() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await server.hung_up.wait()
+        await server.client_closed.wait()
 
 
 async def test_a_closed_connector_hangs_up_and_sends_no_more() -> None:
-    async with serve(fixed(answer(b"hi"))) as server:
-        net = to(server)
+    async with serve(respond_with(encode_response(b"hi"))) as server:
+        net = connector_to(server)
         await net.send(NetRequest(url=server.url()))
         await net.close()
-        await server.hung_up.wait()
+        await server.client_closed.wait()
         with pytest.raises(Closed):
             await net.send(NetRequest(url=server.url()))
 
@@ -164,11 +174,11 @@ async def test_a_closed_connector_hangs_up_and_sends_no_more() -> None:
 async def test_closing_ends_requests_under_way() -> None:
     arrived = asyncio.Event()
 
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+    async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         arrived.set()
 
     async with serve(script) as server:
-        net = to(server)
+        net = connector_to(server)
         task = asyncio.create_task(net.send(NetRequest(url=server.url())))
         await arrived.wait()
         await net.close()
@@ -193,7 +203,7 @@ async def test_closing_ends_requests_under_way() -> None:
     ],
 )
 async def test_a_name_with_one_address_that_is_not_public_is_refused_whole(addresses: list[str], reason: str) -> None:
-    async with Connector(resolver=names({"a.example": addresses})) as net:
+    async with Connector(resolver=make_resolver({"a.example": addresses})) as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url="http://a.example/"))
     assert caught.value.reason == reason
@@ -201,7 +211,7 @@ async def test_a_name_with_one_address_that_is_not_public_is_refused_whole(addre
 
 
 async def test_a_name_that_changes_its_mind_is_asked_only_once() -> None:
-    async with serve(fixed(answer(b"hi"))) as server:
+    async with serve(respond_with(encode_response(b"hi"))) as server:
         answers = [["127.0.0.1"], ["10.0.0.1"]]
         asked: list[str] = []
 
@@ -209,45 +219,45 @@ async def test_a_name_that_changes_its_mind_is_asked_only_once() -> None:
             asked.append(name)
             return answers.pop(0)
 
-        async with to(server, resolver=rebinding) as net:
+        async with connector_to(server, resolver=rebinding) as net:
             assert (await net.send(NetRequest(url=server.url(host="a.example")))).body == b"hi"
     assert asked == ["a.example"]
 
 
 async def test_a_new_connection_is_vetted_anew() -> None:
-    hang_up = answer(b"hi", headers=[("Connection", "close")])
-    async with serve(fixed(hang_up)) as server:
+    hang_up = encode_response(b"hi", headers=[("Connection", "close")])
+    async with serve(respond_with(hang_up)) as server:
         answers = [["127.0.0.1"], ["10.0.0.1"]]
 
         async def rebinding(name: str) -> Sequence[str]:
             return answers.pop(0)
 
-        async with to(server, resolver=rebinding) as net:
+        async with connector_to(server, resolver=rebinding) as net:
             await net.send(NetRequest(url=server.url(host="a.example")))
             with pytest.raises(NetworkRefused, match=r"10\.0\.0\.1"):
                 await net.send(NetRequest(url=server.url(host="a.example")))
 
 
 async def test_a_denied_network_binds_what_a_name_turns_out_to_be() -> None:
-    async with serve(fixed(answer(b"hi"))) as server:
-        rules = Rules(allow_loopback=True, deny_hosts=("127.0.0.0/8",))
-        async with Connector(rules, resolver=names({"a.example": ["127.0.0.1"]})) as net:
+    async with serve(respond_with(encode_response(b"hi"))) as server:
+        rules = NetworkRules(allow_loopback=True, deny_hosts=("127.0.0.0/8",))
+        async with Connector(rules, resolver=make_resolver({"a.example": ["127.0.0.1"]})) as net:
             with pytest.raises(NetworkRefused, match="denied"):
                 await net.send(NetRequest(url=server.url(host="a.example")))
     assert server.connections == 0
 
 
 async def test_the_addresses_of_a_name_are_tried_in_order() -> None:
-    async with serve(fixed(answer(b"hi"))) as server:
-        rules = Rules(trusted=("127.0.0.0/8",))
-        async with Connector(rules, resolver=names({"a.example": ["127.0.0.2", "127.0.0.1"]})) as net:
+    async with serve(respond_with(encode_response(b"hi"))) as server:
+        rules = NetworkRules(trusted=("127.0.0.0/8",))
+        async with Connector(rules, resolver=make_resolver({"a.example": ["127.0.0.2", "127.0.0.1"]})) as net:
             assert (await net.send(NetRequest(url=server.url(host="a.example")))).body == b"hi"
 
 
 async def test_nobody_listening_is_said() -> None:
-    async with serve(silent) as server:
+    async with serve(never_respond) as server:
         pass
-    async with to(server) as net:
+    async with connector_to(server) as net:
         with pytest.raises(NetworkUnreachable) as caught:
             await net.send(NetRequest(url=server.url()))
     assert caught.value.reason == "connect"
@@ -256,7 +266,7 @@ async def test_nobody_listening_is_said() -> None:
 @pytest.mark.parametrize("addresses", [None, [], ["not an address"], [f"8.8.{n}.8" for n in range(100)]])
 async def test_a_name_without_a_usable_address_is_said(addresses: list[str] | None) -> None:
     table: dict[str, Sequence[str]] = {} if addresses is None else {"a.example": addresses}
-    async with Connector(resolver=names(table)) as net:
+    async with Connector(resolver=make_resolver(table)) as net:
         with pytest.raises(NetworkUnreachable) as caught:
             await net.send(NetRequest(url="http://a.example/"))
     assert caught.value.reason == "dns"
@@ -264,14 +274,14 @@ async def test_a_name_without_a_usable_address_is_said(addresses: list[str] | No
 
 async def test_the_operating_system_is_asked_by_default() -> None:
     async with (
-        serve(fixed(answer(b"hi"))) as server,
-        Connector(Rules(trusted=(f"localhost:{server.port}",))) as net,
+        serve(respond_with(encode_response(b"hi"))) as server,
+        Connector(NetworkRules(trusted=(f"localhost:{server.port}",))) as net,
     ):
         assert (await net.send(NetRequest(url=server.url(host="localhost")))).body == b"hi"
 
 
 async def test_nothing_is_dialed_for_a_url_that_is_refused() -> None:
-    async with serve(fixed(answer(b"hi"))) as server, Connector() as net:
+    async with serve(respond_with(encode_response(b"hi"))) as server, Connector() as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url=server.url()))
     assert (caught.value.reason, server.connections) == ("loopback", 0)
@@ -305,7 +315,7 @@ async def test_nothing_is_dialed_for_a_url_that_is_refused() -> None:
 )
 async def test_a_request_that_makes_no_sense_is_not_sent(request_: NetRequest) -> None:
     asked: list[str] = []
-    async with Connector(resolver=names({}, asked)) as net:
+    async with Connector(resolver=make_resolver({}, asked)) as net:
         with pytest.raises(InvalidInput):
             await net.send(request_)
     assert asked == []
@@ -314,7 +324,7 @@ async def test_a_request_that_makes_no_sense_is_not_sent(request_: NetRequest) -
 @pytest.mark.parametrize("limits", [{"connect": 0}, {"read": -1}, {"total": float("nan")}, {"redirects": -1}])
 def test_limits_that_make_no_sense_are_an_error(limits: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(limits))):
-        Limits(**limits)  # type: ignore[arg-type]  # what configuration may hold
+        NetworkLimits(**limits)  # type: ignore[arg-type]  # what configuration may hold
 
 
 def test_importing_the_connector_does_not_load_the_http_library() -> None:
@@ -324,5 +334,5 @@ def test_importing_the_connector_does_not_load_the_http_library() -> None:
 
 
 async def test_routes_that_do_not_exist_are_answered_too() -> None:
-    async with serve(routes({})) as server, to(server) as net:
+    async with serve(respond_by_path({})) as server, connector_to(server) as net:
         assert (await net.send(NetRequest(url=server.url("/x")))).status == 404

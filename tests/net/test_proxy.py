@@ -5,27 +5,30 @@ import base64
 
 import pytest
 
-from tests.net.server import Request, answer, fixed, names, serve, to
+from tests.net.http_server import ReceivedRequest, connector_to, encode_response, make_resolver, respond_with, serve
 from vaka.core.ports.net import NetRequest
 from vaka.core.types.errors import ConfigError, NetworkRefused, NetworkUnreachable
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 
 
 async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve(fixed(answer(b"proxied"))) as proxy, serve(fixed(answer(b"direct"))) as server:
+    async with (
+        serve(respond_with(encode_response(b"proxied"))) as proxy,
+        serve(respond_with(encode_response(b"direct"))) as server,
+    ):
         for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url())
-        async with to(server) as net:
+        async with connector_to(server) as net:
             assert (await net.send(NetRequest(url=server.url()))).body == b"direct"
     assert proxy.connections == 0
 
 
 async def test_a_configured_proxy_is_asked_and_looks_names_up_itself() -> None:
     asked: list[str] = []
-    async with serve(fixed(answer(b"proxied"))) as proxy:
+    async with serve(respond_with(encode_response(b"proxied"))) as proxy:
         address = f"http://me:pass%20word@127.0.0.1:{proxy.port}"  # not a secret
-        async with Connector(proxy=address, resolver=names({}, asked)) as net:
+        async with Connector(proxy=address, resolver=make_resolver({}, asked)) as net:
             assert (await net.send(NetRequest(url="http://a.example/b"))).body == b"proxied"
     assert (proxy.requests[0].target, proxy.requests[0].header("host")) == ("http://a.example:80/b", "a.example")
     credentials = base64.b64encode(b"me:pass word").decode()
@@ -34,8 +37,8 @@ async def test_a_configured_proxy_is_asked_and_looks_names_up_itself() -> None:
 
 
 async def test_encrypted_requests_ask_the_proxy_for_a_tunnel() -> None:
-    async def refuse(request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer(b"", "403 Forbidden"))
+    async def refuse(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_response(b"", "403 Forbidden"))
 
     async with serve(refuse) as proxy, Connector(proxy=proxy.url("")) as net:
         with pytest.raises(NetworkUnreachable) as caught:
@@ -45,7 +48,7 @@ async def test_encrypted_requests_ask_the_proxy_for_a_tunnel() -> None:
 
 
 async def test_an_ipv6_address_is_not_put_to_a_proxy_that_would_misread_it() -> None:
-    async with serve(fixed(answer(b"proxied"))) as proxy, Connector(proxy=proxy.url("")) as net:
+    async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(proxy=proxy.url("")) as net:
         with pytest.raises(NetworkRefused, match="IPv6"):
             await net.send(NetRequest(url="http://[2606:4700::1111]/"))
     assert proxy.connections == 0
@@ -53,15 +56,15 @@ async def test_an_ipv6_address_is_not_put_to_a_proxy_that_would_misread_it() -> 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://localhost/", "http://metadata.google.internal/"])
 async def test_what_a_url_says_is_judged_before_the_proxy_is_asked(url: str) -> None:
-    async with serve(fixed(answer(b"proxied"))) as proxy, Connector(proxy=proxy.url()) as net:
+    async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(proxy=proxy.url()) as net:
         with pytest.raises(NetworkRefused):
             await net.send(NetRequest(url=url))
     assert proxy.connections == 0
 
 
 async def test_rules_about_hosts_hold_with_a_proxy() -> None:
-    rules = Rules(allow_hosts=("a.example",))
-    async with serve(fixed(answer(b"proxied"))) as proxy, Connector(rules, proxy=proxy.url()) as net:
+    rules = NetworkRules(allow_hosts=("a.example",))
+    async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(rules, proxy=proxy.url()) as net:
         with pytest.raises(NetworkRefused):
             await net.send(NetRequest(url="http://b.example/"))
     assert proxy.connections == 0

@@ -2,13 +2,20 @@
 
 import pytest
 
-from tests.net.server import Server, answer, fixed, names, routes, serve, to
+from tests.net.http_server import (
+    RunningServer,
+    connector_to,
+    encode_response,
+    make_resolver,
+    respond_by_path,
+    respond_with,
+    serve,
+)
 from vaka.core.ports.net import NetRequest
 from vaka.core.types.errors import NetworkError, NetworkRefused
 from vaka.net.connector import Connector
-from vaka.net.limits import Limits
-from vaka.net.rules import Judge, Rules
-from vaka.net.url import parse
+from vaka.net.rules import NetworkLimits, NetworkRules, RuleChecker
+from vaka.net.url import parse_url
 
 SECRETS = (
     *(("Authorization", "Bearer x"), ("Cookie", "a=1"), ("X-Api-Key", "k"), ("X-Auth-Token", "t")),
@@ -16,11 +23,11 @@ SECRETS = (
 )
 
 
-def redirect(place: str, status: int = 302, body: bytes = b"") -> bytes:
-    return answer(body, f"{status} Go On", [("Location", place)])
+def redirect_response(place: str, status: int = 302, body: bytes = b"") -> bytes:
+    return encode_response(body, f"{status} Go On", [("Location", place)])
 
 
-def sent(server: Server) -> list[str]:
+def requests_of(server: RunningServer) -> list[str]:
     return [f"{request.method} {request.target}" for request in server.requests]
 
 
@@ -37,10 +44,13 @@ def sent(server: Server) -> list[str]:
     ],
 )
 async def test_a_redirect_is_followed_relative_to_where_it_came_from(location: str, path: str) -> None:
-    async with serve(fixed(redirect(location, body=b"moved"), answer(b"here"))) as server, to(server) as net:
+    async with (
+        serve(respond_with(redirect_response(location, body=b"moved"), encode_response(b"here"))) as server,
+        connector_to(server) as net,
+    ):
         response = await net.send(NetRequest(url=server.url("/a/")))
     assert (response.status, response.body, response.url) == (200, b"here", server.url(path))
-    assert sent(server) == ["GET /a/", f"GET {path}"]
+    assert requests_of(server) == ["GET /a/", f"GET {path}"]
     assert server.connections == 1
 
 
@@ -62,7 +72,10 @@ async def test_the_method_after_a_redirect_is_what_browsers_make_it(
 ) -> None:
     body = b"" if method == "HEAD" else b"body"
     headers = (("Content-Type", "text/plain"), ("X-Kept", "1"))
-    async with serve(fixed(redirect("/b", status), answer())) as server, to(server) as net:
+    async with (
+        serve(respond_with(redirect_response("/b", status), encode_response())) as server,
+        connector_to(server) as net,
+    ):
         await net.send(NetRequest(method=method, url=server.url("/a"), body=body, headers=headers))
     last = server.requests[-1]
     assert (last.method, last.body) == (then, b"body" if keeps_body else b"")
@@ -71,20 +84,23 @@ async def test_the_method_after_a_redirect_is_what_browsers_make_it(
 
 
 async def test_secrets_stay_within_an_origin() -> None:
-    async with serve(fixed(answer())) as other:
-        pages = {"/a": redirect("/b"), "/b": redirect(other.url("/c"))}
-        async with serve(routes(pages)) as server, to(server, other) as net:
+    async with serve(respond_with(encode_response())) as other:
+        pages = {"/a": redirect_response("/b"), "/b": redirect_response(other.url("/c"))}
+        async with serve(respond_by_path(pages)) as server, connector_to(server, other) as net:
             await net.send(NetRequest(url=server.url("/a"), headers=SECRETS))
     assert [all(request.header(name) == value for name, value in SECRETS) for request in server.requests] == [True] * 2
     assert [other.requests[0].header(name) for name, _ in SECRETS] == [None] * 5 + ["text/plain"]
 
 
 async def test_another_name_for_the_same_server_is_a_stranger_too() -> None:
-    async with serve(fixed(answer())) as other:
+    async with serve(respond_with(encode_response())) as other:
         table = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
         there, back = other.url("/1", host="b.example"), other.url("/2", host="a.example")
-        pages = {"/a": redirect(there), "/1": redirect(back)}
-        async with serve(routes(pages)) as server, to(server, other, resolver=names(table)) as net:
+        pages = {"/a": redirect_response(there), "/1": redirect_response(back)}
+        async with (
+            serve(respond_by_path(pages)) as server,
+            connector_to(server, other, resolver=make_resolver(table)) as net,
+        ):
             await net.send(NetRequest(url=server.url("/a", host="a.example"), headers=SECRETS))
     assert other.requests[0].header("host") == f"b.example:{other.port}"
     assert other.requests[0].header("authorization") is None
@@ -108,8 +124,11 @@ async def test_another_name_for_the_same_server_is_a_stranger_too() -> None:
     ],
 )
 async def test_a_redirect_to_where_nobody_may_go_is_refused(location: str, reason: str) -> None:
-    resolver = names({"inside.example": ["192.168.0.1"]})
-    async with serve(fixed(redirect(location))) as server, to(server, resolver=resolver) as net:
+    resolver = make_resolver({"inside.example": ["192.168.0.1"]})
+    async with (
+        serve(respond_with(redirect_response(location))) as server,
+        connector_to(server, resolver=resolver) as net,
+    ):
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url=server.url()))
     assert (caught.value.reason, len(server.requests)) == (reason, 1)
@@ -117,9 +136,9 @@ async def test_a_redirect_to_where_nobody_may_go_is_refused(location: str, reaso
 
 async def test_a_redirect_to_another_port_of_a_trusted_address_is_refused() -> None:
     async with (
-        serve(fixed(answer(b"secret"))) as inner,
-        serve(fixed(redirect(inner.url()))) as server,
-        to(server) as net,
+        serve(respond_with(encode_response(b"secret"))) as inner,
+        serve(respond_with(redirect_response(inner.url()))) as server,
+        connector_to(server) as net,
     ):
         with pytest.raises(NetworkRefused, match="this machine"):
             await net.send(NetRequest(url=server.url()))
@@ -127,33 +146,39 @@ async def test_a_redirect_to_another_port_of_a_trusted_address_is_refused() -> N
 
 
 async def test_redirects_come_to_an_end() -> None:
-    async with serve(fixed(redirect("/again"))) as server, to(server) as net:
+    async with serve(respond_with(redirect_response("/again"))) as server, connector_to(server) as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url=server.url(), redirects=3))
         assert (caught.value.reason, len(server.requests)) == ("redirects", 4)
-    async with serve(fixed(redirect("/again"))) as server, to(server, limits=Limits(redirects=1)) as net:
+    async with (
+        serve(respond_with(redirect_response("/again"))) as server,
+        connector_to(server, limits=NetworkLimits(redirects=1)) as net,
+    ):
         with pytest.raises(NetworkRefused):
             await net.send(NetRequest(url=server.url(), redirects=3))
         assert len(server.requests) == 2
 
 
 async def test_who_follows_no_redirects_gets_the_redirect() -> None:
-    async with serve(fixed(redirect("http://10.0.0.1/", body=b"moved"))) as server, to(server) as net:
+    async with (
+        serve(respond_with(redirect_response("http://10.0.0.1/", body=b"moved"))) as server,
+        connector_to(server) as net,
+    ):
         response = await net.send(NetRequest(url=server.url(), redirects=0))
     assert (response.status, response.header("Location"), response.body) == (302, "http://10.0.0.1/", b"moved")
 
 
 async def test_a_redirect_without_a_place_or_of_another_status_is_an_answer() -> None:
-    replies = (answer(b"a", "302 Found"), answer(b"b", "300 Many", [("Location", "/x")]))
+    replies = (encode_response(b"a", "302 Found"), encode_response(b"b", "300 Many", [("Location", "/x")]))
     for reply in replies:
-        async with serve(fixed(reply)) as server, to(server) as net:
+        async with serve(respond_with(reply)) as server, connector_to(server) as net:
             assert (await net.send(NetRequest(url=server.url()))).body in (b"a", b"b")
         assert len(server.requests) == 1
 
 
 async def test_a_redirect_to_two_places_goes_to_none() -> None:
-    reply = answer(b"", "302 Found", [("Location", "/a"), ("Location", "/b")])
-    async with serve(fixed(reply)) as server, to(server) as net:
+    reply = encode_response(b"", "302 Found", [("Location", "/a"), ("Location", "/b")])
+    async with serve(respond_with(reply)) as server, connector_to(server) as net:
         with pytest.raises(NetworkError) as caught:
             await net.send(NetRequest(url=server.url()))
     assert (caught.value.reason, len(server.requests)) == ("protocol", 1)
@@ -161,24 +186,24 @@ async def test_a_redirect_to_two_places_goes_to_none() -> None:
 
 async def test_the_long_text_of_a_redirect_is_not_read() -> None:
     endless = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
-    async with serve(fixed(endless, answer(b"here"))) as server, to(server) as net:
+    async with serve(respond_with(endless, encode_response(b"here"))) as server, connector_to(server) as net:
         assert (await net.send(NetRequest(url=server.url()))).body == b"here"
     assert server.connections == 2
 
 
 def test_leaving_the_encrypted_web_is_refused_unless_allowed() -> None:
-    source, target = parse("https://example.com/"), parse("http://example.com/")
+    source, target = parse_url("https://example.com/"), parse_url("http://example.com/")
     with pytest.raises(NetworkRefused) as caught:
-        Judge(Rules()).check_redirect(source, target)
+        RuleChecker(NetworkRules()).check_redirect(source, target)
     assert caught.value.reason == "downgrade"
-    Judge(Rules(allow_downgrade=True)).check_redirect(source, target)
-    Judge(Rules()).check_redirect(target, source)
+    RuleChecker(NetworkRules(allow_downgrade=True)).check_redirect(source, target)
+    RuleChecker(NetworkRules()).check_redirect(target, source)
 
 
 async def test_rules_about_hosts_bind_redirects() -> None:
-    async with serve(fixed(redirect("http://b.example/"))) as server:
-        rules = Rules(trusted=(server.trusted,), allow_hosts=("a.example",))
-        async with Connector(rules, resolver=names({})) as net:
+    async with serve(respond_with(redirect_response("http://b.example/"))) as server:
+        rules = NetworkRules(trusted=(server.authority,), allow_hosts=("a.example",))
+        async with Connector(rules, resolver=make_resolver({})) as net:
             with pytest.raises(NetworkRefused) as caught:
                 await net.send(NetRequest(url=server.url()))
     assert caught.value.reason == "not_allowed"

@@ -5,10 +5,10 @@ import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 
 
-def reason(rules: Rules, url: str) -> str:
+def refusal_reason(rules: NetworkRules, url: str) -> str:
     return Connector(rules).decide(url).reason
 
 
@@ -33,11 +33,11 @@ def reason(rules: Rules, url: str) -> str:
 )
 def test_a_pattern_means_some_hosts(pattern: str, meant: tuple[str, ...], not_meant: tuple[str, ...]) -> None:
     for host in meant:
-        assert reason(Rules(allow_hosts=(pattern,)), f"http://{host}/") == ""
-        assert reason(Rules(deny_hosts=(pattern,)), f"http://{host}/") == "denied"
+        assert refusal_reason(NetworkRules(allow_hosts=(pattern,)), f"http://{host}/") == ""
+        assert refusal_reason(NetworkRules(deny_hosts=(pattern,)), f"http://{host}/") == "denied"
     for host in not_meant:
-        assert reason(Rules(allow_hosts=(pattern,)), f"http://{host}/") == "not_allowed"
-        assert reason(Rules(deny_hosts=(pattern,)), f"http://{host}/") == ""
+        assert refusal_reason(NetworkRules(allow_hosts=(pattern,)), f"http://{host}/") == "not_allowed"
+        assert refusal_reason(NetworkRules(deny_hosts=(pattern,)), f"http://{host}/") == ""
 
 
 @pytest.mark.parametrize(
@@ -49,40 +49,40 @@ def test_a_pattern_means_some_hosts(pattern: str, meant: tuple[str, ...], not_me
 )
 def test_a_pattern_that_cannot_be_read_is_an_error_at_once(pattern: str) -> None:
     with pytest.raises(ConfigError):
-        Rules(deny_hosts=(pattern,))
+        NetworkRules(deny_hosts=(pattern,))
 
 
 def test_deny_wins_over_allow_and_trust() -> None:
-    rules = Rules(allow_hosts=("example.com",), trusted=("example.com",), deny_hosts=(".com",))
-    assert reason(rules, "https://example.com/") == "denied"
+    rules = NetworkRules(allow_hosts=("example.com",), trusted=("example.com",), deny_hosts=(".com",))
+    assert refusal_reason(rules, "https://example.com/") == "denied"
 
 
 def test_an_address_is_denied_also_behind_a_translator() -> None:
-    rules = Rules(deny_hosts=("8.8.8.8",))
-    assert reason(rules, "http://[64:ff9b::808:808]/") == "denied"
-    assert reason(rules, "http://[64:ff9b::808:404]/") == ""
+    rules = NetworkRules(deny_hosts=("8.8.8.8",))
+    assert refusal_reason(rules, "http://[64:ff9b::808:808]/") == "denied"
+    assert refusal_reason(rules, "http://[64:ff9b::808:404]/") == ""
 
 
 def test_a_trusted_host_may_be_anywhere_but_only_on_its_port() -> None:
-    rules = Rules(trusted=("127.0.0.1:8080", "localhost:3000", "10.1.0.0/16", "[::1]:22"))
+    rules = NetworkRules(trusted=("127.0.0.1:8080", "localhost:3000", "10.1.0.0/16", "[::1]:22"))
     assert [
-        reason(rules, f"http://{host}/")
+        refusal_reason(rules, f"http://{host}/")
         for host in ("127.0.0.1:8080", "localhost:3000", "10.1.2.3", "[::1]:22", "127.0.0.1", "localhost", "10.2.0.1")
     ] == ["", "", "", "", "loopback", "loopback", "private"]
 
 
 def test_trusting_hosts_does_not_shut_out_the_internet_but_allowing_some_does() -> None:
-    assert reason(Rules(trusted=("localhost:3000",)), "https://example.com/") == ""
-    rules = Rules(trusted=("localhost:3000",), allow_hosts=("example.com",))
-    assert reason(rules, "http://localhost:3000/") == ""
-    assert reason(rules, "https://example.org/") == "not_allowed"
+    assert refusal_reason(NetworkRules(trusted=("localhost:3000",)), "https://example.com/") == ""
+    rules = NetworkRules(trusted=("localhost:3000",), allow_hosts=("example.com",))
+    assert refusal_reason(rules, "http://localhost:3000/") == ""
+    assert refusal_reason(rules, "https://example.org/") == "not_allowed"
 
 
 def test_loopback_and_private_networks_are_opened_one_by_one() -> None:
     hosts = ("127.0.0.1", "localhost", "10.0.0.1", "a.internal", "100.64.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1")
     opened = [
-        [reason(rules, f"http://{host}/") for host in hosts]
-        for rules in (Rules(allow_loopback=True), Rules(allow_private=True))
+        [refusal_reason(rules, f"http://{host}/") for host in hosts]
+        for rules in (NetworkRules(allow_loopback=True), NetworkRules(allow_private=True))
     ]
     assert opened == [
         ["", "", "private", "private", "cgnat", "link_local", "unspecified", "multicast"],
@@ -92,23 +92,28 @@ def test_loopback_and_private_networks_are_opened_one_by_one() -> None:
 
 def test_a_metadata_service_is_trusted_only_by_its_own_name() -> None:
     metadata = "http://169.254.169.254/"
-    wide = Rules(trusted=("169.254.0.0/16", "*", "fd00::/8"), allow_private=True)
-    assert reason(wide, metadata) == "metadata"
-    assert reason(wide, "http://[fd00:ec2::254]/") == "metadata"
-    assert reason(wide, "http://metadata.google.internal/") == "metadata"
-    assert reason(Rules(trusted=("169.254.169.254",)), metadata) == ""
-    assert reason(Rules(trusted=("metadata.google.internal",)), "http://metadata.google.internal/") == ""
+    wide = NetworkRules(trusted=("169.254.0.0/16", "*", "fd00::/8"), allow_private=True)
+    assert refusal_reason(wide, metadata) == "metadata"
+    assert refusal_reason(wide, "http://[fd00:ec2::254]/") == "metadata"
+    assert refusal_reason(wide, "http://metadata.google.internal/") == "metadata"
+    assert refusal_reason(NetworkRules(trusted=("169.254.169.254",)), metadata) == ""
+    assert refusal_reason(NetworkRules(trusted=("metadata.google.internal",)), "http://metadata.google.internal/") == ""
 
 
 def test_ports_can_be_named() -> None:
-    rules = Rules(ports=(443, 6379))
-    assert [reason(rules, f"http://example.com:{port}/") for port in (80, 443, 6379, 8080)] == ["port", "", "", "port"]
+    rules = NetworkRules(ports=(443, 6379))
+    assert [refusal_reason(rules, f"http://example.com:{port}/") for port in (80, 443, 6379, 8080)] == [
+        "port",
+        "",
+        "",
+        "port",
+    ]
     with pytest.raises(ConfigError, match="70000"):
-        Rules(ports=(70000,))
+        NetworkRules(ports=(70000,))
 
 
 def test_rules_are_plain_data_and_a_typo_is_an_error() -> None:
-    rules = msgspec.convert({"allow_hosts": ["example.com"], "allow_loopback": True}, Rules)
-    assert rules == Rules(allow_hosts=("example.com",), allow_loopback=True)
+    rules = msgspec.convert({"allow_hosts": ["example.com"], "allow_loopback": True}, NetworkRules)
+    assert rules == NetworkRules(allow_hosts=("example.com",), allow_loopback=True)
     with pytest.raises(msgspec.ValidationError, match="allow_host"):
-        msgspec.convert({"allow_host": ["example.com"]}, Rules)
+        msgspec.convert({"allow_host": ["example.com"]}, NetworkRules)

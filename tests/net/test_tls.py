@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.server import answer, fixed, names, serve
+from tests.net.http_server import encode_response, make_resolver, respond_with, serve
 from vaka.core.ports.net import NetRequest
 from vaka.core.types.errors import NetworkRefused, NetworkUnreachable
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 
 HOSTS = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
 
@@ -52,9 +52,9 @@ async def test_the_name_is_what_the_certificate_is_checked_for(
         asked_for.append(name)
 
     server_context.sni_callback = note
-    async with serve(fixed(answer(b"hi")), server_context) as server:
-        rules = Rules(trusted=(server.trusted,))
-        async with Connector(rules, resolver=names(HOSTS), certificates=trust) as net:
+    async with serve(respond_with(encode_response(b"hi")), server_context) as server:
+        rules = NetworkRules(trusted=(server.authority,))
+        async with Connector(rules, resolver=make_resolver(HOSTS), ssl_context=trust) as net:
             response = await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
             assert response.body == b"hi"
             with pytest.raises(NetworkUnreachable) as caught:
@@ -66,20 +66,20 @@ async def test_the_name_is_what_the_certificate_is_checked_for(
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(server_context: ssl.SSLContext) -> None:
-    async with serve(fixed(answer(b"hi")), server_context) as server:
-        rules = Rules(trusted=(server.trusted,))
-        async with Connector(rules, resolver=names(HOSTS)) as net:
+    async with serve(respond_with(encode_response(b"hi")), server_context) as server:
+        rules = NetworkRules(trusted=(server.authority,))
+        async with Connector(rules, resolver=make_resolver(HOSTS)) as net:
             with pytest.raises(NetworkUnreachable) as caught:
                 await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
     assert (caught.value.reason, server.requests) == ("tls", [])
 
 
 async def test_a_redirect_out_of_encryption_is_refused(server_context: ssl.SSLContext, trust: ssl.SSLContext) -> None:
-    async with serve(fixed(answer(b"plain"))) as plain:
-        moved = answer(b"", "302 Found", [("Location", plain.url())])
-        async with serve(fixed(moved), server_context) as server:
-            rules = Rules(trusted=(server.trusted, plain.trusted))
-            async with Connector(rules, resolver=names(HOSTS), certificates=trust) as net:
+    async with serve(respond_with(encode_response(b"plain"))) as plain:
+        moved = encode_response(b"", "302 Found", [("Location", plain.url())])
+        async with serve(respond_with(moved), server_context) as server:
+            rules = NetworkRules(trusted=(server.authority, plain.authority))
+            async with Connector(rules, resolver=make_resolver(HOSTS), ssl_context=trust) as net:
                 with pytest.raises(NetworkRefused) as caught:
                     await net.send(NetRequest(url=server.url(host="a.example", scheme="https")))
     assert (caught.value.reason, plain.connections) == ("downgrade", 0)

@@ -11,50 +11,53 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, Grant, Verdict
-from vaka.policy.layered import LayeredPolicy
+from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
-from vaka.policy.targets import spec_of
+from vaka.policy.tool_targets import spec_of
 
 CWD, HOME = "/nowhere/app", "/nowhere/kim"
 
 
-def policy(mode: str = "default", cwd: str = CWD, **lists: Any) -> LayeredPolicy:
+def make_policy(mode: str = "default", cwd: str = CWD, **lists: Any) -> LayeredPolicy:
     return LayeredPolicy([Layer(name="user", mode=mode, **lists)], cwd=cwd, home=HOME)
 
 
-def call(tool: str, **arguments: Any) -> ToolCall:
+def make_call(tool: str, **arguments: Any) -> ToolCall:
     return ToolCall(id=CallId("call_1"), name=tool, arguments=arguments)
 
 
-def judge(layered: Any, tool: str, **arguments: Any) -> Verdict:
-    found: Verdict = layered.judge(call(tool, **arguments), spec_of(tool), ())
+def judge_call(layered: Any, tool: str, **arguments: Any) -> Verdict:
+    found: Verdict = layered.judge(make_call(tool, **arguments), spec_of(tool), ())
     return found
 
 
-def bash(layered: Any, command: str) -> str:
-    return type(judge(layered, "Bash", command=command)).__name__
+def judge_bash(layered: Any, command: str) -> str:
+    return type(judge_call(layered, "Bash", command=command)).__name__
 
 
-def asked(layered: Any, tool: str, **arguments: Any) -> Ask:
-    verdict = judge(layered, tool, **arguments)
+def require_ask(layered: Any, tool: str, **arguments: Any) -> Ask:
+    verdict = judge_call(layered, tool, **arguments)
     assert isinstance(verdict, Ask)
     return verdict
 
 
-def yes(layered: LayeredPolicy, tool: str, **arguments: Any) -> Any:
+def grant_for_session(layered: LayeredPolicy, tool: str, **arguments: Any) -> Any:
     """Answer a question with a yes for the session, with the rule that it shows."""
-    ask = asked(layered, tool, **arguments)
+    ask = require_ask(layered, tool, **arguments)
     assert ask.grant
-    return layered.granted([Grant(rule=ask.grant, answers=tuple(ask.names))])
+    return layered.with_grants([Grant(rule=ask.grant, answers=tuple(ask.rule_names))])
 
 
 # -------------------------------------------------------------------------------- what a yes covers
 
 
 def test_a_yes_to_a_command_covers_that_command_and_no_other() -> None:
-    after = yes(policy(), "Bash", command="npm test && git add .")
+    after = grant_for_session(make_policy(), "Bash", command="npm test && git add .")
     assert (
-        bash(after, "npm test") == bash(after, "git add . ; npm test") == bash(after, "npm test | tail -5") == "Allow"
+        judge_bash(after, "npm test")
+        == judge_bash(after, "git add . ; npm test")
+        == judge_bash(after, "npm test | tail -5")
+        == "Allow"
     )
     for other in (
         "npm",
@@ -65,25 +68,25 @@ def test_a_yes_to_a_command_covers_that_command_and_no_other() -> None:
         "npm test > out",
         "$(npm test) x",
     ):
-        assert bash(after, other) == "Ask", other
+        assert judge_bash(after, other) == "Ask", other
 
 
 def test_a_yes_to_a_file_covers_that_file_whichever_tool_changes_it() -> None:
-    after = yes(policy(), "Write", file_path="src/a.py", content="x")
-    assert isinstance(judge(after, "Edit", file_path="src/a.py"), Allow)
-    assert isinstance(judge(after, "Write", file_path="src/b.py"), Ask)
-    assert bash(after, "echo x > src/b.py") == "Ask"
+    after = grant_for_session(make_policy(), "Write", file_path="src/a.py", content="x")
+    assert isinstance(judge_call(after, "Edit", file_path="src/a.py"), Allow)
+    assert isinstance(judge_call(after, "Write", file_path="src/b.py"), Ask)
+    assert judge_bash(after, "echo x > src/b.py") == "Ask"
 
 
 def test_a_yes_to_a_host_covers_that_host() -> None:
-    after = yes(policy(), "WebFetch", url="https://x.example/1")
-    assert isinstance(judge(after, "WebFetch", url="https://x.example/2"), Allow)
-    assert isinstance(judge(after, "WebFetch", url="https://evil.x.example/"), Ask)
+    after = grant_for_session(make_policy(), "WebFetch", url="https://x.example/1")
+    assert isinstance(judge_call(after, "WebFetch", url="https://x.example/2"), Allow)
+    assert isinstance(judge_call(after, "WebFetch", url="https://evil.x.example/"), Ask)
 
 
 def test_who_allowed_it_is_told() -> None:
-    after = yes(policy(), "WebFetch", url="https://x.example/1")
-    assert judge(after, "WebFetch", url="https://x.example/2") == Allow("WebFetch(domain:x.example)", "session")
+    after = grant_for_session(make_policy(), "WebFetch", url="https://x.example/1")
+    assert judge_call(after, "WebFetch", url="https://x.example/2") == Allow("WebFetch(domain:x.example)", "session")
 
 
 @pytest.mark.parametrize(
@@ -94,20 +97,20 @@ def test_who_allowed_it_is_told() -> None:
     ],
 )  # fmt: skip
 def test_what_no_rule_can_tell_whole_is_allowed_once(command: str) -> None:
-    assert asked(policy(), "Bash", command=command).grant == ""
+    assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
 
 def test_a_link_is_meant_with_every_name_it_has(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    layered = policy(cwd=str(tmp_path))
-    ask = asked(layered, "Write", file_path="link/a")
+    layered = make_policy(cwd=str(tmp_path))
+    ask = require_ask(layered, "Write", file_path="link/a")
     assert ask.grant == f"Edit(/{tmp_path}/link/a)\nEdit(/{tmp_path}/real/a)"
-    after = yes(layered, "Write", file_path="link/a")
+    after = grant_for_session(layered, "Write", file_path="link/a")
     (tmp_path / "link").unlink()
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to("other")
-    assert isinstance(judge(after, "Write", file_path="link/a"), Ask), "it leads elsewhere now"
+    assert isinstance(judge_call(after, "Write", file_path="link/a"), Ask), "it leads elsewhere now"
 
 
 # -------------------------------------------------------------------------------- what wins over it
@@ -115,70 +118,70 @@ def test_a_link_is_meant_with_every_name_it_has(tmp_path: Path) -> None:
 
 def test_a_deny_wins_over_what_was_allowed() -> None:
     grant = Grant(rule="Bash\nEdit(//**)\nWebFetch", answers=("default",))
-    strict = policy(deny=("Bash(rm:*)", "Edit(/secret)", "WebFetch(domain:x.example)")).granted([grant])
-    assert bash(strict, "rm x") == "Deny"
-    assert isinstance(judge(strict, "Write", file_path="secret"), Deny)
-    assert isinstance(judge(strict, "WebFetch", url="https://x.example/"), Deny)
-    assert bash(strict, "make") == "Allow"
+    strict = make_policy(deny=("Bash(rm:*)", "Edit(/secret)", "WebFetch(domain:x.example)")).with_grants([grant])
+    assert judge_bash(strict, "rm x") == "Deny"
+    assert isinstance(judge_call(strict, "Write", file_path="secret"), Deny)
+    assert isinstance(judge_call(strict, "WebFetch", url="https://x.example/"), Deny)
+    assert judge_bash(strict, "make") == "Allow"
 
 
 def test_what_is_protected_is_asked_about_all_the_same() -> None:
-    after = policy().granted([Grant(rule="Edit(//**)\nBash", answers=("default", ".git"))])
-    assert isinstance(judge(after, "Write", file_path=".git/config"), Ask)
-    assert isinstance(judge(after, "Write", file_path=".claude/settings.local.json"), Ask)
-    assert bash(after, "rm -rf $X") == "Ask"
-    assert isinstance(judge(after, "Write", file_path="a"), Allow)
+    after = make_policy().with_grants([Grant(rule="Edit(//**)\nBash", answers=("default", ".git"))])
+    assert isinstance(judge_call(after, "Write", file_path=".git/config"), Ask)
+    assert isinstance(judge_call(after, "Write", file_path=".claude/settings.local.json"), Ask)
+    assert judge_bash(after, "rm -rf $X") == "Ask"
+    assert isinstance(judge_call(after, "Write", file_path="a"), Allow)
 
 
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
 def test_a_rule_that_asks_is_answered_only_by_the_answer_to_it(mode: str) -> None:
-    asking = policy(mode, ask=("Bash(git push:*)",), allow=("Bash(git:*)",))
+    asking = make_policy(mode, ask=("Bash(git push:*)",), allow=("Bash(git:*)",))
     meant = Grant(rule="Bash(git push x)", answers=("Bash(git push:*)",))
     other = Grant(rule="Bash(git push x)", answers=("default",))
-    assert bash(asking.granted([other]), "git push x") == "Ask"
-    assert bash(asking.granted([meant]), "git push x") == "Allow"
-    assert bash(asking.granted([meant]), "git push y") == "Ask"
-    assert bash(asking.granted([meant]), "git push x && git push y") == "Ask"
-    assert bash(asking.granted([meant]), "git push x && git status") == "Allow"
+    assert judge_bash(asking.with_grants([other]), "git push x") == "Ask"
+    assert judge_bash(asking.with_grants([meant]), "git push x") == "Allow"
+    assert judge_bash(asking.with_grants([meant]), "git push y") == "Ask"
+    assert judge_bash(asking.with_grants([meant]), "git push x && git push y") == "Ask"
+    assert judge_bash(asking.with_grants([meant]), "git push x && git status") == "Allow"
 
 
 def test_each_of_several_rules_that_ask_must_be_answered() -> None:
-    asking = policy(ask=("Bash(git push:*)", "Bash(git:*)"))
-    ask = asked(asking, "Bash", command="git push x")
-    assert ask.names == {"Bash(git push:*)", "Bash(git:*)"}
+    asking = make_policy(ask=("Bash(git push:*)", "Bash(git:*)"))
+    ask = require_ask(asking, "Bash", command="git push x")
+    assert ask.rule_names == {"Bash(git push:*)", "Bash(git:*)"}
     assert ask.scopes == ("once", "session")
-    one = asking.granted([Grant(rule=ask.grant, answers=("Bash(git push:*)",))])
-    assert asked(one, "Bash", command="git push x").names == {"Bash(git:*)"}
-    assert bash(yes(asking, "Bash", command="git push x"), "git push x") == "Allow"
+    one = asking.with_grants([Grant(rule=ask.grant, answers=("Bash(git push:*)",))])
+    assert require_ask(one, "Bash", command="git push x").rule_names == {"Bash(git:*)"}
+    assert judge_bash(grant_for_session(asking, "Bash", command="git push x"), "git push x") == "Allow"
 
 
 def test_a_rule_that_asks_about_a_whole_tool_is_answered_part_by_part() -> None:
-    asking = policy(ask=("Bash",), allow=("Bash(ls:*)",))
-    after = yes(asking, "Bash", command="ls && make")
-    assert bash(after, "make; ls") == "Allow"
-    assert bash(after, "make && ls -l") == bash(after, "make x") == "Ask"
-    files = policy("acceptEdits", ask=("Edit", "Edit(src/**)"))
-    after = yes(files, "Edit", file_path="src/a")
-    assert isinstance(judge(after, "Edit", file_path="src/a"), Allow)
-    assert asked(after, "Edit", file_path="src/b").names == {"Edit", "Edit(src/**)"}
+    asking = make_policy(ask=("Bash",), allow=("Bash(ls:*)",))
+    after = grant_for_session(asking, "Bash", command="ls && make")
+    assert judge_bash(after, "make; ls") == "Allow"
+    assert judge_bash(after, "make && ls -l") == judge_bash(after, "make x") == "Ask"
+    files = make_policy("acceptEdits", ask=("Edit", "Edit(src/**)"))
+    after = grant_for_session(files, "Edit", file_path="src/a")
+    assert isinstance(judge_call(after, "Edit", file_path="src/a"), Allow)
+    assert require_ask(after, "Edit", file_path="src/b").rule_names == {"Edit", "Edit(src/**)"}
 
 
 def test_a_rule_about_an_argument_is_answered_for_that_argument() -> None:
-    asking = policy(ask=("pay(to:Ann)", "pay(to:Bob)"), allow=("pay",))
-    after = yes(asking, "pay", to="Ann", amount=5)
-    assert isinstance(judge(after, "pay", to="Ann", amount=6), Allow)
-    assert isinstance(judge(after, "pay", to="Bob"), Ask)
+    asking = make_policy(ask=("pay(to:Ann)", "pay(to:Bob)"), allow=("pay",))
+    after = grant_for_session(asking, "pay", to="Ann", amount=5)
+    assert isinstance(judge_call(after, "pay", to="Ann", amount=6), Allow)
+    assert isinstance(judge_call(after, "pay", to="Bob"), Ask)
 
 
 def test_where_only_a_manager_may_allow_a_yes_counts_once() -> None:
     managed = LayeredPolicy([Layer(name="managed", exclusive=True)], cwd=CWD, home=HOME)
-    assert asked(managed, "Bash", command="make").grant == ""
-    assert managed.granted([Grant(rule="Bash", answers=("default",))]) is managed
+    assert require_ask(managed, "Bash", command="make").grant == ""
+    assert managed.with_grants([Grant(rule="Bash", answers=("default",))]) is managed
 
 
 def test_a_text_that_is_no_rule_allows_nothing() -> None:
-    after = policy().granted([Grant(rule="Bash(\n)(\n*\n/etc/passwd", answers=("default",))])
-    assert bash(after, "make") == "Ask"
+    after = make_policy().with_grants([Grant(rule="Bash(\n)(\n*\n/etc/passwd", answers=("default",))])
+    assert judge_bash(after, "make") == "Ask"
 
 
 # -------------------------------------------------------------------------------- which rules a person may write
@@ -206,13 +209,13 @@ def test_a_text_that_is_no_rule_allows_nothing() -> None:
     ],
 )  # fmt: skip
 def test_rules_are_said_to_mean_a_call_or_not(rule: str, tool: str, arguments: Any, covers: bool) -> None:
-    assert policy().covers(rule, call(tool, **arguments), spec_of(tool)) is covers
+    assert make_policy().covers(rule, make_call(tool, **arguments), spec_of(tool)) is covers
 
 
 @pytest.mark.parametrize("rule", ["Bash(", "Bash()", "*", "/etc/passwd", "a b"])
 def test_a_rule_that_makes_no_sense_is_told(rule: str) -> None:
     with pytest.raises(InvalidInput, match="rule"):
-        policy().covers(rule, call("Bash", command="make"), spec_of("Bash"))
+        make_policy().covers(rule, make_call("Bash", command="make"), spec_of("Bash"))
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
@@ -221,14 +224,14 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), m
 @given(st.lists(words, min_size=1, max_size=4), words)
 def test_the_rule_that_is_shown_means_the_command_and_no_other_word_more(arguments: list[str], more: str) -> None:
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in arguments)
-    verdict = judge(policy(), "Bash", command=f"make {quoted}")
+    verdict = judge_call(make_policy(), "Bash", command=f"make {quoted}")
     if not isinstance(verdict, Ask) or not verdict.grant:
         return
-    after = policy().granted([Grant(rule=verdict.grant, answers=tuple(verdict.names))])
-    assert bash(after, f"make {quoted}") == "Allow"
+    after = make_policy().with_grants([Grant(rule=verdict.grant, answers=tuple(verdict.rule_names))])
+    assert judge_bash(after, f"make {quoted}") == "Allow"
     extra = more.replace("'", "'\\''")
-    assert bash(after, f"make {quoted} '{extra}'") == bash(after, f"make '{extra}' {quoted}") == "Ask"
-    assert bash(after, f"make {quoted}'{extra}'") == "Ask"
+    assert judge_bash(after, f"make {quoted} '{extra}'") == judge_bash(after, f"make '{extra}' {quoted}") == "Ask"
+    assert judge_bash(after, f"make {quoted}'{extra}'") == "Ask"
 
 
 RULES = (
@@ -243,22 +246,24 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Edit", {"file_path": ".git/config"}), ("Read", {"file_path": "/etc/hosts"}), ("Read", {"file_path": ".env"}),
     ("WebFetch", {"url": "https://a.x.org/"}), ("mcp__git__push", {"branch": "main"}),
 )  # fmt: skip
-some = st.lists(st.sampled_from(RULES), max_size=3).map(tuple)
-names = st.lists(st.sampled_from((*RULES, "default", "acceptEdits", "bypassPermissions", ".git")), max_size=4).map(
+rule_lists = st.lists(st.sampled_from(RULES), max_size=3).map(tuple)
+ask_names = st.lists(st.sampled_from((*RULES, "default", "acceptEdits", "bypassPermissions", ".git")), max_size=4).map(
     tuple
 )
-lists = st.fixed_dictionaries({"allow": some, "ask": some, "deny": some})
-grants = st.lists(st.builds(lambda rules, asks: Grant(rule="\n".join(rules), answers=asks), some, names), max_size=3)
+rule_kinds = st.fixed_dictionaries({"allow": rule_lists, "ask": rule_lists, "deny": rule_lists})
+grants = st.lists(
+    st.builds(lambda rules, asks: Grant(rule="\n".join(rules), answers=asks), rule_lists, ask_names), max_size=3
+)
 modes = st.sampled_from(("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"))
 
 
-@given(modes, lists, grants, st.sampled_from(CALLS))
+@given(modes, rule_kinds, grants, st.sampled_from(CALLS))
 @settings(max_examples=300)
 def test_what_was_allowed_only_ever_answers_questions(
     mode: str, rules: Any, given: list[Grant], one: tuple[str, dict[str, Any]]
 ) -> None:
-    base, more = policy(mode, **rules), policy(mode, **rules).granted(given)
-    before, after = (judge(layered, one[0], **one[1]) for layered in (base, more))
+    base, more = make_policy(mode, **rules), make_policy(mode, **rules).with_grants(given)
+    before, after = (judge_call(layered, one[0], **one[1]) for layered in (base, more))
     assert isinstance(after, Deny) == isinstance(before, Deny) or (
         isinstance(before, Deny) and mode != "bypassPermissions"
     )
@@ -266,27 +271,27 @@ def test_what_was_allowed_only_ever_answers_questions(
         assert isinstance(after, Allow)
     if isinstance(before, Ask) and before.layer in ("protected", "guard", "syntax"):
         assert isinstance(after, Ask)
-    asking = before.names & {*rules["ask"]} if isinstance(before, Ask) else set()
+    asking = before.rule_names & {*rules["ask"]} if isinstance(before, Ask) else set()
     if asking - {name for grant in given for name in grant.answers}:
         assert isinstance(after, Ask), "nobody has answered that rule"
 
 
-@given(modes, lists, st.sampled_from(CALLS))
+@given(modes, rule_kinds, st.sampled_from(CALLS))
 @settings(max_examples=300)
 def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
     mode: str, rules: Any, one: tuple[str, dict[str, Any]]
 ) -> None:
-    layered = policy(mode, **rules)
-    ask = judge(layered, one[0], **one[1])
+    layered = make_policy(mode, **rules)
+    ask = judge_call(layered, one[0], **one[1])
     if not isinstance(ask, Ask) or not ask.grant:
         return
-    session = layered.granted([Grant(rule=ask.grant, answers=tuple(ask.names))])
-    assert isinstance(judge(session, one[0], **one[1]), Allow)
+    session = layered.with_grants([Grant(rule=ask.grant, answers=tuple(ask.rule_names))])
+    assert isinstance(judge_call(session, one[0], **one[1]), Allow)
     kept = LayeredPolicy(
         [Layer(name="user", mode=mode, **rules), Layer(name="local", allow=tuple(ask.grant.splitlines()))],
         cwd=CWD, home=HOME,
     )  # fmt: skip
-    assert isinstance(judge(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
+    assert isinstance(judge_call(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
 
 
 @pytest.mark.parametrize(
@@ -294,24 +299,24 @@ def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
     ["python3", "python3 -u -", "/usr/bin/perl -w", "timeout 5 node", "bash", "xargs rm", "nohup xargs -n1 rm"],
 )
 def test_what_does_as_it_is_fed_is_approved_once(command: str) -> None:
-    assert asked(policy(), "Bash", command=command).grant == ""
+    assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
 
 @pytest.mark.parametrize(
     "command", ["python3 run.py", "python3 -m pytest", "node -e 1", "bash build.sh", "timeout 5 make"]
 )
 def test_what_is_told_what_to_run_may_be_approved_for_longer(command: str) -> None:
-    assert asked(policy(), "Bash", command=command).grant == f"Bash({command})"
+    assert require_ask(make_policy(), "Bash", command=command).grant == f"Bash({command})"
 
 
 def test_the_name_of_a_tool_never_becomes_a_rule_for_others() -> None:
-    assert asked(policy(), "mcp__x__pay").grant == "mcp__x__pay"
-    assert asked(policy(), "mcp__x__*").grant == ""
-    assert asked(policy(), "mcp__x").grant == ""
+    assert require_ask(make_policy(), "mcp__x__pay").grant == "mcp__x__pay"
+    assert require_ask(make_policy(), "mcp__x__*").grant == ""
+    assert require_ask(make_policy(), "mcp__x").grant == ""
 
 
 def test_a_rule_for_one_name_does_not_allow_a_call_that_gives_two() -> None:
-    rules = policy(allow=("Skill(pdf)",), deny=("Skill(secret)",))
+    rules = make_policy(allow=("Skill(pdf)",), deny=("Skill(secret)",))
     said = {
         name: rules.decide(spec_of("Skill"), {"command": "pdf", "skill": name}).decision
         for name in ("pdf", "other", "secret")

@@ -4,43 +4,43 @@ import re
 from pathlib import Path
 
 from tests.cli.shell import Shell
-from vaka.config.permissions import parse_document, permission_layer
-from vaka.policy.modes import MODES, TABLE
-from vaka.policy.paths import Place
+from vaka.config.claude_settings import parse_document, parse_permission_layer
+from vaka.policy.modes import MODE_DECISIONS, MODES
+from vaka.policy.paths import PathAnchors
 from vaka.policy.rules import Layer, read_rule
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "permissions.md").read_text(encoding="utf-8")
 
 
-def rows(head: str) -> list[list[str]]:
+def table_rows(head: str) -> list[list[str]]:
     """The rows of the table under a head."""
     table = GUIDE[GUIDE.index(head) :].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
 def test_every_rule_of_the_table_can_be_written() -> None:
-    place = Place(cwd="/site", home="/home", folder="/site")
-    written = [rule for row in rows("| rule |") for rule in re.findall(r"`([^`]+)`", row[0])]
+    place = PathAnchors(cwd="/site", home="/home", folder="/site")
+    written = [rule for row in table_rows("| rule |") for rule in re.findall(r"`([^`]+)`", row[0])]
     assert len(written) > 10
     for rule in written:
         read_rule(rule, "allow", Layer(name="user"), place)
-    for pattern in [pattern for row in rows("| begins with |") for pattern in re.findall(r"`([^`]+)`", row[0])]:
+    for pattern in [pattern for row in table_rows("| begins with |") for pattern in re.findall(r"`([^`]+)`", row[0])]:
         read_rule(f"Read({pattern})", "allow", Layer(name="user"), place)
 
 
 def test_the_table_of_modes_is_the_one_in_force() -> None:
-    told = rows("| the call |")
+    told = table_rows("| the call |")
     assert [f"`{mode}`" for mode in MODES] == [
         cell.strip() for cell in GUIDE[GUIDE.index("| the call |") :].splitlines()[0].strip("|").split("|")[1:]
     ]
-    acts = list(TABLE["default"])
-    assert [row[1:] for row in told] == [[TABLE[mode][act] for mode in TABLE] for act in acts]
+    acts = list(MODE_DECISIONS["default"])
+    assert [row[1:] for row in told] == [[MODE_DECISIONS[mode][act] for mode in MODE_DECISIONS] for act in acts]
 
 
 def test_the_settings_it_shows_can_be_read() -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     notes: list[str] = []
-    layer = permission_layer(parse_document(shown, "guide"), "user", notes=notes)
+    layer = parse_permission_layer(parse_document(shown, "guide"), "user", notes=notes)
     assert (notes, layer.mode, layer.no_bypass, len(layer.deny)) == ([], "acceptEdits", True, 3)
 
 

@@ -9,15 +9,15 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, Effect, ToolSpec, Verdict
-from vaka.policy.modes import MODES, Mode, mode_named
-from vaka.policy.names import NamePolicy, narrow
+from vaka.policy.modes import MODES, Mode, parse_mode
+from vaka.policy.names import NamePolicy, combine
 
 
-def spec(name: str = "Bash", *, effect: Effect = "once", layer: str = "builtin") -> ToolSpec:
+def make_spec(name: str = "Bash", *, effect: Effect = "once", layer: str = "builtin") -> ToolSpec:
     return ToolSpec(name=name, effect=effect, layer=layer)
 
 
-def judge(policy: Policy, tool: ToolSpec) -> Verdict:
+def judge_tool(policy: Policy, tool: ToolSpec) -> Verdict:
     return policy.judge(ToolCall(id=CallId("call_1"), name=tool.name), tool, ())
 
 
@@ -26,28 +26,28 @@ def judge(policy: Policy, tool: ToolSpec) -> Verdict:
 
 def test_deny_wins_over_ask_and_ask_over_allow() -> None:
     everything = NamePolicy(deny=["Bash"], ask=["Bash"], allow=["Bash"])
-    assert judge(everything, spec()) == Deny("Bash is denied by the rule 'Bash'", "Bash", "flag")
+    assert judge_tool(everything, make_spec()) == Deny("Bash is denied by the rule 'Bash'", "Bash", "flag")
     asked = NamePolicy(ask=["Bash"], allow=["Bash"])
-    assert judge(asked, spec()) == Ask("the rule 'Bash' asks about Bash", "Bash", "flag")
-    assert judge(NamePolicy(allow=["Bash"]), spec()) == Allow("Bash", "flag")
+    assert judge_tool(asked, make_spec()) == Ask("the rule 'Bash' asks about Bash", "Bash", "flag")
+    assert judge_tool(NamePolicy(allow=["Bash"]), make_spec()) == Allow("Bash", "flag")
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rules_win_over_every_mode(mode: str) -> None:
-    assert isinstance(judge(NamePolicy(mode, deny=["Bash"]), spec(layer="code")), Deny)
-    assert judge(NamePolicy(mode, allow=["Bash"]), spec()) == Allow("Bash", "flag")
+    assert isinstance(judge_tool(NamePolicy(mode, deny=["Bash"]), make_spec(layer="code")), Deny)
+    assert judge_tool(NamePolicy(mode, allow=["Bash"]), make_spec()) == Allow("Bash", "flag")
 
 
 @pytest.mark.parametrize("layer", ["code", "builtin"])
 def test_deny_and_ask_rules_win_over_handing_a_tool_over(layer: str) -> None:
-    assert isinstance(judge(NamePolicy(deny=["Bash"]), spec(layer=layer)), Deny)
-    assert isinstance(judge(NamePolicy(ask=["Bash"]), spec(layer=layer)), Ask)
+    assert isinstance(judge_tool(NamePolicy(deny=["Bash"]), make_spec(layer=layer)), Deny)
+    assert isinstance(judge_tool(NamePolicy(ask=["Bash"]), make_spec(layer=layer)), Ask)
 
 
 def test_an_ask_rule_in_a_mode_that_never_asks_denies() -> None:
-    verdict = judge(NamePolicy("dontAsk", ask=["Bash"], allow=["Bash"]), spec(layer="code"))
+    verdict = judge_tool(NamePolicy("dontAsk", ask=["Bash"], allow=["Bash"]), make_spec(layer="code"))
     assert verdict == Deny("the rule 'Bash' asks about Bash, and nobody is to be asked", "Bash", "flag")
-    assert isinstance(judge(NamePolicy("bypassPermissions", ask=["Bash"]), spec()), Ask)
+    assert isinstance(judge_tool(NamePolicy("bypassPermissions", ask=["Bash"]), make_spec()), Ask)
 
 
 # -------------------------------------------------------------------------------- nothing matched
@@ -73,20 +73,22 @@ ASKED = Ask("Bash may change something", "default", "mode")
     ]
 )  # fmt: skip
 def test_the_mode_decides_about_tools_from_elsewhere(mode: Mode, effect: Effect, expected: Verdict) -> None:
-    assert judge(NamePolicy(mode), spec(effect=effect)) == expected
+    assert judge_tool(NamePolicy(mode), make_spec(effect=effect)) == expected
 
 
 @pytest.mark.parametrize("effect", ["read", "once", "idempotent", "resume"])
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "dontAsk", "bypassPermissions"])
 def test_a_tool_handed_over_in_code_is_allowed_by_that_act(mode: Mode, effect: Effect) -> None:
-    assert judge(NamePolicy(mode), spec(effect=effect, layer="code")) == ALLOWED_BY_CODE
+    assert judge_tool(NamePolicy(mode), make_spec(effect=effect, layer="code")) == ALLOWED_BY_CODE
 
 
 def test_planning_changes_nothing_not_even_with_tools_handed_over_in_code() -> None:
     policy = NamePolicy("plan")
-    assert judge(policy, spec(effect="read", layer="code")) == ALLOWED_BY_CODE
-    assert isinstance(judge(policy, spec(effect="once", layer="code")), Deny)
-    assert judge(NamePolicy("plan", allow=["Bash"]), spec(effect="once", layer="code")) == Allow("Bash", "flag")
+    assert judge_tool(policy, make_spec(effect="read", layer="code")) == ALLOWED_BY_CODE
+    assert isinstance(judge_tool(policy, make_spec(effect="once", layer="code")), Deny)
+    assert judge_tool(NamePolicy("plan", allow=["Bash"]), make_spec(effect="once", layer="code")) == Allow(
+        "Bash", "flag"
+    )
 
 
 def test_a_mode_nobody_knows_is_refused_with_the_near_one() -> None:
@@ -94,7 +96,7 @@ def test_a_mode_nobody_knows_is_refused_with_the_near_one() -> None:
         NamePolicy("acceptedits")
     with pytest.raises(InvalidInput, match="the modes are default, acceptEdits, plan, dontAsk, bypassPermissions"):
         NamePolicy("yolo")
-    assert [mode_named(mode) for mode in MODES] == list(MODES)
+    assert [parse_mode(mode) for mode in MODES] == list(MODES)
 
 
 # -------------------------------------------------------------------------------- rules
@@ -126,15 +128,15 @@ def test_a_mode_nobody_knows_is_refused_with_the_near_one() -> None:
 )  # fmt: skip
 def test_which_tools_a_rule_speaks_of(rule: str, name: str, speaks: bool) -> None:
     policy = NamePolicy("bypassPermissions", deny=[rule])
-    assert isinstance(judge(policy, spec(name)), Deny) is speaks
-    assert policy.visible(spec(name)) is not speaks
+    assert isinstance(judge_tool(policy, make_spec(name)), Deny) is speaks
+    assert policy.visible(make_spec(name)) is not speaks
 
 
 def test_allowing_a_server_allows_its_tools_and_no_others() -> None:
     for rule in ("mcp__git", "mcp__git__*", "mcp__git__pu*"):
         policy = NamePolicy(allow=[rule])
-        assert judge(policy, spec("mcp__git__push")) == Allow(rule, "flag")
-        assert isinstance(judge(policy, spec("mcp__github__push")), Ask)
+        assert judge_tool(policy, make_spec("mcp__git__push")) == Allow(rule, "flag")
+        assert isinstance(judge_tool(policy, make_spec("mcp__github__push")), Ask)
 
 
 @pytest.mark.parametrize("rule", ["*", "Web*", "mcp__*", "mcp__git*", "mcp__*__push", "mcp____*", "xmcp__git__*"])
@@ -165,7 +167,7 @@ def test_one_rule_can_be_given_alone() -> None:
 
 def test_only_denied_tools_are_hidden() -> None:
     policy = NamePolicy("dontAsk", allow=["a"], ask=["b"], deny=["c"], cwd="somewhere")
-    assert [policy.visible(spec(name)) for name in "abcd"] == [True, True, False, True]
+    assert [policy.visible(make_spec(name)) for name in "abcd"] == [True, True, False, True]
     assert policy.cwd == "somewhere"
 
 
@@ -175,7 +177,7 @@ STRICTNESS = {Allow: 0, Ask: 1, Deny: 2}
 NAMES = ["Bash", "Read", "mcp__git__push", "mcp__git__pull", "mcp__web__get"]
 
 tools = st.builds(
-    spec,
+    make_spec,
     st.sampled_from(NAMES),
     effect=st.sampled_from(["read", "idempotent", "once", "resume"]),
     layer=st.sampled_from(["code", "builtin", "mcp"]),
@@ -186,7 +188,7 @@ policies = st.builds(NamePolicy, mode=st.sampled_from(MODES), allow=exact, ask=w
 
 
 def strictness(policy: Policy, tool: ToolSpec) -> int:
-    return STRICTNESS[type(judge(policy, tool))]
+    return STRICTNESS[type(judge_tool(policy, tool))]
 
 
 @given(policies, wide, tools)
@@ -212,17 +214,19 @@ def test_the_order_of_rules_changes_no_decision(policy: NamePolicy, tool: ToolSp
 def test_narrowing_is_exactly_as_strict_as_the_stricter_of_two(
     parent: NamePolicy, child: NamePolicy, tool: ToolSpec
 ) -> None:
-    both = narrow(parent, child)
+    both = combine(parent, child)
     assert strictness(both, tool) == max(strictness(parent, tool), strictness(child, tool))
     assert both.visible(tool) == (parent.visible(tool) and child.visible(tool))
-    assert strictness(narrow(both, parent), tool) == strictness(both, tool)
+    assert strictness(combine(both, parent), tool) == strictness(both, tool)
 
 
 def test_two_who_ask_for_different_reasons_ask_one_question_of_its_own() -> None:
-    asked = judge(narrow(NamePolicy(ask=["Bash"]), NamePolicy(ask=["B*"])), spec())
+    asked = judge_tool(combine(NamePolicy(ask=["Bash"]), NamePolicy(ask=["B*"])), make_spec())
     assert asked == Ask("the rule 'Bash' asks about Bash; the rule 'B*' asks about Bash", "Bash & B*", "flag")
     same = NamePolicy(ask=["Bash"])
-    assert judge(narrow(same, same), spec()) == judge(same, spec())
-    assert judge(narrow(same, NamePolicy("bypassPermissions")), spec()) == judge(same, spec())
-    assert judge(narrow(NamePolicy("bypassPermissions"), same), spec()) == judge(same, spec())
-    assert judge(narrow(NamePolicy(allow=["Bash"]), NamePolicy("bypassPermissions")), spec()) == Allow("Bash", "flag")
+    assert judge_tool(combine(same, same), make_spec()) == judge_tool(same, make_spec())
+    assert judge_tool(combine(same, NamePolicy("bypassPermissions")), make_spec()) == judge_tool(same, make_spec())
+    assert judge_tool(combine(NamePolicy("bypassPermissions"), same), make_spec()) == judge_tool(same, make_spec())
+    assert judge_tool(combine(NamePolicy(allow=["Bash"]), NamePolicy("bypassPermissions")), make_spec()) == Allow(
+        "Bash", "flag"
+    )

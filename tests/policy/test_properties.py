@@ -9,11 +9,11 @@ from vaka.core.ports.policy import Policy
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, ToolSpec
-from vaka.policy.layered import LayeredPolicy
-from vaka.policy.modes import MODES, stricter
-from vaka.policy.names import narrow
+from vaka.policy.modes import MODES, is_stricter
+from vaka.policy.names import combine
+from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
-from vaka.policy.targets import spec_of
+from vaka.policy.tool_targets import spec_of
 
 STRICTNESS = {Allow: 0, Ask: 1, Deny: 2}
 
@@ -35,17 +35,17 @@ COMMANDS = [
 URLS = ["https://a.example/", "https://b.example", "x"]
 
 
-def asking(tools: list[str], field: str, values: list[str]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+def calls_of(tools: list[str], field: str, values: list[str]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     return st.tuples(st.sampled_from(tools), st.sampled_from(values).map(lambda value: {field: value}))
 
 
 calls = st.one_of(
-    asking(["Read", "Write", "Edit", "NotebookEdit", "Grep", "Glob"], "path", PATHS),
-    asking(["Bash"], "command", COMMANDS),
-    asking(["WebFetch"], "url", URLS),
-    asking(["Task"], "subagent_type", ["explore", "x"]),
-    asking(["Skill"], "command", ["pdf", "x"]),
-    asking(["mcp__git__push"], "branch", ["main", "x"]),
+    calls_of(["Read", "Write", "Edit", "NotebookEdit", "Grep", "Glob"], "path", PATHS),
+    calls_of(["Bash"], "command", COMMANDS),
+    calls_of(["WebFetch"], "url", URLS),
+    calls_of(["Task"], "subagent_type", ["explore", "x"]),
+    calls_of(["Skill"], "command", ["pdf", "x"]),
+    calls_of(["mcp__git__push"], "branch", ["main", "x"]),
     st.tuples(st.sampled_from(["pay", "TodoWrite"]), st.sampled_from([{"amount": 5}, {}])),
 )
 layers = st.builds(
@@ -57,71 +57,73 @@ layers = st.builds(
     deny=st.lists(st.sampled_from(TIGHT), max_size=2).map(tuple),
     mode=st.sampled_from(MODES),
 )
-many = st.lists(layers, min_size=1, max_size=2)
+layer_lists = st.lists(layers, min_size=1, max_size=2)
 
 
-def policy(given: list[Layer]) -> LayeredPolicy:
+def make_policy(given: list[Layer]) -> LayeredPolicy:
     return LayeredPolicy(given, cwd="/nowhere/app", home="/nowhere/kim")
 
 
-def spec(name: str, *, code: bool = False) -> ToolSpec:
+def make_spec(name: str, *, code: bool = False) -> ToolSpec:
     return ToolSpec(name=name) if code else spec_of(name)
 
 
-def strictness(judge: Policy, call: tuple[str, dict[str, Any]], *, code: bool = False) -> int:
+def strictness_of(judge: Policy, call: tuple[str, dict[str, Any]], *, code: bool = False) -> int:
     name, arguments = call
     asked = ToolCall(id=CallId("call_1"), name=name, arguments=arguments)
-    return STRICTNESS[type(judge.judge(asked, spec(name, code=code), ()))]
+    return STRICTNESS[type(judge.judge(asked, make_spec(name, code=code), ()))]
 
 
-@given(many, st.sampled_from(TIGHT), calls, st.booleans())
+@given(layer_lists, st.sampled_from(TIGHT), calls, st.booleans())
 def test_one_more_deny_rule_never_permits_more(given: list[Layer], rule: str, call: Any, code: bool) -> None:
-    before, after = policy(given), policy([*given, Layer(name="flag", deny=(rule,))])
-    assert strictness(after, call, code=code) >= strictness(before, call, code=code)
-    assert before.visible(spec(call[0])) or not after.visible(spec(call[0]))
+    before, after = make_policy(given), make_policy([*given, Layer(name="flag", deny=(rule,))])
+    assert strictness_of(after, call, code=code) >= strictness_of(before, call, code=code)
+    assert before.visible(make_spec(call[0])) or not after.visible(make_spec(call[0]))
 
 
-@given(many, st.sampled_from(TIGHT), calls, st.booleans())
+@given(layer_lists, st.sampled_from(TIGHT), calls, st.booleans())
 def test_one_more_ask_rule_allows_nothing_new(given: list[Layer], rule: str, call: Any, code: bool) -> None:
-    after = policy([*given, Layer(name="flag", ask=(rule,))])
-    assert strictness(after, call, code=code) > 0 or strictness(policy(given), call, code=code) == 0
+    after = make_policy([*given, Layer(name="flag", ask=(rule,))])
+    assert strictness_of(after, call, code=code) > 0 or strictness_of(make_policy(given), call, code=code) == 0
 
 
-@given(many, calls)
+@given(layer_lists, calls)
 def test_the_order_of_rules_and_of_layers_changes_no_decision(given: list[Layer], call: Any) -> None:
     mode = Layer(name="flag", mode=given[-1].mode)
     turned = [
         Layer(name=one.name, folder=one.folder, allow=one.allow[::-1], ask=one.ask[::-1], deny=one.deny[::-1])
         for one in reversed(given)
     ]
-    one, other = policy([*given, mode]), policy([*turned, mode])
-    assert strictness(one, call) == strictness(other, call)
-    found = [judge.decide(spec(call[0]), call[1]) for judge in (one, other)]
+    one, other = make_policy([*given, mode]), make_policy([*turned, mode])
+    assert strictness_of(one, call) == strictness_of(other, call)
+    found = [judge.decide(make_spec(call[0]), call[1]) for judge in (one, other)]
     assert (found[0].subject == found[1].subject and found[0].asks == found[1].asks) or found[0].decision != "ask"
 
 
-@given(many, many, calls, st.booleans())
+@given(layer_lists, layer_lists, calls, st.booleans())
 def test_a_child_never_exceeds_its_parent(parent: list[Layer], child: list[Layer], call: Any, code: bool) -> None:
-    both = narrow(policy(parent), policy(child))
-    expected = max(strictness(policy(parent), call, code=code), strictness(policy(child), call, code=code))
-    assert strictness(both, call, code=code) == expected
+    both = combine(make_policy(parent), make_policy(child))
+    expected = max(
+        strictness_of(make_policy(parent), call, code=code), strictness_of(make_policy(child), call, code=code)
+    )
+    assert strictness_of(both, call, code=code) == expected
 
 
-@given(many, calls)
+@given(layer_lists, calls)
 def test_a_folder_nobody_trusts_never_permits_more(given: list[Layer], call: Any) -> None:
     guest = Layer(
         name="local", project=True, trusted=False, allow=("Bash", "Edit(//**)", "WebFetch"), mode=given[0].mode,
         directories=("/",),
     )  # fmt: skip
-    assert strictness(policy([*given, guest]), call) >= strictness(policy(given), call)
+    assert strictness_of(make_policy([*given, guest]), call) >= strictness_of(make_policy(given), call)
 
 
-@given(many, calls)
+@given(layer_lists, calls)
 def test_a_stricter_mode_never_permits_more(given: list[Layer], call: Any) -> None:
-    found = {mode: strictness(policy([*given, Layer(name="flag", mode=mode)]), call) for mode in MODES}
+    found = {mode: strictness_of(make_policy([*given, Layer(name="flag", mode=mode)]), call) for mode in MODES}
     for mode in MODES:
         for than in MODES:
-            if stricter(mode, than):  # type: ignore[arg-type]  # both are modes
+            if is_stricter(mode, than):  # type: ignore[arg-type]  # both are modes
                 assert found[mode] >= found[than]
 
 
@@ -131,6 +133,6 @@ def test_a_stricter_mode_never_permits_more(given: list[Layer], call: Any) -> No
 ))  # fmt: skip
 def test_any_arguments_are_judged_and_none_raise(tool: str, value: Any) -> None:
     names = ("file_path", "path", "pattern", "command", "url", "subagent_type", "skill", "amount")
-    judge = policy([Layer(name="user", allow=("Read(//**)",), deny=("Read(.env)", "x(amount:5)"))])
+    judge = make_policy([Layer(name="user", allow=("Read(//**)",), deny=("Read(.env)", "x(amount:5)"))])
     for name in names:
         assert judge.decide(spec_of(tool), {name: value}).decision in ("allow", "ask", "deny")

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.policy.paths import Kind, Place
+from vaka.policy.paths import PathAnchors, RuleKind
 from vaka.policy.rules import Layer, Rule, read_rule, read_rules
 
-PLACE = Place(cwd="/site", home="/home/kim", folder="/site")
-KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
+PLACE = PathAnchors(cwd="/site", home="/home/kim", folder="/site")
+KINDS: tuple[RuleKind, ...] = ("deny", "ask", "allow")
 
 
-def rule(text: str, kind: Kind = "deny") -> Rule:
+def parse_rule(text: str, kind: RuleKind = "deny") -> Rule:
     return read_rule(text, kind, Layer(name="user", origin="settings.json"), PLACE)
 
 
@@ -50,8 +50,8 @@ def rule(text: str, kind: Kind = "deny") -> Rule:
     ]
 )  # fmt: skip
 def test_what_a_rule_means(text: str, tools: tuple[str, ...], sort: str, field: str, pattern: str) -> None:
-    found = rule(text)
-    assert (found.tools, found.sort, found.field, found.pattern) == (tools, sort, field, pattern)
+    found = parse_rule(text)
+    assert (found.tools, found.match_kind, found.field, found.pattern) == (tools, sort, field, pattern)
     assert (found.text, found.kind, found.layer, found.origin) == (text.strip(), "deny", "user", "settings.json")
 
 
@@ -83,16 +83,16 @@ def test_what_a_rule_means(text: str, tools: tuple[str, ...], sort: str, field: 
 def test_a_rule_that_means_nothing_says_why(text: str, why: str) -> None:
     for kind in KINDS:
         with pytest.raises(ValueError) as caught:
-            rule(text, kind)
+            parse_rule(text, kind)
         assert why in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["*", "Web*", "mcp__*", "mcp__git*", "mcp__*__push", "mcp____*", "B*(ls)", "*(a:b)"])
 def test_a_star_in_the_name_of_a_tool_allows_nothing_but_a_servers_tools(text: str) -> None:
     with pytest.raises(ValueError, match="may only follow 'mcp__server__'"):
-        rule(text, "allow")
+        parse_rule(text, "allow")
     for allowed in ("mcp__git__*", "mcp__git__pu*", "mcp__git"):
-        assert rule(allowed, "allow").speaks_of("mcp__git__push")
+        assert parse_rule(allowed, "allow").names_tool("mcp__git__push")
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_a_star_in_the_name_of_a_tool_allows_nothing_but_a_servers_tools(text: s
     ]
 )  # fmt: skip
 def test_which_tools_a_rule_speaks_of(text: str, tool: str, speaks: bool) -> None:
-    assert rule(text).speaks_of(tool) is speaks
+    assert parse_rule(text).names_tool(tool) is speaks
 
 
 # -------------------------------------------------------------------------------- layers
 
 
-def read(*layers: Layer) -> tuple[list[str], list[str]]:
+def read_layers(*layers: Layer) -> tuple[list[str], list[str]]:
     rules, notes = read_rules(layers, "/site", "/home/kim")
     return [f"{rule.kind} {rule.text} {rule.layer}" for rule in rules], notes
 
 
 def test_rules_of_all_layers_count_together() -> None:
-    found, notes = read(
+    found, notes = read_layers(
         Layer(name="user", allow=("Bash(ls)",)), Layer(name="project", deny=("Bash(rm:*)",), ask=("WebFetch",)),
     )  # fmt: skip
     assert found == ["allow Bash(ls) user", "deny Bash(rm:*) project", "ask WebFetch project"]
@@ -130,17 +130,17 @@ def test_a_wrong_rule_is_an_error_that_names_the_file_the_layer_and_the_rule(nam
     for kind in KINDS:
         lists: dict[str, tuple[str, ...]] = {kind: ("Bash(",)}
         with pytest.raises(ConfigError) as caught:
-            read(Layer(name=name, origin="/x/settings.json", **lists))  # type: ignore[arg-type]  # one of the lists
+            read_layers(Layer(name=name, origin="/x/settings.json", **lists))  # type: ignore[arg-type]  # one of the lists
         assert str(caught.value).startswith(f"/x/settings.json ({name}): {kind} rule 'Bash(': expected Tool")
 
 
 def test_a_wrong_flag_is_the_callers_fault() -> None:
     with pytest.raises(InvalidInput, match=r"--deny \(flag\): deny rule 'Bash\(': expected Tool"):
-        read(Layer(name="flag", origin="--deny", deny=("Bash(",)))
+        read_layers(Layer(name="flag", origin="--deny", deny=("Bash(",)))
 
 
 def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens() -> None:
-    found, notes = read(Layer(name="project", origin="p.json", project=True, allow=("Bash(", "Bash(ls)")))
+    found, notes = read_layers(Layer(name="project", origin="p.json", project=True, allow=("Bash(", "Bash(ls)")))
     assert found == ["allow Bash(ls) project"]
     assert [note.partition(": expected")[0] for note in notes] == [
         "p.json (project): allow rule 'Bash(' does not count"
@@ -150,7 +150,7 @@ def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens() -> None:
         Layer(name="project", project=True, trusted=False, ask=("Bash(",)),
     ):
         with pytest.raises(ConfigError):
-            read(layer)
+            read_layers(layer)
 
 
 def test_a_folder_nobody_trusts_can_only_tighten() -> None:
@@ -163,7 +163,7 @@ def test_a_folder_nobody_trusts_can_only_tighten() -> None:
         deny=("Read(.env)",),
         ask=("Edit",),
     )
-    found, notes = read(layer)
+    found, notes = read_layers(layer)
     assert found == ["deny Read(.env) project", "ask Edit project"]
     assert notes == [
         "p.json (project): allow rule 'Bash' does not count: this folder is not trusted; --trust counts it"
@@ -171,7 +171,7 @@ def test_a_folder_nobody_trusts_can_only_tighten() -> None:
 
 
 def test_a_manager_can_be_the_only_one_who_allows() -> None:
-    found, notes = read(
+    found, notes = read_layers(
         Layer(name="user", allow=("Bash",), deny=("WebFetch",)), Layer(name="managed", allow=("Read",), exclusive=True)
     )
     assert found == ["deny WebFetch user", "allow Read managed"]
@@ -179,7 +179,7 @@ def test_a_manager_can_be_the_only_one_who_allows() -> None:
 
 
 def test_paths_are_allowed_by_read_and_edit_but_denied_by_any_name() -> None:
-    found, notes = read(Layer(name="user", allow=("Write(docs/**)", "Glob(src/**)"), deny=("Write(secret/**)",)))
+    found, notes = read_layers(Layer(name="user", allow=("Write(docs/**)", "Glob(src/**)"), deny=("Write(secret/**)",)))
     assert found == ["deny Write(secret/**) user"]
     assert notes == [
         "user: allow rule 'Write(docs/**)' does not count: write Edit(docs/**)",
@@ -188,13 +188,13 @@ def test_paths_are_allowed_by_read_and_edit_but_denied_by_any_name() -> None:
 
 
 def test_a_slip_of_the_pen_is_noted() -> None:
-    found, notes = read(Layer(name="user", deny=("Baash", "my_tool")))
+    found, notes = read_layers(Layer(name="user", deny=("Baash", "my_tool")))
     assert found == ["deny Baash user", "deny my_tool user"]
     assert notes == ["user: rule 'Baash' names no built-in tool; did you mean 'Bash'?"]
 
 
 @given(st.text(max_size=30), st.sampled_from(KINDS))
-def test_any_text_is_a_rule_or_an_error(text: str, kind: Kind) -> None:
+def test_any_text_is_a_rule_or_an_error(text: str, kind: RuleKind) -> None:
     for written in (text, f"Bash({text})", f"Read({text})", f"WebFetch(domain:{text})", f"Task({text})", f"x({text})"):
         with contextlib.suppress(ValueError):
-            assert rule(written, kind).tools
+            assert parse_rule(written, kind).tools

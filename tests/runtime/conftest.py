@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.office import Office
+from tests.runtime.approval_project import ApprovalProject
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    made = Office(tmp_path)
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApprovalProject:
+    made = ApprovalProject(tmp_path)
     monkeypatch.setenv("HOME", str(made.home))
     return made

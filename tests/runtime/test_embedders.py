@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, logged, results, runtime
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.core.ports.model import Estimate, Prompt
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.usage import Usage
 from vaka.stores.memory import MemoryStore
+from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, say
-from vaka.testing.provider import Fault, Provider
 
 
 @pytest.mark.parametrize(("name", "length"), [("hashing", 512), ("hashing:64", 64), ("minilm", 384)])
@@ -28,7 +28,7 @@ async def test_an_embedder_on_this_machine_needs_nothing_but_its_name(name: str,
 async def test_an_embedder_of_a_provider_is_asked_with_its_key() -> None:
     answer = b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "model": "e"}'
     fault = Fault(body=answer, headers={"content-type": "application/json"})
-    async with Provider(say("unused"), fault=fault) as provider:
+    async with FakeProvider(say("unused"), fault=fault) as provider:
         environ = {"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}
         async with runtime(environ=environ) as rt:
             vectors = await rt.models.embedder("openai/text-embedding-3-small").embed(["a"])
@@ -60,7 +60,7 @@ async def test_what_an_embedder_used_is_in_the_stats_of_the_runtime() -> None:
     faults = [Fault(body=body, headers=kind) for body in (counted, silent, broken)]
     keys = {"OPENAI_API_KEY": "sk-of-mine"}
     async with (
-        Provider(say("unused"), fault=faults) as provider,
+        FakeProvider(say("unused"), fault=faults) as provider,
         runtime(environ={"OPENAI_BASE_URL": provider.url, **keys}) as rt,
     ):
         embedder = rt.models.embedder("openai/text-embedding-3-small")
@@ -82,11 +82,11 @@ VECTOR = Fault(
 SMALL = "openai/text-embedding-3-small"
 
 
-async def used(text: str, model: str = SMALL, **limits: Any) -> tuple[list[UsageRecorded], Any, Any, int]:
+async def run_embedding_tool(text: str, model: str = SMALL, **limits: Any) -> tuple[list[UsageRecorded], Any, Any, int]:
     """Let a tool embed a text: return the usage in the log, the tool's result, all stats, and how often it asked."""
     store = MemoryStore()
     async with (
-        Provider(say("unused"), fault=VECTOR) as provider,
+        FakeProvider(say("unused"), fault=VECTOR) as provider,
         runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
     ):
 
@@ -100,14 +100,14 @@ async def used(text: str, model: str = SMALL, **limits: Any) -> tuple[list[Usage
         response = await (await rt.open(who, id="s")).run("Go.")
         total = await rt.total_stats()
         asked = len(provider.requests)
-    log = await logged(store, "s")
+    log = await read_log(store, "s")
     found = [event.data for event in log if isinstance(event.data, UsageRecorded) and event.data.call]
     assert response.usage.cost == pytest.approx(sum(body.usage.cost for body in found))
-    return found, results(log)["call_1"], total, asked
+    return found, results_by_call(log)["call_1"], total, asked
 
 
 async def test_what_a_tool_embeds_is_in_the_log_of_its_session_and_counted_once() -> None:
-    (body,), result, total, _ = await used("a")
+    (body,), result, total, _ = await run_embedding_tool("a")
     assert (body.model, body.agent, body.call, body.usage.input) == (SMALL, "assistant", "call_1", 500_000)
     assert result.text == "kept"
     assert total.by_model[SMALL].request_count == 1
@@ -116,18 +116,18 @@ async def test_what_a_tool_embeds_is_in_the_log_of_its_session_and_counted_once(
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 200_000}, {"max_cost": 0.001}])
 async def test_a_text_that_the_budget_cannot_pay_is_not_embedded(limits: dict[str, Any]) -> None:
-    found, result, _, asked = await used("x" * 4 * 250_000, **limits)
+    found, result, _, asked = await run_embedding_tool("x" * 4 * 250_000, **limits)
     assert (found, asked) == ([], 0)
     assert (result.failed, result.reason) == (True, "limit")
 
 
 async def test_a_budget_in_money_needs_the_price_of_an_embedder() -> None:
-    found, result, _, asked = await used("a", "openai/unheard-of", max_cost=1.0)
+    found, result, _, asked = await run_embedding_tool("a", "openai/unheard-of", max_cost=1.0)
     assert (found, asked, result.failed) == ([], 0, True)
     assert 'prices."openai/unheard-of" = { input = ' in result.text
 
 
-class Wide(FunctionModel):
+class WideEstimateModel(FunctionModel):
     """May write as much as any budget here has room for."""
 
     def estimate(self, prompt: Prompt) -> Estimate:
@@ -144,14 +144,14 @@ async def test_what_is_embedded_beside_a_model_call_waits_until_that_call_has_to
         return "Four."
 
     async with (
-        Provider(say("unused"), fault=VECTOR) as provider,
+        FakeProvider(say("unused"), fault=VECTOR) as provider,
         runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
     ):
 
         @vaka.tool(effect="read")
         async def think(context: ToolContext) -> str:
             """Think."""
-            return await context.consult(Wide(answer), Prompt(messages=(), agent="think"))
+            return await context.ask_model(WideEstimateModel(answer), Prompt(messages=(), agent="think"))
 
         @vaka.tool(effect="read")
         async def remember() -> str:
@@ -163,12 +163,12 @@ async def test_what_is_embedded_beside_a_model_call_waits_until_that_call_has_to
         model = ScriptedModel(calls(call("think"), call("remember")), say("done"))
         who = agent(model, think, remember, limits=vaka.Limits(max_tokens=600_000))
         await (await rt.open(who, id="s")).run("Go.")
-    assert {result.text for result in results(await logged(store, "s")).values()} == {"Four.", "kept"}
+    assert {result.text for result in results_by_call(await read_log(store, "s")).values()} == {"Four.", "kept"}
 
 
 async def test_a_model_that_embeds_does_not_wait_for_itself() -> None:
     async with (
-        Provider(say("unused"), fault=VECTOR) as provider,
+        FakeProvider(say("unused"), fault=VECTOR) as provider,
         runtime(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
     ):
 
@@ -176,6 +176,6 @@ async def test_a_model_that_embeds_does_not_wait_for_itself() -> None:
             await asyncio.gather(rt.models.embedder(SMALL).embed(["a"]))
             return "never"
 
-        who = agent(Wide(answer), limits=vaka.Limits(max_tokens=1000))
+        who = agent(WideEstimateModel(answer), limits=vaka.Limits(max_tokens=1000))
         response = await (await rt.open(who, id="s")).run("Go.")
     assert (response.stop, response.limit, provider.requests) == ("limit", "tokens", [])

@@ -5,39 +5,40 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import collect, logged, now, runtime, until
-from tests.runtime.test_models import everywhere
-from vaka.core.types.content import as_content
+from tests.runtime.runtime_fixtures import collect, count_events, read_log, runtime, wait_until
+from tests.runtime.test_model_registry import environ_for
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
+from vaka.core.types.message import Usage, as_content
 from vaka.core.types.monitor import ModelSelected
 from vaka.core.types.progress import StepStarted
-from vaka.core.types.usage import Usage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
+from vaka.testing.fake_provider import FakeProvider
 from vaka.testing.models import ScriptedModel, call, say, stall
-from vaka.testing.provider import Provider
 
 POOL = {"low": "Low.", "mid": "Mid.", "high": "High."}
 
 
-def pool(*tiers: str) -> dict[str, ScriptedModel]:
+def make_pool(*tiers: str) -> dict[str, ScriptedModel]:
     """Return a model for each tier that says which it is."""
     return {tier: ScriptedModel(say(POOL[tier], repeat=True), name=f"m-{tier}") for tier in tiers}
 
 
 async def test_a_request_is_answered_by_the_tier_it_asks_for() -> None:
     store = MemoryStore()
-    async with runtime(store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=pool("low", "high")) as rt:
+    async with runtime(
+        store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=make_pool("low", "high")
+    ) as rt:
         for model, text in (("", "Default."), ("low", "Low."), ("Opus", "High."), ("mid", "Default.")):
             assert (await rt.run(vaka.Request(prompt="Hi.", model=model, session_id="s"))).text == text
-    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
+    selected = [event.data for event in await read_log(store, "s") if isinstance(event.data, ModelSelected)]
     assert [(event.model, event.tier) for event in selected] == [("m-low", "low"), ("m-high", "high"), ("scripted", "")]
     assert "tier 'mid' (asked for) is not in the pool, which has low, high" in selected[-1].reason
 
 
 async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_is_made() -> None:
-    tiers: dict[str, Any] = {**pool("low"), "high": "mistral/x"}
+    tiers: dict[str, Any] = {**make_pool("low"), "high": "mistral/x"}
     async with runtime(model_pool=tiers, environ={}) as rt:
         assert (await (await rt.open(vaka.Agent("a", model="low"))).run("Hi.")).text == "Low."
         with pytest.raises(AuthenticationFailed, match="MISTRAL_API_KEY"):
@@ -58,12 +59,12 @@ async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:
         call("Explore", prompt="Look."), call("plan", prompt="Plan."), call("other", prompt="Do."), say("Done.")
     )
     options: dict[str, Any] = {
-        "model_pool": pool("low", "mid"), "subagent_model_mapping": {"explore": "haiku", "plan": "mid"},
+        "model_pool": make_pool("low", "mid"), "subagent_model_mapping": {"explore": "haiku", "plan": "mid"},
     }  # fmt: skip
     async with runtime(store, model=ScriptedModel({**say("Default."), "agent": "other"}), **options) as rt:
         session = await rt.open(vaka.Agent("boss", model=boss, tools=children), id="s")
         assert (await session.run("Go.")).text == "Done."
-    log = await logged(store, "s")
+    log = await read_log(store, "s")
     models = {event.data.agent: event.data.model for event in log if isinstance(event.data, StepStarted)}
     assert models == {"boss": "scripted", "Explore": "m-low", "plan": "scripted", "other": "scripted"}
     assert [e.data.reason for e in log if isinstance(e.data, ModelSelected)] == ["subagent 'Explore'"]
@@ -78,9 +79,9 @@ def test_tiers_that_are_none_are_told() -> None:
 
 async def test_a_session_changes_its_model_by_request_and_keeps_its_history() -> None:
     store = MemoryStore()
-    async with Provider(say("From there.")) as provider:
+    async with FakeProvider(say("From there.")) as provider:
         one = ScriptedModel(say("One."), say("Not asked."), say("Three."))
-        async with runtime(store, model=one, environ=everywhere(provider.url)) as rt:
+        async with runtime(store, model=one, environ=environ_for(provider.url)) as rt:
             session = await rt.open(id="s")
             await session.run("First.")
             second = await session.run("Second.", model="openai-chat/gpt-x", options={"temperature": 0.5})
@@ -90,26 +91,26 @@ async def test_a_session_changes_its_model_by_request_and_keeps_its_history() ->
     assert [message["content"] for message in body["messages"]] == ["First.", "One.", "Second."]
     assert body["temperature"] == 0.5
     assert (one.prompts[-1].options, len(one.prompts[-1].messages)) == ({}, 5)
-    selected = [event.data for event in await logged(store, "s") if isinstance(event.data, ModelSelected)]
+    selected = [event.data for event in await read_log(store, "s") if isinstance(event.data, ModelSelected)]
     assert [(event.model, event.reason) for event in selected] == [("openai-chat/gpt-x", "asked for")]
 
 
 async def test_what_a_queued_input_asks_for_counts_when_its_turn_comes() -> None:
     gate = ScriptedModel(stall(0.0, text="Slow."), say("Default."))
-    async with runtime(model=gate, model_pool=pool("high")) as rt:
+    async with runtime(model=gate, model_pool=make_pool("high")) as rt:
         session = await rt.open(id="s")
         await session.send("First.")
         assert (await session.run("Second.", model="high", options={"seed": 1})).text == "High."
 
 
 async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() -> None:
-    store, tiers = MemoryStore(), pool("high")
+    store, tiers = MemoryStore(), make_pool("high")
     async with runtime(store, model=ScriptedModel(say("x")), model_pool={"high": ScriptedModel(stall())}) as dying:
         session = await dying.open(id="s")
         await session.send("Go.", model="high", options={"seed": 7})
         driver = dying.driver(session.id)
         assert driver is not None
-        await until(lambda: now(store, "s", "step.started") == 1)
+        await wait_until(lambda: count_events(store, "s", "step.started") == 1)
         driver.abort()
         await driver.wait()
     async with runtime(store, model=ScriptedModel(say("x")), model_pool=tiers) as rt:
@@ -124,7 +125,7 @@ async def test_a_model_that_means_nothing_is_told_to_whoever_asks_and_nothing_is
         for model, error in (("opnai/x", ConfigError), ("openai/x", AuthenticationFailed)):
             with pytest.raises(error):
                 await rt.run(vaka.Request(prompt="Hi.", session_id="s", model=model))
-    assert await logged(store, "s") == []
+    assert await read_log(store, "s") == []
 
 
 async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_turn_and_no_other() -> None:

@@ -8,15 +8,28 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, collect, last, load, logged, now, results, runtime, said, sound, types, until
-from vaka.core.types.content import Text
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect,
+    collect_turn,
+    count_events,
+    event_types,
+    last_body,
+    log_writer,
+    read_log,
+    results_by_call,
+    runtime,
+    wait_until,
+)
 from vaka.core.types.control import InputAdded, InterruptRequested, SessionOpened
 from vaka.core.types.errors import Busy, Cancelled, Closed, ConfigError, InvalidInput, NotFound, TooNew, Unavailable
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Text
 from vaka.core.types.progress import TurnStarted
-from vaka.runtime.models import Book, Models
-from vaka.runtime.registry import store as store_named
+from vaka.runtime.lazy import open_store as store_named
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say, stall
@@ -44,12 +57,12 @@ async def test_callers_with_a_loop_are_shown_the_other_way() -> None:
 async def test_a_run_that_is_withdrawn_ends_its_turn() -> None:
     store = MemoryStore()
     task = asyncio.create_task(vaka.run(agent(ScriptedModel(stall())), "Hi.", store=store))
-    await until(lambda: bool(store.hub.shared.logs))
+    await wait_until(lambda: bool(store.hub.shared.logs))
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
     [(_, name)] = store.hub.shared.logs
-    assert last(await logged(store, name)).type == "turn.cancelled"
+    assert last_body(await read_log(store, name)).type == "turn.cancelled"
 
 
 async def test_an_error_inside_a_runtime_ends_its_turns() -> None:
@@ -63,7 +76,7 @@ async def test_an_error_inside_a_runtime_ends_its_turns() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await crash()
-    assert last(await logged(store, "s")).type == "turn.cancelled"
+    assert last_body(await read_log(store, "s")).type == "turn.cancelled"
 
 
 async def test_the_first_event_says_what_the_session_is() -> None:
@@ -72,7 +85,7 @@ async def test_the_first_event_says_what_the_session_is() -> None:
         session = await rt.open(agent(ScriptedModel(say("Yes."))), id="s", metadata={"user": "ann"})
         assert session.metadata == {"user": "ann"}
         await session.run("Hi.")
-    assert (await logged(store, "s"))[0].data == SessionOpened(agent="assistant", metadata={"user": "ann"})
+    assert (await read_log(store, "s"))[0].data == SessionOpened(agent="assistant", metadata={"user": "ann"})
 
 
 async def test_a_request_may_name_everything_or_nothing() -> None:
@@ -88,7 +101,7 @@ async def test_options_may_be_a_value_with_some_of_it_changed() -> None:
     options = vaka.Options(entry_point="ci", agent=agent(ScriptedModel(say("x"))))
     async with vaka.Runtime(options, entry_point="platform") as rt:
         assert (await rt.run(vaka.Request(prompt="Hi."))).session_id.startswith("ses_platform_")
-    assert (options.asks, vaka.Options(entry_point="platform").asks) == ("deny", "wait")
+    assert (options.ask_mode, vaka.Options(entry_point="platform").ask_mode) == ("deny", "wait")
 
 
 async def test_two_sessions_do_not_wait_for_each_other() -> None:
@@ -174,7 +187,7 @@ async def test_a_session_that_does_not_exist_is_named() -> None:
 def test_names_of_models_and_stores_are_looked_up(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"text": "Hi."}\n')
-    models = Models(Book())
+    models = ModelRegistry(ModelConfig())
     assert models.find(f"scripted:{script}").name == "scripted"
     with pytest.raises(ConfigError, match="model 'gtp' is not known"):
         models.find("gtp")
@@ -230,8 +243,8 @@ async def test_plain_functions_and_callables_are_tools() -> None:
 
     model = ScriptedModel(call("plain", a=3), say("done"))
     async with runtime() as rt:
-        events = await said(await rt.open(agent(model, plain, Adder()), id="s"))
-    assert results(events)["call_1"].value == 3
+        events = await collect_turn(await rt.open(agent(model, plain, Adder()), id="s"))
+    assert results_by_call(events)["call_1"].value == 3
     assert len(model.prompts[0].tools) == 2
 
 
@@ -260,7 +273,7 @@ async def test_forks_rewinds_and_checkpoints() -> None:
         assert len(await whole.messages()) == 4
         await session.close("done")
         assert (await session.run("4")).text
-    sound([event for event in await logged(store, "s") if event.type != "session.reverted"][:8])
+    check_log([event for event in await read_log(store, "s") if event.type != "session.reverted"][:8])
     assert not store.hub.shared.claims
 
 
@@ -271,7 +284,7 @@ async def test_a_busy_session_is_rewound_only_when_told_to_interrupt() -> None:
         await session.run("1")
         cursor = await session.checkpoint("here")
         task = asyncio.create_task(session.run("2"))
-        await until(lambda: now(store, "s", "step.started") == 2)
+        await wait_until(lambda: count_events(store, "s", "step.started") == 2)
         for work in (session.rewind(cursor), session.checkpoint("x"), session.close()):
             with pytest.raises(Busy):
                 await work
@@ -279,7 +292,7 @@ async def test_a_busy_session_is_rewound_only_when_told_to_interrupt() -> None:
         with pytest.raises(vaka.VakaError):
             await task
         assert len(await session.messages()) == 2
-    assert types(await logged(store, "s"))[-1] == "session.reverted"
+    assert event_types(await read_log(store, "s"))[-1] == "session.reverted"
 
 
 async def test_the_last_turn_can_be_looked_at() -> None:
@@ -290,13 +303,13 @@ async def test_the_last_turn_can_be_looked_at() -> None:
         events = await session.last_turn()
         with pytest.raises(NotFound):
             await (await rt.open(session.agent, id="none")).last_turn()
-    assert (types(events)[0], last(events).text) == ("turn.started", "two")
+    assert (event_types(events)[0], last_body(events).text) == ("turn.started", "two")
 
 
 async def test_following_begins_anywhere_and_sees_everything() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(call("look"), say("done"), say("again")), look), id="s")
-        events = [event for event in await said(session) if event.seq]
+        events = [event for event in await collect_turn(session) if event.seq]
         for start in (None, "1.3", events[5].id):
             after = int((start or "0").rpartition(".")[2])
             async with aclosing(session.follow(start)) as following:
@@ -307,14 +320,14 @@ async def test_following_begins_anywhere_and_sees_everything() -> None:
 async def test_a_log_of_a_newer_vaka_is_not_written() -> None:
     store = MemoryStore()
     event = Event(data=SessionOpened(agent="x"), session=SessionId("s"), ts="2030-01-01T00:00:00.000Z", v=99)
-    await load(store, "s", [seal(event, epoch=1, seq=1, prev="")])()
+    await log_writer(store, "s", [seal(event, epoch=1, seq=1, prev="")])()
     async with runtime(store) as rt:
         with pytest.raises(TooNew, match="version 99"):
             await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")
     assert not store.hub.shared.claims
 
 
-class Flaky:
+class FlakyStore:
     """An event store that cannot be reached for some calls of one method."""
 
     def __init__(self, inner: Any, method: str, times: int) -> None:
@@ -332,15 +345,15 @@ class Flaky:
 
 async def test_a_store_that_is_gone_for_a_moment_costs_only_time() -> None:
     store = MemoryStore()
-    store.events = Flaky(store.events, "append", 3)
+    store.events = FlakyStore(store.events, "append", 3)
     async with runtime(store, clock=FakeClock(auto=True)) as rt:
         assert (await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")).text == "x"
-    sound(await logged(store, "s"))
+    check_log(await read_log(store, "s"))
 
 
 async def test_a_store_that_is_gone_for_good_is_told_to_the_caller() -> None:
     store = MemoryStore()
-    store.events = Flaky(store.events, "append", 10**6)
+    store.events = FlakyStore(store.events, "append", 10**6)
     async with runtime(store, clock=FakeClock(auto=True)) as rt:
         with pytest.raises(Unavailable, match="cannot be reached; gave up"):
             await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")
@@ -350,17 +363,17 @@ async def test_a_store_that_is_gone_for_good_is_told_to_the_caller() -> None:
 async def test_who_listens_goes_on_when_the_store_is_back() -> None:
     store = MemoryStore()
     clock = FakeClock(auto=True)
-    store.events = Flaky(store.events, "wait", 2)
+    store.events = FlakyStore(store.events, "wait", 2)
     async with runtime(store, clock=clock) as rt:
         session = await rt.open(agent(ScriptedModel(stall())), id="s")
         task = asyncio.create_task(session.run("Hi."))
-        await until(lambda: now(store, "s", "step.started") == 1)
-        await rt.offer(session.id, _interrupt("int_x"), "int_x")
+        await wait_until(lambda: count_events(store, "s", "step.started") == 1)
+        await rt.offer(session.id, _interrupt_body("int_x"), "int_x")
         with pytest.raises(vaka.VakaError):
             await task
 
 
-def _interrupt(key: str) -> Any:
+def _interrupt_body(key: str) -> Any:
     return InterruptRequested(key=key)
 
 
@@ -386,7 +399,7 @@ async def test_a_turn_that_was_taken_over_stops_without_a_word() -> None:
         with pytest.raises(vaka.VakaError) as caught:
             await task
     assert caught.value.code == "conflict"
-    assert "tool.completed" not in types(await logged(store, "s"))
+    assert "tool.completed" not in event_types(await read_log(store, "s"))
 
 
 async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
@@ -398,7 +411,7 @@ async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
         session = await rt.open(agent(ScriptedModel(say("-"), say("two"))), id="s")
         events = await collect(session.resume())
     assert isinstance(events[0].data, TurnStarted)
-    assert last(events).text == "two"
+    assert last_body(events).text == "two"
 
 
 async def test_an_interrupt_before_the_first_write_is_heard() -> None:
@@ -419,7 +432,7 @@ async def test_an_interrupt_before_the_first_write_is_heard() -> None:
             await session.interrupt("enough")
             with pytest.raises(vaka.VakaError, match="enough"):
                 await task
-    sound(await logged(store, "s"))
+    check_log(await read_log(store, "s"))
 
 
 async def test_closing_ends_who_only_just_began() -> None:
@@ -437,9 +450,9 @@ async def test_nothing_is_left_running() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(call("look"), say("x"), say("y", repeat=True)), look), id="s")
-        await said(session)
+        await collect_turn(session)
         async with aclosing(session.follow()) as events:
             await anext(events)
-        await said(session)
-        await until(lambda: not rt.hub._fanouts and not rt.hub._pumps)
+        await collect_turn(session)
+        await wait_until(lambda: not rt.hub._fanouts and not rt.hub._pumps)
     assert asyncio.all_tasks() == before

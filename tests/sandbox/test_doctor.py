@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vaka.sandbox.abilities import abilities
-from vaka.sandbox.choose import choose
+from vaka.sandbox.capabilities import detect_capabilities
+from vaka.sandbox.select import select_sandbox
 
 
-def doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:
+def run_doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:
     """Return what it says of each thing, as state and detail."""
     script = f"{before}\nfrom vaka.cli.main import main\nmain()"
     words = ["doctor", "--json", "--store", "memory:"]
@@ -23,20 +23,22 @@ def doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:
 
 
 def test_it_says_what_is_enforced_and_with_what(tmp_path: Path) -> None:
-    found, here = doctor(tmp_path), abilities()
-    assert found["sandbox"] == ("ok", f"bubblewrap, which enforces {', '.join(sorted(choose('on').enforces))}")
+    found, here = run_doctor(tmp_path), detect_capabilities()
+    assert found["sandbox"] == ("ok", f"bubblewrap, which enforces {', '.join(sorted(select_sandbox('on').enforces))}")
     assert found["bubblewrap"] == ("ok", here.bubblewrap)
-    assert found["landlock"] == ("ok", f"version {here.landlock}, with namespaces")
-    assert found["limits"][1].startswith(f"control groups bound {', '.join(sorted(here.groups)) or 'nothing'}")
+    assert found["landlock"] == ("ok", f"version {here.landlock_abi}, with namespaces")
+    assert found["limits"][1].startswith(
+        f"control groups bound {', '.join(sorted(here.cgroup_controllers)) or 'nothing'}"
+    )
 
 
-@pytest.mark.skipif(abilities().system != "linux", reason="the filter is for Linux")
+@pytest.mark.skipif(detect_capabilities().system != "linux", reason="the filter is for Linux")
 def test_it_says_what_cannot_be_enforced(tmp_path: Path) -> None:
     no_namespaces = (
         "from vaka.sandbox.warden import kernel, seccomp; kernel.prctl(38, 1)\n"
         "kernel.seccomp(seccomp.build(kernel.ARCHITECTURE, 'network'))"
     )
-    found = doctor(tmp_path, no_namespaces)
+    found = run_doctor(tmp_path, no_namespaces)
     assert found["sandbox"][0] == "note"
     assert "landlock, which enforces" in found["sandbox"][1]
     assert "cannot be held" in found["sandbox"][1]
@@ -45,7 +47,7 @@ def test_it_says_what_cannot_be_enforced(tmp_path: Path) -> None:
 
 
 def test_on_another_system_it_says_that_there_is_none(tmp_path: Path) -> None:
-    found = doctor(tmp_path, "import sys; sys.platform = 'darwin'")
+    found = run_doctor(tmp_path, "import sys; sys.platform = 'darwin'")
     assert found["sandbox"][0] == "note"
     assert "none, which enforces nothing; commands run WITHOUT a sandbox" in found["sandbox"][1]
     assert "bubblewrap" not in found

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vaka.sandbox.environment import command_environment, is_secret, scrub
+from vaka.sandbox.environment import build_command_environment, is_secret, scrub_environment
 
-SECRET = [
+SECRET_NAMES = [
     "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "SOME_APIKEY", "GITHUB_TOKEN", "NPM_TOKEN", "token", "CI_JOB_TOKEN_X",
     "MY_SECRET", "SECRET_KEY_BASE", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASS", "SSH_PASSPHRASE",
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AZURE_CLIENT_ID",
@@ -12,54 +12,63 @@ SECRET = [
     "DIGITALOCEAN_X", "SENTRY_DSN", "SIGNING_KEY", "STRIPE_KEY", "BASIC_AUTH", "SESSION_COOKIE", "SSH_AUTH_SOCK",
     "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "BASH_ENV", "BASH_FUNC_ls%%", "LD_PRELOAD",
 ]  # fmt: skip
-PLAIN = [
+HARMLESS_NAMES = [
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "PWD", "OLDPWD", "EDITOR", "VIRTUAL_ENV",
     "JAVA_HOME", "CARGO_HOME", "GOPATH", "NODE_OPTIONS", "PYTHONPATH", "CI", "NO_COLOR", "COLUMNS", "HOSTNAME",
     "KEYBOARD", "MONKEY", "COMPASS", "PATTERN", "AUTHOR", "CFLAGS", "MAKEFLAGS", "LD_LIBRARY_PATH", "PAGER",
 ]  # fmt: skip
-VALUES = [
+SECRET_VALUES = [
     "sk-abcdefghijklmnopqrstuvwx", "Bearer sk-ant-" + "a1" * 12, "ghp_abcdefghijklmnopqrstuvwxyz0123",
     "github_pat_11ABCDEFG0abcdefghijklmn", "glpat-abcdefghijklmnopqrst", "xoxb-1234567890-abc", "AKIA" + "A1B2" * 4,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "-----BEGIN RSA " + "PRIVATE KEY-----", "postgres://me:pw@host/db",
     "https://user:pass@proxy:8080", "redis://:pw@host",
 ]  # fmt: skip
-HARMLESS = ["", "yes", "/usr/bin:/bin", "https://example.org/a:b@c", "postgres://host/db", "ask-me", "sk-short", "a@b"]
+HARMLESS_VALUES = [
+    "",
+    "yes",
+    "/usr/bin:/bin",
+    "https://example.org/a:b@c",
+    "postgres://host/db",
+    "ask-me",
+    "sk-short",
+    "a@b",
+]
 
 
-@pytest.mark.parametrize("name", SECRET)
+@pytest.mark.parametrize("name", SECRET_NAMES)
 def test_names_of_secrets(name: str) -> None:
     assert is_secret(name, "x")
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", HARMLESS_NAMES)
 def test_names_of_other_things(name: str) -> None:
     assert not is_secret(name, "x")
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", SECRET_VALUES)
 def test_values_that_are_secrets_whatever_they_are_called(value: str) -> None:
     assert is_secret("SETTING", value)
 
 
-@pytest.mark.parametrize("value", HARMLESS)
+@pytest.mark.parametrize("value", HARMLESS_VALUES)
 def test_values_that_are_none(value: str) -> None:
     assert not is_secret("SETTING", value)
 
 
 def test_what_is_allowed_passes() -> None:
     environ = {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "THEIR_TOKEN": "3", "PLAIN": "4", "": "5", "A=B": "6"}
-    assert scrub(environ) == {"PLAIN": "4"}
-    assert scrub(environ, ["MY_TOKEN"]) == {"MY_TOKEN": "1", "PLAIN": "4"}
-    assert scrub(environ, ["MY_*"]) == {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "PLAIN": "4"}
+    assert scrub_environment(environ) == {"PLAIN": "4"}
+    assert scrub_environment(environ, ["MY_TOKEN"]) == {"MY_TOKEN": "1", "PLAIN": "4"}
+    assert scrub_environment(environ, ["MY_*"]) == {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "PLAIN": "4"}
 
 
 def test_there_is_always_a_path_a_home_and_a_language() -> None:
-    made = command_environment({}, {})
+    made = build_command_environment({}, {})
     assert {"PATH", "HOME", "LANG"} <= made.keys()
-    assert command_environment({"HOME": "/home/me", "LANG": "de"}, {"LANG": "fr"})["LANG"] == "fr"
+    assert build_command_environment({"HOME": "/home/me", "LANG": "de"}, {"LANG": "fr"})["LANG"] == "fr"
 
 
 def test_a_proxy_is_named_where_programs_look_for_it() -> None:
-    made = command_environment({"HTTP_PROXY": "http://other"}, {}, proxy="http://127.0.0.1:3128")
+    made = build_command_environment({"HTTP_PROXY": "http://other"}, {}, proxy="http://127.0.0.1:3128")
     assert made["HTTP_PROXY"] == made["https_proxy"] == "http://127.0.0.1:3128"
     assert "localhost" in made["NO_PROXY"]

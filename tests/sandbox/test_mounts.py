@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount something first")
 
-MOUNTS = """
+MOUNT_SCRIPT = """
 set -e
 mount --make-rprivate /
 mount -t tmpfs vaka {at}/own && mkdir {at}/own/folder
@@ -18,10 +18,10 @@ mkdir {at}/own/fixed && mount -t tmpfs vaka {at}/own/fixed && echo fixed > {at}/
 mount -o remount,ro {at}/own/fixed
 exec {python} -c "$1"
 """
-RUN = """
+RUN_PROGRAM = """
 import asyncio
 from vaka.sandbox.{module} import {kind}
-from vaka.sandbox.paths import protected_paths
+from vaka.sandbox.sensitive_paths import protected_paths
 from vaka.testing.sandboxes import finish, shell
 from pathlib import Path
 
@@ -51,8 +51,8 @@ def test_a_workspace_may_be_a_mount_and_have_mounts_in_it(
         "exec 2>/dev/null; echo new > new; cat new; echo below > below/new && cat below/new; cat fixed/file"
         "; echo x > fixed/new; mkdir .git/hooks .claude/x; mv .git was; true"
     )
-    run = RUN.format(module=kind.lower(), kind=kind, folder=tmp_path / workspace, script=script)
-    mounts = MOUNTS.format(at=tmp_path, python=sys.executable)
+    run = RUN_PROGRAM.format(module=kind.lower(), kind=kind, folder=tmp_path / workspace, script=script)
+    mounts = MOUNT_SCRIPT.format(at=tmp_path, python=sys.executable)
     done = subprocess.run(
         ["unshare", "-m", "bash", "-c", mounts, "bash", run], capture_output=True, text=True, check=False
     )

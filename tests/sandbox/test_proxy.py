@@ -10,19 +10,18 @@ import pytest
 from vaka.core.ports.net import NetVerdict
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import ConfigError, SandboxError
-from vaka.net.rules import Judge, Rules
-from vaka.sandbox.bridge import read_address
+from vaka.net.rules import NetworkRules, RuleChecker
 from vaka.sandbox.bubblewrap import Bubblewrap
 from vaka.sandbox.landlock import Landlock
-from vaka.sandbox.none import Unconfined
-from vaka.sandbox.proxy import Proxy, Refusal, read_pattern
-from vaka.testing.sandboxes import finish, shell
+from vaka.sandbox.proxy import Proxy, ProxyRefusal, parse_allowed_host, parse_proxy_address
+from vaka.sandbox.unconfined import Unconfined
+from vaka.testing.sandboxes import run_to_end, shell_command
 
-LOCAL = Judge(Rules(trusted=("127.0.0.1", "10.0.0.0/8"))).decide
-PUBLIC = Judge(Rules()).decide
+ALLOW_LOCAL = RuleChecker(NetworkRules(trusted=("127.0.0.1", "10.0.0.0/8"))).decide
+ALLOW_PUBLIC = RuleChecker(NetworkRules()).decide
 
 
-def names(**known: str) -> Any:
+def make_resolver(**known: str) -> Any:
     """Return a name service that knows these."""
 
     async def resolve(name: str) -> Sequence[str]:
@@ -33,15 +32,15 @@ def names(**known: str) -> Any:
     return resolve
 
 
-class Server:
+class RecordingServer:
     """Somebody to talk to: answers with what it was asked."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.requests: list[bytes] = []
         self.port = 0
         self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> "Server":
+    async def __aenter__(self) -> "RecordingServer":
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -54,19 +53,19 @@ class Server:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or b"0")
-        self.heard.append(head + await reader.readexactly(length))
+        self.requests.append(head + await reader.readexactly(length))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
         await writer.drain()
         writer.close()
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with Server() as made:
+async def server() -> AsyncIterator[RecordingServer]:
+    async with RecordingServer() as made:
         yield made
 
 
-async def ask(proxy: Proxy, text: bytes) -> bytes:
+async def send_raw(proxy: Proxy, text: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(proxy.address.removeprefix("unix:"))
     writer.write(text)
     answer = await reader.read()
@@ -74,10 +73,10 @@ async def ask(proxy: Proxy, text: bytes) -> bytes:
     return answer
 
 
-async def vetted(proxy: Proxy, host: str, port: int = 443) -> str:
+async def vet_host(proxy: Proxy, host: str, port: int = 443) -> str:
     try:
         return " ".join(str(address) for address in await proxy.vet(host, port))
-    except Refusal as refusal:
+    except ProxyRefusal as refusal:
         return str(refusal.status)
 
 
@@ -97,8 +96,8 @@ async def test_names_match_by_whole_labels(pattern: str, host: str, passes: bool
     async def anywhere(_: str) -> Sequence[str]:
         return ["93.184.216.34"]
 
-    proxy = Proxy([pattern], PUBLIC, resolve=anywhere)
-    assert await vetted(proxy, host) == ("93.184.216.34" if passes else "403")
+    proxy = Proxy([pattern], ALLOW_PUBLIC, resolve=anywhere)
+    assert await vet_host(proxy, host) == ("93.184.216.34" if passes else "403")
 
 
 async def test_a_network_is_for_addresses_and_a_name_that_is_not_listed_is_not_even_looked_up() -> None:
@@ -108,9 +107,9 @@ async def test_a_network_is_for_addresses_and_a_name_that_is_not_listed_is_not_e
         asked.append(name)
         return ["10.1.2.3"]
 
-    proxy = Proxy(["10.0.0.0/8"], LOCAL, resolve=inside)
-    assert await vetted(proxy, "10.9.9.9") == "10.9.9.9"
-    assert await vetted(proxy, "carries-a-secret.inside.net") == "403"
+    proxy = Proxy(["10.0.0.0/8"], ALLOW_LOCAL, resolve=inside)
+    assert await vet_host(proxy, "10.9.9.9") == "10.9.9.9"
+    assert await vet_host(proxy, "carries-a-secret.inside.net") == "403"
     assert asked == []
 
 
@@ -126,25 +125,29 @@ async def test_a_listed_name_that_leads_inside_is_refused() -> None:
         "fd00::1",
     )
     for address in inside:
-        proxy = Proxy(["example.org"], PUBLIC, resolve=names(example_org=f"93.184.216.34 {address}"))
-        assert await vetted(proxy, "example.org") == "403", address
+        proxy = Proxy(["example.org"], ALLOW_PUBLIC, resolve=make_resolver(example_org=f"93.184.216.34 {address}"))
+        assert await vet_host(proxy, "example.org") == "403", address
 
 
 async def test_the_rules_of_the_network_hold_too() -> None:
     def decide(url: str) -> NetVerdict:
         return NetVerdict(url=url, reason="denied" if "bad" in url else "", message="no")
 
-    proxy = Proxy([".example.org"], decide, resolve=names(bad_example_org="1.1.1.1", good_example_org="1.1.1.1"))
-    assert await vetted(proxy, "bad.example.org") == "403"
-    assert await vetted(proxy, "good.example.org") == "1.1.1.1"
+    proxy = Proxy(
+        [".example.org"], decide, resolve=make_resolver(bad_example_org="1.1.1.1", good_example_org="1.1.1.1")
+    )
+    assert await vet_host(proxy, "bad.example.org") == "403"
+    assert await vet_host(proxy, "good.example.org") == "1.1.1.1"
 
 
 @pytest.mark.parametrize("port", [22, 25, 8080, 6379])
 async def test_ports_must_be_listed(port: int) -> None:
-    known = names(example_org="93.184.216.34")
-    assert await vetted(Proxy(["example.org"], LOCAL, resolve=known), "example.org", port) == "403"
-    assert await vetted(Proxy(["example.org:8080"], LOCAL, resolve=known), "example.org", 443) == "403"
-    assert await vetted(Proxy(["example.org:8080"], LOCAL, resolve=known), "example.org", 8080) == "93.184.216.34"
+    known = make_resolver(example_org="93.184.216.34")
+    assert await vet_host(Proxy(["example.org"], ALLOW_LOCAL, resolve=known), "example.org", port) == "403"
+    assert await vet_host(Proxy(["example.org:8080"], ALLOW_LOCAL, resolve=known), "example.org", 443) == "403"
+    assert (
+        await vet_host(Proxy(["example.org:8080"], ALLOW_LOCAL, resolve=known), "example.org", 8080) == "93.184.216.34"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,49 +156,51 @@ async def test_ports_must_be_listed(port: int) -> None:
      "exämple.org", "a\0b", "x" * 300],
 )  # fmt: skip
 async def test_hosts_with_more_than_one_reading_are_refused(host: str) -> None:
-    assert await vetted(Proxy(["*.org", "example.org"], PUBLIC), host) in {"400", "403"}
+    assert await vet_host(Proxy(["*.org", "example.org"], ALLOW_PUBLIC), host) in {"400", "403"}
 
 
 @pytest.mark.parametrize("text", ["", "*", "a b", "http://x", "ex/ample", "a..b", "host:99999", "10.0.0.1/8"])
 def test_lists_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        read_pattern(text)
+        parse_allowed_host(text)
 
 
-async def test_a_request_is_sent_on_with_the_host_it_was_judged_for(server: Server) -> None:
-    async with Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
-        answer = await ask(
+async def test_a_request_is_sent_on_with_the_host_it_was_judged_for(server: RecordingServer) -> None:
+    async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
+        answer = await send_raw(
             proxy,
             f"POST http://127.0.0.1:{server.port}/a?b=c HTTP/1.1\r\nHost: elsewhere\r\nProxy-Authorization: x\r\n"
             "X-Own: kept\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\n"
             "bodyGET http://next/ HTTP/1.1\r\n\r\n".encode(),
         )
     assert answer.endswith(b"hello")
-    assert server.heard == [
+    assert server.requests == [
         f"POST /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nX-Own: kept\r\nContent-Length: 4\r\n"
         "Connection: close\r\n\r\nbody".encode()
     ]
 
 
-async def test_a_tunnel_carries_both_ways(server: Server) -> None:
-    async with Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
-        answer = await ask(proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n".encode())
+async def test_a_tunnel_carries_both_ways(server: RecordingServer) -> None:
+    async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
+        answer = await send_raw(
+            proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n".encode()
+        )
     assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK")
-    assert server.heard == [b"GET / HTTP/1.1\r\n\r\n"]
+    assert server.requests == [b"GET / HTTP/1.1\r\n\r\n"]
 
 
-async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: Server) -> None:
+async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: RecordingServer) -> None:
     asked: list[str] = []
 
     async def changing(name: str) -> Sequence[str]:
         asked.append(name)
         return ["127.0.0.1" if len(asked) == 1 else "127.0.0.2"]
 
-    async with Proxy([f"name.test:{server.port}"], LOCAL, resolve=changing) as proxy:
-        answer = await ask(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
+    async with Proxy([f"name.test:{server.port}"], ALLOW_LOCAL, resolve=changing) as proxy:
+        answer = await send_raw(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
         assert answer.endswith(b"hello")
         assert asked == ["name.test"]
-        again = await ask(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
+        again = await send_raw(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
         assert b" 403 " in again
 
 
@@ -216,21 +221,21 @@ async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: Serve
     ],
 )  # fmt: skip
 async def test_bad_requests_get_a_clear_answer(request_: bytes, status: bytes) -> None:
-    async with Proxy([".test"], LOCAL, resolve=names(down_test="127.0.0.1"), patience=20) as proxy:
-        answer = await ask(proxy, request_)
+    async with Proxy([".test"], ALLOW_LOCAL, resolve=make_resolver(down_test="127.0.0.1"), timeout=20) as proxy:
+        answer = await send_raw(proxy, request_)
     assert answer.split()[1] == status
 
 
-async def test_refusals_are_heard(server: Server) -> None:
+async def test_refusals_are_heard(server: RecordingServer) -> None:
     heard: list[tuple[str, str]] = []
-    async with Proxy(["example.org"], PUBLIC, refused=lambda host, why: heard.append((host, why))) as proxy:
-        await ask(proxy, b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n")
+    async with Proxy(["example.org"], ALLOW_PUBLIC, on_refused=lambda host, why: heard.append((host, why))) as proxy:
+        await send_raw(proxy, b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n")
     assert heard == [("9.9.9.9", "9.9.9.9:443 is not among the allowed hosts")]
 
 
 # --------------------------------------------------------------------------------------------------------- in sandboxes
 
-TRY = """
+REACH_PROGRAM = """
 import os, socket, urllib.request
 os.environ['NO_PROXY'] = os.environ['no_proxy'] = ''
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({{'http': os.environ['HTTP_PROXY']}}))
@@ -244,28 +249,28 @@ for address in (('127.0.0.1', {port}), ('127.0.0.1', {other}), ('10.0.0.1', 80))
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_a_command_reaches_the_proxy_and_nothing_else(kind: Any, server: Server, tmp_path: Path) -> None:
+async def test_a_command_reaches_the_proxy_and_nothing_else(kind: Any, server: RecordingServer, tmp_path: Path) -> None:
     sandbox: Sandbox = kind()
-    async with Server() as other, Proxy([f"127.0.0.1:{server.port}"], LOCAL) as proxy:
-        (tmp_path / "try.py").write_text(TRY.format(port=server.port, other=other.port))
-        command = shell("exec /usr/bin/python3 try.py", tmp_path, proxy=proxy.address)
-        ended = await finish(await sandbox.start(command))
+    async with RecordingServer() as other, Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
+        (tmp_path / "try.py").write_text(REACH_PROGRAM.format(port=server.port, other=other.port))
+        command = shell_command("exec /usr/bin/python3 try.py", tmp_path, proxy=proxy.address)
+        ended = await run_to_end(await sandbox.start(command))
         assert (ended.stdout, ended.stderr) == ("hello\n403\nno\nno\nno\n", "")
-        assert (len(server.heard), other.heard) == (1, [])
+        assert (len(server.requests), other.requests) == (1, [])
 
 
-async def test_a_proxy_on_a_port_will_do(server: Server, tmp_path: Path) -> None:
+async def test_a_proxy_on_a_port_will_do(server: RecordingServer, tmp_path: Path) -> None:
     # A server that answers everybody stands in for a proxy.
     script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://x/ HTTP/1.1\\r\\n\\r\\n' >&3; tail -c 5 <&3"
-    command = shell(script, tmp_path, proxy=f"http://127.0.0.1:{server.port}")
-    assert (await finish(await Bubblewrap().start(command))).stdout == "hello"
+    command = shell_command(script, tmp_path, proxy=f"http://127.0.0.1:{server.port}")
+    assert (await run_to_end(await Bubblewrap().start(command))).stdout == "hello"
 
 
 async def test_where_there_can_be_no_single_way_out_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="namespace"):
-        await Landlock(namespaces=False).start(shell("true", tmp_path, proxy="http://127.0.0.1:1"))
+        await Landlock(namespaces=False).start(shell_command("true", tmp_path, proxy="http://127.0.0.1:1"))
     with pytest.raises(SandboxError, match="without a sandbox"):
-        await Unconfined().start(shell("true", tmp_path, proxy="unix:/x"))
+        await Unconfined().start(shell_command("true", tmp_path, proxy="unix:/x"))
 
 
 @pytest.mark.parametrize(
@@ -273,4 +278,4 @@ async def test_where_there_can_be_no_single_way_out_there_is_none(tmp_path: Path
 )
 def test_addresses_of_proxies_are_checked(address: str) -> None:
     with pytest.raises(SandboxError):
-        read_address(address)
+        parse_proxy_address(address)

@@ -25,32 +25,32 @@ async def test_a_sleep_ends_when_its_time_has_come_and_not_before() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(sleeper("late", 3))
         group.create_task(sleeper("early", 1))
-        await clock.until_sleeping(2)
+        await clock.wait_for_sleeps(2)
         clock.advance(0.5)
         await asyncio.sleep(0)
-        assert (woken, clock.sleeping) == ([], 2)
+        assert (woken, clock.sleep_count) == ([], 2)
         clock.advance(5)
     assert woken == ["early", "late"]
-    assert clock.sleeping == 0
+    assert clock.sleep_count == 0
 
 
 async def test_no_time_at_all_is_no_sleep() -> None:
     clock = FakeClock()
     await clock.sleep(0)
     await clock.sleep(-1)
-    assert (clock.sleeping, clock.monotonic()) == (0, 0.0)
+    assert (clock.sleep_count, clock.monotonic()) == (0, 0.0)
 
 
 async def test_a_cancelled_sleep_is_forgotten() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(1))
-    await clock.until_sleeping()
+    await clock.wait_for_sleeps()
     task.cancel()
     clock.advance(0.5)
     await asyncio.wait([task])
-    assert clock.sleeping == 0
+    assert clock.sleep_count == 0
     again = asyncio.create_task(clock.sleep(1))
-    await clock.until_sleeping()
+    await clock.wait_for_sleeps()
     again.cancel()
     clock.advance(1)
     await asyncio.wait([again])
@@ -59,12 +59,12 @@ async def test_a_cancelled_sleep_is_forgotten() -> None:
 
 async def test_waiting_for_sleepers_can_be_given_up() -> None:
     clock = FakeClock()
-    waiting = asyncio.create_task(clock.until_sleeping())
+    waiting = asyncio.create_task(clock.wait_for_sleeps())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     sleeping = asyncio.create_task(clock.sleep(1))
-    await clock.until_sleeping()
+    await clock.wait_for_sleeps()
     clock.advance(1)
     await sleeping
 
@@ -72,10 +72,10 @@ async def test_waiting_for_sleepers_can_be_given_up() -> None:
 async def test_the_two_times_can_jump_apart() -> None:
     clock = FakeClock(100.0)
     task = asyncio.create_task(clock.sleep(5))
-    await clock.until_sleeping()
+    await clock.wait_for_sleeps()
     clock.jump(3600)
     clock.jump(-7200)
-    assert (clock.time(), clock.monotonic(), clock.sleeping) == (-3500.0, 0.0, 1)
+    assert (clock.time(), clock.monotonic(), clock.sleep_count) == (-3500.0, 0.0, 1)
     clock.drift(5)
     assert (clock.time(), clock.monotonic()) == (-3500.0, 5.0)
     await task

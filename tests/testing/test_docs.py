@@ -14,19 +14,19 @@ GUIDE = DOCS / "guides" / "testing.md"
 PAGE = DOCS / "reference" / "scripted-model.md"
 
 
-def blocks(page: Path, language: str) -> list[str]:
+def code_blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def test_the_guide_is_a_test_file_that_passes(tmp_path: Path) -> None:
     file = tmp_path / "test_guide.py"
-    file.write_text("\n\n".join(blocks(GUIDE, "python")), encoding="utf-8")
+    file.write_text("\n\n".join(code_blocks(GUIDE, "python")), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", str(file)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("block", blocks(PAGE, "jsonl"))
+@pytest.mark.parametrize("block", code_blocks(PAGE, "jsonl"))
 def test_every_line_of_the_page_is_well_formed(tmp_path: Path, block: str) -> None:
     file = tmp_path / "script.jsonl"
     file.write_text(block, encoding="utf-8")

@@ -6,28 +6,28 @@ import pytest
 
 from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
-from vaka.core.types.usage import Usage
+from vaka.core.types.message import Usage
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import (
     PROMPT,
     ChaosModel,
     FunctionModel,
-    Heard,
     ModelContract,
     RecordingModel,
     ScriptedModel,
+    StreamContent,
     call,
     calls,
-    drain,
+    collect_stream,
+    drain_stream,
     fail,
-    hear,
-    heard,
+    join_chunks,
     say,
     stall,
 )
 
 
-def at(number: int, agent: str = "root", *path: str) -> Prompt:
+def prompt_at(number: int, agent: str = "root", *path: str) -> Prompt:
     return Prompt(messages=(), number=number, agent=agent, path=path)
 
 
@@ -46,21 +46,21 @@ def test_helpers_make_lines_of_the_scripted_model() -> None:
 
 async def test_answers_come_in_order_and_prompts_are_kept() -> None:
     model = ScriptedModel(call("fly"), say("I cannot."))
-    first, second = at(1), at(2)
-    assert (await hear(model, first)).calls == [("fly", "{}")]
-    assert (await hear(model, second)).text == "I cannot."
+    first, second = prompt_at(1), prompt_at(2)
+    assert (await collect_stream(model, first)).calls == [("fly", "{}")]
+    assert (await collect_stream(model, second)).text == "I cannot."
     assert model.prompts == [first, second]
 
 
 async def test_other_agents_have_answers_of_their_own() -> None:
     model = ScriptedModel(say("root"), agents={"child": [say("one"), say("two")]})
-    assert (await hear(model, at(1))).text == "root"
-    assert (await hear(model, at(2, "child", "agent-1"))).text == "two"
+    assert (await collect_stream(model, prompt_at(1))).text == "root"
+    assert (await collect_stream(model, prompt_at(2, "child", "agent-1"))).text == "two"
 
 
 async def test_a_model_without_answers_refuses() -> None:
     with pytest.raises(ModelRefused, match="has 0 lines"):
-        await drain(ScriptedModel(), at(1))
+        await drain_stream(ScriptedModel(), prompt_at(1))
 
 
 def test_an_answer_that_is_none_is_refused_at_once() -> None:
@@ -70,16 +70,16 @@ def test_an_answer_that_is_none_is_refused_at_once() -> None:
 
 async def test_a_stall_waits_for_the_clock_it_was_given() -> None:
     clock = FakeClock()
-    task = asyncio.create_task(hear(ScriptedModel(stall(60, text="Sorry."), clock=clock), at(1)))
-    await clock.until_sleeping()
+    task = asyncio.create_task(collect_stream(ScriptedModel(stall(60, text="Sorry."), clock=clock), prompt_at(1)))
+    await clock.wait_for_sleeps()
     clock.advance(60)
     assert (await task).text == "Sorry."
 
 
 async def test_a_recording_keeps_the_prompts_and_the_name() -> None:
     model = RecordingModel(ScriptedModel(say("Hi."), name="inner"))
-    assert (await hear(model, at(1))).text == "Hi."
-    assert (model.name, model.prompts) == ("inner", [at(1)])
+    assert (await collect_stream(model, prompt_at(1))).text == "Hi."
+    assert (model.name, model.prompts) == ("inner", [prompt_at(1)])
 
 
 async def test_a_function_can_answer_with_text_an_answer_or_chunks() -> None:
@@ -88,9 +88,9 @@ async def test_a_function_can_answer_with_text_an_answer_or_chunks() -> None:
         return answers[prompt.number - 1]
 
     model = FunctionModel(echo, name="echo")
-    assert (await hear(model, at(1, "child", "agent-1"))).text == "one"
-    assert (await hear(model, at(2))).calls == [("two", "{}")]
-    assert await drain(model, at(3)) == [TextChunk("three"), StopChunk()]
+    assert (await collect_stream(model, prompt_at(1, "child", "agent-1"))).text == "one"
+    assert (await collect_stream(model, prompt_at(2))).calls == [("two", "{}")]
+    assert await drain_stream(model, prompt_at(3)) == [TextChunk("three"), StopChunk()]
     assert model.name == "echo"
 
 
@@ -99,67 +99,71 @@ async def test_what_a_function_raises_gets_through() -> None:
         raise ModelUnavailable("down", status=503)
 
     with pytest.raises(ModelUnavailable, match="down"):
-        await drain(FunctionModel(broken))
+        await drain_stream(FunctionModel(broken))
 
 
 # -------------------------------------------------------------------------------- chaos
 
-FULL = calls(call("weather", city="Hilo"), call("weather", city="Kona"), text="Let me look.", reasoning="Wet side.")
+FULL_ANSWER = calls(
+    call("weather", city="Hilo"), call("weather", city="Kona"), text="Let me look.", reasoning="Wet side."
+)
 
 
-async def outcome(model: Model, prompt: Prompt) -> "list[Chunk] | str":
+async def stream_outcome(model: Model, prompt: Prompt) -> "list[Chunk] | str":
     try:
-        return await drain(model, prompt)
+        return await drain_stream(model, prompt)
     except ModelError as error:
         return f"{error.code}: {error}"
 
 
 async def test_the_same_seed_gives_the_same_trouble_and_another_seed_other() -> None:
     async def run(seed: int) -> "list[list[Chunk] | str]":
-        model = ChaosModel(ScriptedModel(FULL | {"repeat": True}), seed=seed)
-        return [await outcome(model, at(n)) for n in range(1, 30)]
+        model = ChaosModel(ScriptedModel(FULL_ANSWER | {"repeat": True}), seed=seed)
+        return [await stream_outcome(model, prompt_at(n)) for n in range(1, 30)]
 
     assert await run(1) == await run(1)
     assert await run(1) != await run(2)
 
 
 async def test_chaos_on_a_good_line_changes_the_pieces_and_nothing_else() -> None:
-    whole = await hear(ScriptedModel(FULL), PROMPT)
+    whole = await collect_stream(ScriptedModel(FULL_ANSWER), PROMPT)
     sizes: set[int] = set()
     for seed in range(50):
-        chunks = await drain(ChaosModel(ScriptedModel(FULL), seed=seed, cut=0, error=0), PROMPT)
-        assert heard(chunks) == whole
+        chunks = await drain_stream(ChaosModel(ScriptedModel(FULL_ANSWER), seed=seed, cut=0, error=0), PROMPT)
+        assert join_chunks(chunks) == whole
         sizes.add(len(chunks))
     assert len(sizes) > 5
 
 
 async def test_chaos_cuts_and_breaks_as_often_as_it_is_told() -> None:
-    inner = ScriptedModel(FULL | {"repeat": True})
-    cut = [await outcome(ChaosModel(inner, cut=1, error=0), at(n)) for n in range(1, 40)]
-    assert all(isinstance(one, list) and not heard(one).stops for one in cut)
+    inner = ScriptedModel(FULL_ANSWER | {"repeat": True})
+    cut = [await stream_outcome(ChaosModel(inner, cut=1, error=0), prompt_at(n)) for n in range(1, 40)]
+    assert all(isinstance(one, list) and not join_chunks(one).stops for one in cut)
     assert len({len(one) for one in cut}) > 3
-    broken = [await outcome(ChaosModel(inner, cut=0, error=1), at(n)) for n in range(1, 40)]
+    broken = [await stream_outcome(ChaosModel(inner, cut=0, error=1), prompt_at(n)) for n in range(1, 40)]
     assert set(map(str, broken)) == {"model_unavailable: the line broke (chaos)"}
 
 
 async def test_chaos_ends_even_a_short_answer_before_its_end_marker() -> None:
     for number in range(1, 40):
-        chunks = await outcome(ChaosModel(ScriptedModel(say("", repeat=True)), cut=1, error=0), at(number))
+        chunks = await stream_outcome(
+            ChaosModel(ScriptedModel(say("", repeat=True)), cut=1, error=0), prompt_at(number)
+        )
         assert isinstance(chunks, list)
-        assert heard(chunks).stops == []
+        assert join_chunks(chunks).stops == []
 
 
 # -------------------------------------------------------------------------------- the contract finds faults
 
 
 def test_pieces_are_put_together_by_their_index() -> None:
-    assert heard([]) == Heard("", "", [], [], Usage(), [])
-    assert heard([UsageChunk(Usage(input=1)), UsageChunk(Usage(input=2))]).usage == Usage(input=2)
+    assert join_chunks([]) == StreamContent("", "", [], [], Usage(), [])
+    assert join_chunks([UsageChunk(Usage(input=1)), UsageChunk(Usage(input=2))]).usage == Usage(input=2)
 
 
 async def test_the_contract_fails_a_model_that_says_stop_twice() -> None:
     async def twice(prompt: Prompt) -> list[Chunk]:
-        return [*await drain(ScriptedModel({"chunks": ["a"]})), StopChunk()]
+        return [*await drain_stream(ScriptedModel({"chunks": ["a"]})), StopChunk()]
 
     with pytest.raises(AssertionError):
         await ModelContract().test_text_arrives_whole_and_ends_with_exactly_one_stop(lambda _: FunctionModel(twice))

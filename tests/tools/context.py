@@ -6,10 +6,10 @@ from typing import Any
 
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
-from vaka.core.ports.world import World
-from vaka.core.types.content import Stored
+from vaka.core.ports.tool import World
 from vaka.core.types.errors import NotFound
-from vaka.core.types.ids import JSON, CallId, Digest, Path, SessionId, TurnId
+from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
+from vaka.core.types.message import Stored
 
 SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
@@ -20,7 +20,7 @@ class FakeContext:
 
     session: SessionId = SESSION
     turn: TurnId = TURN
-    path: Path = ()
+    path: AgentPath = ()
     call: CallId = CALL
     key: str = "s/c1"
     attempt: int = 1
@@ -37,22 +37,22 @@ class FakeContext:
         assert self.world.files is not None
         return self.world.files
 
-    def kept(self, key: str) -> JSON:
+    def get_state(self, key: str) -> JSON:
         return self.state.get(key)
 
-    def keep(self, key: str, value: JSON) -> None:
+    def set_state(self, key: str, value: JSON) -> None:
         self.state[key] = value
 
-    async def keep_first(self, key: str, value: JSON) -> None:
+    async def set_state_now(self, key: str, value: JSON) -> None:
         self.state[key] = value
 
-    async def put_away(self, text: str) -> Stored:
+    async def store_text(self, text: str) -> Stored:
         raise NotFound("this context keeps no texts")
 
-    async def put_back(self, digest: Digest) -> str:
+    async def load_text(self, digest: Digest) -> str:
         raise NotFound("this context keeps no texts")
 
-    async def consult(self, model: Model, prompt: Prompt) -> str:
+    async def ask_model(self, model: Model, prompt: Prompt) -> str:
         raise NotFound("this context asks no models")
 
     def emit(self, text: str) -> None:

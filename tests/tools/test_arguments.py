@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.core.types.tool import Problem
-from vaka.tools.arguments import MAX_DEPTH, check_plain, parse_json
+from vaka.core.types.tool import InvalidArguments
+from vaka.tools.arguments import MAX_DEPTH, check_json_data, parse_json
 
 FENCE = "```"
 TAKEN: list[tuple[str, Any, str]] = [
@@ -116,14 +116,14 @@ REFUSED: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("raw", "said"), REFUSED, ids=[repr(row[0][:60]) for row in REFUSED])
 def test_everything_else_is_a_problem_the_model_can_act_on(raw: str, said: str) -> None:
     found = parse_json(raw)
-    assert isinstance(found, Problem)
+    assert isinstance(found, InvalidArguments)
     assert said in found.message
     assert len(found.message) < 300
 
 
 def test_64_levels_are_fine_whatever_the_text_holds() -> None:
     raw = '{"b": "' + "[" * 100 + '", "a":' * 1 + '{"a":' * 63 + "1" + "}" * 64
-    assert not isinstance(parse_json(raw), Problem)
+    assert not isinstance(parse_json(raw), InvalidArguments)
 
 
 LONG = {
@@ -157,7 +157,7 @@ OBJECTS = st.dictionaries(st.text(max_size=5), PLAIN, min_size=1, max_size=4)
 @given(OBJECTS, st.booleans())
 def test_valid_json_is_read_as_it_is(value: dict[str, Any], ascii_only: bool) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=ascii_only)) == (value, "")
-    assert check_plain(value) is None
+    assert check_json_data(value) is None
 
 
 @given(OBJECTS, st.sampled_from(["{}", FENCE + "json\n{}\n" + FENCE, "\ufeff{}"]), st.booleans())
@@ -166,7 +166,7 @@ def test_json_cut_anywhere_is_never_read(value: dict[str, Any], around: str, enc
     raw = around.replace("{}", text)
     for end in range(len(raw)):
         found = parse_json(raw[:end])
-        assert isinstance(found, Problem) or found[0] == value
+        assert isinstance(found, InvalidArguments) or found[0] == value
 
 
 @given(st.text())
@@ -182,9 +182,9 @@ def test_a_repaired_text_differs_only_where_it_says(text: str) -> None:
     try:
         expected = json.loads(text)
     except ValueError:
-        assert isinstance(found, Problem) or found[1]
+        assert isinstance(found, InvalidArguments) or found[1]
     else:
-        assert isinstance(found, Problem) or found[0] == expected or found[1] == "object taken out of a text"
+        assert isinstance(found, InvalidArguments) or found[0] == expected or found[1] == "object taken out of a text"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_repaired_text_differs_only_where_it_says(text: str) -> None:
     ],
 )
 def test_data_is_held_to_the_same_rules(value: Any, said: str) -> None:
-    found = check_plain(value)
+    found = check_json_data(value)
     assert found is not None
     assert said in found.message
 
@@ -208,6 +208,6 @@ def test_data_is_held_to_the_same_rules(value: Any, said: str) -> None:
 def test_data_may_not_be_nested_without_end() -> None:
     value: list[Any] = []
     value.append(value)
-    found = check_plain({"a": value})
+    found = check_json_data({"a": value})
     assert found is not None
     assert "nested deeper" in found.message

@@ -12,10 +12,9 @@ import pytest
 
 from tests.tools.context import FakeContext
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.types.content import Image
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.message import ToolResult
-from vaka.core.types.tool import Arguments, Problem
+from vaka.core.types.message import Image, ToolResult
+from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.tools import FunctionTool, as_tool, tool
 
 
@@ -29,7 +28,7 @@ async def test_a_function_becomes_a_tool_and_stays_a_function() -> None:
     context = FakeContext()
     arguments = add.parse('{"left": 2}')
     assert isinstance(add, Tool)
-    assert isinstance(arguments, Arguments)
+    assert isinstance(arguments, ParsedArguments)
     assert await add.call(context, arguments.value) == 3
     assert await add(context, 1, 1) == 2
     assert context.emitted == ["adding", "adding"]
@@ -238,7 +237,7 @@ async def test_a_raw_schema_is_used_as_it_is_and_values_stay_plain() -> None:
         "properties": {"when": {"type": "string", "minLength": 3}, "n": {"type": "integer"}},
     }
     assert await function.call(FakeContext(), {"when": "2024-01-02"}) == ["2024-01-02", 1]
-    assert function.parse({"whn": "2024"}) == Problem("arguments: unknown 'whn', did you mean 'when'?")
+    assert function.parse({"whn": "2024"}) == InvalidArguments("arguments: unknown 'whn', did you mean 'when'?")
     with pytest.raises(InvalidInput, match="the JSON Schema of an object"):
         _ = tool(function, parameters={"type": "string"}).spec
 

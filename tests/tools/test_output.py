@@ -14,8 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tests.tools.context import CALL, FakeContext
-from vaka.core.types.content import Image, Text
-from vaka.core.types.message import ToolResult
+from vaka.core.types.message import Image, Text, ToolResult
 from vaka.tools import tool
 
 
@@ -56,7 +55,7 @@ class Pair(NamedTuple):
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
 
 
-async def returned(value: Any) -> Any:
+async def call_returning(value: Any) -> Any:
     @tool
     async def function() -> Any:
         """Give something."""
@@ -102,7 +101,7 @@ VALUES: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("value", "expected"), VALUES, ids=[repr(value)[:60] for value, _ in VALUES])
 async def test_values_become_plain_data(value: Any, expected: Any) -> None:
-    found = await returned(value)
+    found = await call_returning(value)
     assert found == expected
     assert type(found) is type(expected)
     msgspec.json.encode(found)
@@ -137,7 +136,7 @@ def _deep() -> Any:
     ],
 )
 async def test_what_json_cannot_carry_is_a_failed_result(make: Callable[[], Any], said: str) -> None:
-    result = cast(ToolResult, await returned(make()))
+    result = cast(ToolResult, await call_returning(make()))
     assert isinstance(result, ToolResult)
     assert (result.failed, result.reason, result.call) == (True, "error", CALL)
     assert result.text.startswith("function ran, but ")

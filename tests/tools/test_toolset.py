@@ -8,7 +8,7 @@ import pytest
 from tests.tools.context import FakeContext
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.tool import Arguments, Problem, ToolSpec
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools import Toolset, tool
 
 
@@ -23,20 +23,20 @@ def write(name: str) -> str:
     return f"wrote {name}"
 
 
-class Bare:
+class MinimalTool:
     """A tool that is no function."""
 
     spec = ToolSpec(name="bare")
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
-        return Problem(f"no {raw}")
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        return InvalidArguments(f"no {raw}")
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Any:
         return arguments
 
 
 def test_tools_are_found_by_name_in_order() -> None:
-    tools = Toolset([look, write, Bare()])
+    tools = Toolset([look, write, MinimalTool()])
     assert list(tools) == ["look", "write", "bare"]
     assert tools["look"] is look
     assert tools["write"].spec.name == "write"
@@ -47,20 +47,20 @@ def test_tools_are_found_by_name_in_order() -> None:
 
 
 @dataclass
-class Held:
+class InstanceTool:
     """A tool whose spec is a value it holds."""
 
     spec: ToolSpec
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
-        return Problem(f"no {raw}")
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        return InvalidArguments(f"no {raw}")
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Any:
         return arguments
 
 
 def test_a_tool_may_hold_its_spec() -> None:
-    held = Held(ToolSpec(name="held"))
+    held = InstanceTool(ToolSpec(name="held"))
     assert Toolset([held])["held"] is held
 
 
@@ -74,19 +74,19 @@ def test_a_name_that_two_tools_want_is_an_error() -> None:
 
 
 def test_the_original_name_is_kept() -> None:
-    assert Toolset([tool(write, name="my write")]).originals == {"my_write": "my write"}
+    assert Toolset([tool(write, name="my write")]).original_names == {"my_write": "my write"}
 
 
 async def test_a_prefix_and_a_new_name() -> None:
     tools = Toolset([look, write]).prefix("fs.")
-    assert tools.originals == {"fs_look": "fs.look", "fs_write": "fs.write"}
+    assert tools.original_names == {"fs_look": "fs.look", "fs_write": "fs.write"}
     renamed = tools.rename({"fs_look": "see"})
     assert list(renamed) == ["see", "fs_write"]
     see = renamed["see"]
     assert see.spec.name == "see"
     assert see.spec is see.spec
     assert see.spec.effect == "read"
-    assert see.parse('{"name": "x"}') == Arguments({"name": "x"})
+    assert see.parse('{"name": "x"}') == ParsedArguments({"name": "x"})
     assert await see.call(FakeContext(), {"name": "x"}) == "looked at x"
     assert repr(see) == "Renamed('see', Renamed('fs_look', FunctionTool('look')))"
 
@@ -95,7 +95,7 @@ def test_only_some() -> None:
     tools = Toolset([look, write])
     assert list(tools.filter(["write"])) == ["write"]
     assert list(tools.filter(lambda each: each.spec.effect == "read")) == ["look"]
-    more: list[Tool] = [Bare()]
+    more: list[Tool] = [MinimalTool()]
     assert list(tools + more) == ["look", "write", "bare"]
     with pytest.raises(InvalidInput, match="there is no tool 'loko', did you mean 'look'"):
         tools.filter(["loko"])

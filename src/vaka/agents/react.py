@@ -5,18 +5,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.limits import Limits
+from vaka.core.loop.budget.limits import Limits
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
-from vaka.core.ports.tool import Lendable, Tool
+from vaka.core.ports.tool import BindableTool, Tool
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import ToolChoice
 
-ToolLike: TypeAlias = "Tool | Lendable | Agent | AgentTool | Callable[..., Any] | str"
+ToolLike: TypeAlias = "Tool | BindableTool | Agent | AgentTool | Callable[..., Any] | str"
 """What can be handed over as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of
 a tool that vaka brings along, such as ``"Read"``."""
 
-_DEFAULT = Limits()
+_DEFAULT_LIMITS = Limits()
 
 
 class Agent:
@@ -52,7 +52,7 @@ class Agent:
         self.name, self.model, self.instructions = name, model, instructions
         self.tools: tuple[ToolLike, ...] = tuple(tools)
         self.middleware: tuple[Middleware, ...] = tuple(more.pop("middleware", ()))
-        self.limits: Limits = more.pop("limits", None) or _DEFAULT
+        self.limits: Limits = more.pop("limits", None) or _DEFAULT_LIMITS
         self.description: str = more.pop("description", "")
         self.tool_choice: ToolChoice = more.pop("tool_choice", "auto")
         self.options: Mapping[str, Any] = more.pop("options", None) or {}
@@ -80,7 +80,7 @@ class AgentTool(msgspec.Struct, frozen=True):
     description: str
 
 
-def name_of(tool: ToolLike) -> str:
+def tool_name_of(tool: ToolLike) -> str:
     """Return what a tool is called, without making it."""
     if isinstance(tool, str):
         return tool

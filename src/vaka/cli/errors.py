@@ -5,8 +5,8 @@ import asyncio
 import click
 import msgspec
 
-from vaka.core.types.content import clean
 from vaka.core.types.errors import EXIT_CODES, VakaError
+from vaka.core.types.message import replace_surrogates
 
 OK = 0
 FAILED = 1
@@ -23,7 +23,7 @@ CLOSED_PIPE = 141
 TERMINATED = 143
 
 
-_MORE = {"model_unavailable": BUSY, "authentication": AUTHENTICATION}
+_EXIT_CODE_OVERRIDES = {"model_unavailable": BUSY, "authentication": AUTHENTICATION}
 """A model that may answer later is worth another try; a key that is refused is not the model's fault."""
 
 
@@ -39,12 +39,12 @@ class UsageError(click.UsageError):
     """What was typed cannot be meant."""
 
 
-def exit_code(code: str) -> int:
+def exit_code_of(code: str) -> int:
     """Return the exit code for an error the log or an exception names."""
-    return _MORE.get(code) or EXIT_CODES.get(code, FAILED)
+    return _EXIT_CODE_OVERRIDES.get(code) or EXIT_CODES.get(code, FAILED)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ErrorDescription(msgspec.Struct, frozen=True):
     """An error as programs and people are told of it."""
 
     code: str
@@ -52,29 +52,33 @@ class Told(msgspec.Struct, frozen=True):
     exit: int
 
 
-def told(error: BaseException) -> Told:
+def describe_error(error: BaseException) -> ErrorDescription:
     """Return what to say of an error, and the exit code it leads to."""
-    told = _told(error)
-    return Told(told.code, clean(told.message), told.exit)  # a name of a file may be no text at all
+    told = _describe(error)
+    return ErrorDescription(
+        told.code, replace_surrogates(told.message), told.exit
+    )  # a name of a file may be no text at all
 
 
-def _told(error: BaseException) -> Told:
+def _describe(error: BaseException) -> ErrorDescription:
     if isinstance(error, VakaError):
-        return Told(error.code, " ".join(str(error).split()), exit_code(error.code))
+        return ErrorDescription(error.code, " ".join(str(error).split()), exit_code_of(error.code))
     if isinstance(error, click.ClickException):
-        return Told("usage", _usage(error), USAGE)
+        return ErrorDescription("usage", _usage_message(error), USAGE)
     if isinstance(error, Quit):
-        return Told("terminated" if error.exit == TERMINATED else "interrupted", "stopped by a signal", error.exit)
+        return ErrorDescription(
+            "terminated" if error.exit == TERMINATED else "interrupted", "stopped by a signal", error.exit
+        )
     if isinstance(error, KeyboardInterrupt | click.Abort | asyncio.CancelledError):
-        return Told("interrupted", "interrupted", INTERRUPTED)
+        return ErrorDescription("interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
-        return Told("closed_pipe", "nobody reads the output any more", CLOSED_PIPE)
+        return ErrorDescription("closed_pipe", "nobody reads the output any more", CLOSED_PIPE)
     if isinstance(error, OSError):
-        return Told("system", str(error), FAILED)
-    return Told("internal", f"{type(error).__name__}: {error} (run again with -v to see where)", FAILED)
+        return ErrorDescription("system", str(error), FAILED)
+    return ErrorDescription("internal", f"{type(error).__name__}: {error} (run again with -v to see where)", FAILED)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_message(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     return f"{message.rstrip('.')} (see `{context.command_path} --help`)" if context is not None else message

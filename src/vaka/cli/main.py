@@ -12,27 +12,30 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from vaka import __version__
-from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, told
-from vaka.cli.options import examples
+from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
+from vaka.cli.options import format_examples
 from vaka.core.types.errors import VakaError
 
 COMMANDS = {
-    "run": ("vaka.cli.run:run", "Run one turn: the result on stdout, progress on stderr."),
-    "sessions": ("vaka.cli.sessions:sessions", "List, show, export, fork, rewind, check and remove sessions."),
-    "approvals": ("vaka.cli.approvals:approvals", "What waits for a person: list it, decide it, answer it."),
-    "luau": ("vaka.cli.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
-    "models": ("vaka.cli.models:models", "List models and keys, try one, or serve the one on this machine."),
-    "tools": ("vaka.cli.tools:tools", "List tools, or make one governed call."),
-    "permissions": ("vaka.cli.permissions:permissions", "What the rules say of a call, and which rules there are."),
-    "trust": ("vaka.cli.trust:trust", "Let the settings of a folder count, or not."),
-    "config": ("vaka.cli.config:config", "Settings, and where each comes from."),
-    "doctor": ("vaka.cli.doctor:doctor", "Look whether everything is in place."),
-    "completion": ("vaka.cli.completion:completion", "Print the completion script of a shell."),
-    "version": ("vaka.cli.version:version", "Print versions."),
+    "run": ("vaka.cli.commands.run:run", "Run one turn: the result on stdout, progress on stderr."),
+    "sessions": ("vaka.cli.commands.sessions:sessions", "List, show, export, fork, rewind, check and remove sessions."),
+    "approvals": ("vaka.cli.commands.approvals:approvals", "What waits for a person: list it, decide it, answer it."),
+    "luau": ("vaka.cli.commands.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
+    "models": ("vaka.cli.commands.models:models", "List models and keys, try one, or serve the one on this machine."),
+    "tools": ("vaka.cli.commands.tools:tools", "List tools, or make one governed call."),
+    "permissions": (
+        "vaka.cli.commands.permissions:permissions",
+        "What the rules say of a call, and which rules there are.",
+    ),
+    "trust": ("vaka.cli.commands.trust:trust", "Let the settings of a folder count, or not."),
+    "config": ("vaka.cli.commands.config:config", "Settings, and where each comes from."),
+    "doctor": ("vaka.cli.commands.doctor:doctor", "Look whether everything is in place."),
+    "completion": ("vaka.cli.commands.version_completion:completion", "Print the completion script of a shell."),
+    "version": ("vaka.cli.commands.version_completion:version", "Print versions."),
 }
 
 
-class _Lazy(click.Group):
+class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,7 +59,7 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-_EXAMPLES = examples(
+_EXAMPLES = format_examples(
     'vaka run "Say hello." --model scripted:hello.jsonl',
     'git diff | vaka run "Review this." --session review',
     "vaka sessions list",
@@ -65,7 +68,10 @@ _EXAMPLES = examples(
 
 
 @click.group(
-    cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True, epilog=_EXAMPLES
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    epilog=_EXAMPLES,
 )
 @click.version_option(__version__, message="vaka %(version)s")
 @click.pass_context
@@ -78,33 +84,33 @@ def cli(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    _prepare()
+    _prepare_process()
     given = sys.argv[1:] if arguments is None else arguments
     name = "agentctl" if sys.argv[0].endswith("agentctl") else "vaka"
-    sys.exit(_leave(_run(given, name)))
+    sys.exit(_flush_stdout(_run_command(given, name)))
 
 
-def _run(arguments: list[str], name: str) -> int:
+def _run_command(arguments: list[str], name: str) -> int:
     loud = any(text in ("-v", "--verbose") for text in arguments)
-    sys.excepthook = lambda kind, error, trace: _complain(error, trace, loud=loud)
+    sys.excepthook = lambda kind, error, trace: _print_error(error, trace, verbose=loud)
     try:
-        cli.main(arguments, prog_name=name, standalone_mode=False, color=_colour())
+        cli.main(arguments, prog_name=name, standalone_mode=False, color=_color_flag())
     except Quit as quitting:
         return quitting.exit
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt) as quiet:
-        return told(quiet).exit
+        return describe_error(quiet).exit
     except (click.ClickException, VakaError, OSError) as error:
-        _complain(error, error.__traceback__, loud=loud)
-        return told(error).exit
+        _print_error(error, error.__traceback__, verbose=loud)
+        return describe_error(error).exit
     return 0
 
 
-def _prepare() -> None:
+def _prepare_process() -> None:
     """Write UTF-8 whatever the locale says, into nothing when a stream is closed; leave in order when told to."""
-    sys.stdout = sys.stdout or _nowhere()
-    sys.stderr = sys.stderr or _nowhere()
+    sys.stdout = sys.stdout or _open_devnull()
+    sys.stderr = sys.stderr or _open_devnull()
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -116,27 +122,27 @@ def _prepare() -> None:
     signal.signal(signal.SIGTERM, terminate)
 
 
-def _colour() -> bool | None:
+def _color_flag() -> bool | None:
     """``False`` when colours are not wanted; otherwise each stream decides for itself."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-def _nowhere() -> TextIO:
+def _open_devnull() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def _leave(code: int) -> int:
+def _flush_stdout(code: int) -> int:
     """Flush what is left; when it cannot be written, keep the interpreter from saying so once more."""
     try:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return told(error).exit
+        return describe_error(error).exit
     return code
 
 
-def _complain(error: BaseException, trace: TracebackType | None, *, loud: bool) -> None:
+def _print_error(error: BaseException, trace: TracebackType | None, *, verbose: bool) -> None:
     """Say what went wrong in one line; with ``-v`` also where."""
-    if loud:
+    if verbose:
         traceback.print_exception(type(error), error, trace)
-    click.echo(f"error: {told(error).message}", err=True)
+    click.echo(f"error: {describe_error(error).message}", err=True)

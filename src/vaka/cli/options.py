@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from vaka.config.keys import KEYS, seconds
+from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,39 +20,39 @@ class Duration(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
         try:
-            return seconds(value)
+            return parse_seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-def examples(*lines: str) -> str:
+def format_examples(*lines: str) -> str:
     """Return the end of a help text: commands to try, left as they are."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def choice(key: str) -> "click.Choice[str]":
+def setting_choice(key: str) -> "click.Choice[str]":
     """Return the choices of a setting."""
-    return click.Choice(KEYS[key].choices)
+    return click.Choice(SETTING_KEYS[key].choices)
 
 
-def _enter(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
+def _change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
     """Go to the folder before anything is read: every other path is meant from there."""
     if folder is not None:
         os.chdir(folder)
     return folder
 
 
-_STORE = (
+_STORE_OPTIONS = (
     click.option(
         "--store", metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
     ),
     click.option(
-        "--durability", type=choice("durability"),
+        "--durability", type=setting_choice("durability"),
         help="What an event survives: a power cut (default), or the death of the process.",
     ),
     click.option(
-        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_enter, is_eager=True, expose_value=False,
+        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_change_directory, is_eager=True, expose_value=False,
         metavar="DIR", help="Work from this folder; other paths are meant from there.",
     ),
     click.option(
@@ -62,7 +62,7 @@ _STORE = (
     click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from."),
 )  # fmt: skip
 
-_AGENT = (
+_AGENT_OPTIONS = (
     click.option(
         "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
         help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
@@ -81,7 +81,7 @@ _AGENT = (
     ),
 )  # fmt: skip
 
-_WORLD = (
+_WORLD_OPTIONS = (
     click.option(
         "--builtin-tools", multiple=True, metavar="NAME",
         help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
@@ -92,7 +92,7 @@ _WORLD = (
         help="A folder that tools may touch besides the working folder; may be repeated.",
     ),
     click.option(
-        "--sandbox", type=choice("sandbox"),
+        "--sandbox", type=setting_choice("sandbox"),
         help="Confine commands: auto (as well as this machine can, the default), on (or refuse to), off.",
     ),
     click.option(
@@ -105,9 +105,9 @@ _WORLD = (
     ),
 )  # fmt: skip
 
-_POLICY = (
+_POLICY_OPTIONS = (
     click.option(
-        "--permission-mode", type=choice("permission_mode"), help="What happens to calls no rule speaks of."
+        "--permission-mode", type=setting_choice("permission_mode"), help="What happens to calls no rule speaks of."
     ),
     click.option(
         "--allow", multiple=True, metavar="RULE", help="What may run, such as 'Bash(npm test:*)'; may be repeated."
@@ -118,7 +118,7 @@ _POLICY = (
         "--settings", metavar="FILE", help="One more file of .claude settings: its permission rules count, too."
     ),
     click.option(
-        "--ask", type=choice("ask"),
+        "--ask", type=setting_choice("ask"),
         help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
     ),
     click.option("--ephemeral", is_flag=True, help="Keep nothing: the session lives in memory."),
@@ -127,22 +127,22 @@ _POLICY = (
 
 def store_options(command: F) -> F:
     """Which store to use, from where, and whether the folder is trusted."""
-    return _all(command, _STORE)
+    return _apply_options(command, _STORE_OPTIONS)
 
 
 def agent_options(command: F) -> F:
     """Who works, with which tools."""
-    return _all(command, _AGENT)
+    return _apply_options(command, _AGENT_OPTIONS)
 
 
 def world_options(command: F) -> F:
     """What tools can touch."""
-    return _all(command, _WORLD)
+    return _apply_options(command, _WORLD_OPTIONS)
 
 
 def policy_options(command: F) -> F:
     """Who may do what."""
-    return _all(command, _POLICY)
+    return _apply_options(command, _POLICY_OPTIONS)
 
 
 def json_option(command: F) -> F:
@@ -150,12 +150,12 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def given_path(text: str) -> Path:
+def expand_path(text: str) -> Path:
     """Return a path as a person types it."""
     return Path(text).expanduser()
 
 
-def _all(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+def _apply_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     for option in reversed(options):
         command = option(command)
     return command

@@ -23,34 +23,33 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from vaka.config.addresses import EXPECTED, is_address, on_loopback
-from vaka.config.model_tables import RESERVED
+from vaka.config.model_tables import EXPECTED_BASE_URL, RESERVED, is_base_url, is_loopback_url
 from vaka.core.types.errors import ConfigError
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
 SUFFIXES = (".json", ".yaml", ".yml")
-LARGEST = 256 * 1024
+MAX_FILE_BYTES = 256 * 1024
 """Bytes a model file may have."""
-MOST = 20_000
+MAX_VALUES = 20_000
 """Values a file may hold, each alias written out."""
 
-_FACTS = ("support_json_output", "support_tool_calls", "support_text_only", "use_system_role")
-_FILE = frozenset({
+_FACT_NAMES = ("support_json_output", "support_tool_calls", "support_text_only", "use_system_role")
+_FILE_KEYS = frozenset({
     "schema", "type", "kind", "api_key", "base_url", "models",
     "app_id", "token", "cluster", "model", "voices", "default_params", "desc", "resource_id",
 })  # fmt: skip
-_ENTRY = frozenset({
-    "name", "model", *_FACTS, "extra_fields", "generate_params", "invoke_params", "voice", "resource_id", "desc",
+_ENTRY_KEYS = frozenset({
+    "name", "model", *_FACT_NAMES, "extra_fields", "generate_params", "invoke_params", "voice", "resource_id", "desc",
 })  # fmt: skip
-_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-_KINDS: dict[type, str] = {
+_VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_TYPE_NAMES: dict[type, str] = {
     str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
     type(None): "nothing",
 }  # fmt: skip
-_WHOLE = ("max_tokens", "top_k")
-_NUMBERS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
-_OURS = ("seed", "stop")
+_INTEGER_PARAMS = ("max_tokens", "top_k")
+_FLOAT_PARAMS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+_OPTION_PARAMS = ("seed", "stop")
 """Parameters beside the format's own that are options of ours: each wire has its own place for them."""
 
 
@@ -98,7 +97,7 @@ def read_model_files(
     """
     found: dict[str, ModelDefinition] = {}
     notes: list[str] = []
-    for path in _files(paths):
+    for path in _expand_paths(paths):
         file = read_model_file(path, environ)
         notes += file.notes
         for definition in file.models:
@@ -110,29 +109,29 @@ def read_model_files(
 
 def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
     """Return what one file defines. Raises ``ConfigError`` with file and place."""
-    table = _table(_parsed(path), f"{path}")
-    wire, why = _wire(table, path)
+    table = _require_table(_parse_file(path), f"{path}")
+    wire, why = _wire_of(table, path)
     if wire is None:
         return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
-    base_url = _base_url(table, path, environ)
-    key, why = _key(table, path, environ)
-    if not key and not on_loopback(base_url):
+    base_url = _read_base_url(table, path, environ)
+    key, why = _read_key(table, path, environ)
+    if not key and not is_loopback_url(base_url):
         return ModelFile(path=path, notes=(f"{path}: left out: {why}",))
-    entries = _list(table.get("models", []), f"{path}: models")
-    notes = _unknown(table, _FILE, f"{path}")
+    entries = _require_list(table.get("models", []), f"{path}: models")
+    notes = _unknown_key_notes(table, _FILE_KEYS, f"{path}")
     models: list[ModelDefinition] = []
     for number, value in enumerate(entries):
         place = f"{path}: models[{number}]"
-        entry = _table(value, place)
-        notes += _unknown(entry, _ENTRY, place)
-        name = _name(entry, "name", place)
+        entry = _require_table(value, place)
+        notes += _unknown_key_notes(entry, _ENTRY_KEYS, place)
+        name = _required_text(entry, "name", place)
         if name.lower() in RESERVED:
             notes.append(f"{place}: left out: the name {name!r} means something already; choose another")
             continue
         models.append(
             ModelDefinition(
-                name=name, wire=wire, model=_name(entry, "model", place), key=key,
-                base_url=base_url, facts=_facts(entry, place), options=_options(entry, place), origin=place,
+                name=name, wire=wire, model=_required_text(entry, "model", place), key=key,
+                base_url=base_url, facts=_read_facts(entry, place), options=_read_options(entry, place), origin=place,
             )
         )  # fmt: skip
     if not models:
@@ -140,7 +139,7 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
     return ModelFile(path=path, models=tuple(models), notes=tuple(notes))
 
 
-def _files(paths: Iterable[str | Path]) -> list[Path]:
+def _expand_paths(paths: Iterable[str | Path]) -> list[Path]:
     """Return the files that are meant, those of a folder in the order of their names."""
     found: list[Path] = []
     for path in map(Path, paths):
@@ -156,24 +155,24 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _wire(table: dict[str, Any], path: Path) -> tuple[Wire | None, str]:
+def _wire_of(table: dict[str, Any], path: Path) -> tuple[Wire | None, str]:
     """Return the wire a file is for, or why there is none here for it."""
-    schema = _text(table, "schema", f"{path}")
-    kind = _text(table, "kind", f"{path}")
+    schema = _optional_text(table, "schema", f"{path}")
+    kind = _optional_text(table, "kind", f"{path}")
     if not schema and not kind:
         return None, "it has neither a schema nor a kind"
     if schema:
-        type = _text(table, "type", f"{path}") or "generator"
+        type = _optional_text(table, "type", f"{path}") or "generator"
         if type != "generator":
             return None, f"its type {type!r} is no text model; expected 'generator'"
         provider, _, subject = schema.lower().partition("/")
-        wire = _of_schema(provider, subject.partition("/")[0])
+        wire = _wire_of_schema(provider, subject.partition("/")[0])
         return wire, f"schema {schema!r} is not known; expected one such as 'openai/chat/v1'"
     wires: dict[str, Wire] = {"openai": "chat", "gemini": "gemini"}
     return wires.get(kind.lower()), f"kind {kind!r} is not known; expected 'openai' or 'gemini'"
 
 
-def _of_schema(provider: str, subject: str) -> Wire | None:
+def _wire_of_schema(provider: str, subject: str) -> Wire | None:
     if provider == "openai" and subject in ("chat", "responses"):
         return "chat" if subject == "chat" else "responses"
     if provider == "anthropic" and subject:
@@ -181,134 +180,134 @@ def _of_schema(provider: str, subject: str) -> Wire | None:
     return "gemini" if provider in ("gemini", "google") and subject else None
 
 
-def _key(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+def _read_key(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the key, or why there is none."""
-    said = _text(table, "api_key", f"{path}").strip()
+    said = _optional_text(table, "api_key", f"{path}").strip()
     if not said.startswith("$"):
         return said, "it has no api_key"
-    name = _variable(said, f"{path}: api_key")
+    name = _variable_name(said, f"{path}: api_key")
     return environ.get(name, "").strip(), f"the variable {name} of its api_key is not set"
 
 
-def _base_url(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> str:
-    said = _text(table, "base_url", f"{path}").strip()
+def _read_base_url(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> str:
+    said = _optional_text(table, "base_url", f"{path}").strip()
     if said.startswith("$"):
-        said = environ.get(_variable(said, f"{path}: base_url"), "").strip()
+        said = environ.get(_variable_name(said, f"{path}: base_url"), "").strip()
     if not said:
         return ""
-    if not is_address(said):
-        raise ConfigError(f"{path}: base_url: {EXPECTED}")
+    if not is_base_url(said):
+        raise ConfigError(f"{path}: base_url: {EXPECTED_BASE_URL}")
     return said
 
 
-def _variable(said: str, place: str) -> str:
-    match = _REFERENCE.fullmatch(said)
+def _variable_name(reference: str, place: str) -> str:
+    match = _VARIABLE_REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(f"{place}: expected the name of one variable, as $NAME or ${{NAME}}, or the value itself")
     return match[1] or match[2]
 
 
-def _facts(entry: dict[str, Any], place: str) -> dict[str, Any]:
+def _read_facts(entry: dict[str, Any], place: str) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for name in _FACTS:
+    for name in _FACT_NAMES:
         value = entry.get(name)
         if value is None:
             continue
         if not isinstance(value, bool):
-            raise _wrong(value, "true or false", f"{place}.{name}")
+            raise _type_error(value, "true or false", f"{place}.{name}")
         facts[name] = value
-    invoke = _params(entry, "invoke_params", place)
+    invoke = _read_params(entry, "invoke_params", place)
     return facts | ({"invoke_params": invoke} if invoke else {})
 
 
-def _options(entry: dict[str, Any], place: str) -> dict[str, Any]:
-    options = _params(entry, "generate_params", place)
-    fields = _table(entry.get("extra_fields") or {}, f"{place}.extra_fields")
+def _read_options(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    options = _read_params(entry, "generate_params", place)
+    fields = _require_table(entry.get("extra_fields") or {}, f"{place}.extra_fields")
     if fields:
-        options["extra"] = {**options.get("extra", {}), **_plain(fields, f"{place}.extra_fields")}
+        options["extra"] = {**options.get("extra", {}), **_check_json_value(fields, f"{place}.extra_fields")}
     return options
 
 
-def _params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]:
+def _read_params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]:
     """Return parameters in the words of our options; a zero that cannot be meant counts as not given."""
     place = f"{place}.{name}"
     options: dict[str, Any] = {}
     extra: dict[str, Any] = {}
-    for word, value in _table(entry.get(name) or {}, place).items():
-        if value is None or (word == "n" and value == 1) or (word in _WHOLE and value == 0):
+    for word, value in _require_table(entry.get(name) or {}, place).items():
+        if value is None or (word == "n" and value == 1) or (word in _INTEGER_PARAMS and value == 0):
             continue
-        if word in _WHOLE:
-            options[word] = _number(value, f"{place}.{word}", whole=True)
-        elif word in _NUMBERS:
-            options[word] = _number(value, f"{place}.{word}", whole=False)
-        elif word in _OURS:
-            options[word] = _plain(value, f"{place}.{word}")
+        if word in _INTEGER_PARAMS:
+            options[word] = _check_number(value, f"{place}.{word}", whole=True)
+        elif word in _FLOAT_PARAMS:
+            options[word] = _check_number(value, f"{place}.{word}", whole=False)
+        elif word in _OPTION_PARAMS:
+            options[word] = _check_json_value(value, f"{place}.{word}")
         else:
             extra[word] = value
-    return options | ({"extra": _plain(extra, place)} if extra else {})
+    return options | ({"extra": _check_json_value(extra, place)} if extra else {})
 
 
-def _number(value: object, place: str, *, whole: bool) -> int | float:
+def _check_number(value: object, place: str, *, whole: bool) -> int | float:
     right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
     if not right or not math.isfinite(cast("float", value)) or (whole and cast("int", value) < 1):
-        raise _wrong(value, "a whole number above zero" if whole else "a number", place)
+        raise _type_error(value, "a whole number above zero" if whole else "a number", place)
     return cast("int | float", value)
 
 
-def _plain(value: Any, place: str) -> Any:
+def _check_json_value(value: Any, place: str) -> Any:
     """Return ``value`` if it can be written as JSON: YAML knows dates, bytes and keys that are no texts."""
     items: list[Any] = value
     if isinstance(value, dict):
-        for name, inner in _table(value, place).items():
-            _plain(inner, f"{place}.{name}")
+        for name, inner in _require_table(value, place).items():
+            _check_json_value(inner, f"{place}.{name}")
     elif isinstance(value, list):
         for number, inner in enumerate(items):
-            _plain(inner, f"{place}[{number}]")
+            _check_json_value(inner, f"{place}[{number}]")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{place}: expected a number, got one that is not finite")
     elif not isinstance(value, str | bool | int | float | None):
-        raise _wrong(value, "what JSON can hold", place)
+        raise _type_error(value, "what JSON can hold", place)
     return items
 
 
-def _name(entry: dict[str, Any], name: str, place: str) -> str:
-    text = _text(entry, name, place).strip()
+def _required_text(entry: dict[str, Any], name: str, place: str) -> str:
+    text = _optional_text(entry, name, place).strip()
     if not text:
         raise ConfigError(f"{place}: {name} is missing")
     return text
 
 
-def _text(table: dict[str, Any], name: str, place: str) -> str:
+def _optional_text(table: dict[str, Any], name: str, place: str) -> str:
     value = table.get(name)
     if value is not None and not isinstance(value, str):
-        raise _wrong(value, "a text", f"{place}: {name}")
+        raise _type_error(value, "a text", f"{place}: {name}")
     return value or ""
 
 
-def _list(value: Any, place: str) -> list[Any]:
+def _require_list(value: Any, place: str) -> list[Any]:
     items: list[Any] = value or []
     if value is not None and not isinstance(value, list):
-        raise _wrong(value, "a list", place)
+        raise _type_error(value, "a list", place)
     return items
 
 
-def _table(value: Any, place: str) -> dict[str, Any]:
+def _require_table(value: Any, place: str) -> dict[str, Any]:
     table: dict[str, Any] = value
     if not isinstance(value, dict):
-        raise _wrong(value, "a table", place)
+        raise _type_error(value, "a table", place)
     for name in table:
         if not isinstance(cast("object", name), str):
-            raise _wrong(name, "a text as name", place)
+            raise _type_error(name, "a text as name", place)
     return table
 
 
-def _wrong(value: object, expected: str, place: str) -> ConfigError:
+def _type_error(value: object, expected: str, place: str) -> ConfigError:
     """The value itself may be a secret in the wrong place: only its kind is told."""
-    kind = next((word for known, word in _KINDS.items() if type(value) is known), f"a {type(value).__name__}")
+    kind = next((word for known, word in _TYPE_NAMES.items() if type(value) is known), f"a {type(value).__name__}")
     return ConfigError(f"{place}: expected {expected}, got {kind}")
 
 
-def _unknown(table: dict[str, Any], known: frozenset[str], place: str) -> list[str]:
+def _unknown_key_notes(table: dict[str, Any], known: frozenset[str], place: str) -> list[str]:
     notes: list[str] = []
     for name in table:
         if name not in known:
@@ -317,25 +316,25 @@ def _unknown(table: dict[str, Any], known: frozenset[str], place: str) -> list[s
     return notes
 
 
-def _parsed(path: Path) -> Any:
+def _parse_file(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise ConfigError(f"{path}: larger than the {LARGEST} bytes a model file may have")
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: larger than the {MAX_FILE_BYTES} bytes a model file may have")
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
     try:
-        return _json(path, text) if path.suffix.lower() == ".json" else _yaml(path, text)
+        return _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_yaml(path, text)
     except RecursionError:
         raise ConfigError(f"{path}: nested too deep") from None
 
 
-def _json(path: Path, text: str) -> Any:
-    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _parse_json(path: Path, text: str) -> Any:
+    def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if twice is not None:
@@ -343,14 +342,14 @@ def _json(path: Path, text: str) -> Any:
         return dict(pairs)
 
     try:
-        return json.loads(text, object_pairs_hook=table)
+        return json.loads(text, object_pairs_hook=unique_pairs)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
     except ValueError:  # a number of thousands of digits
         raise ConfigError(f"{path}: not JSON: a number has too many digits") from None
 
 
-def _yaml(path: Path, text: str) -> Any:
+def _parse_yaml(path: Path, text: str) -> Any:
     import yaml  # noqa: PLC0415  # 30 ms that most commands need not pay
 
     # The loader in C is faster, and deep nesting kills the process with it.
@@ -360,7 +359,7 @@ def _yaml(path: Path, text: str) -> Any:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _check(node, path)
+            _check_yaml_nodes(node, path)
             construct: Callable[[Any], Any] = cast("Any", loader).construct_document
             return construct(node)
         finally:
@@ -376,11 +375,11 @@ def _yaml(path: Path, text: str) -> Any:
         raise ConfigError(f"{path}: not YAML: a number or a date in it is none") from None
 
 
-def _check(root: Any, path: Path) -> None:
+def _check_yaml_nodes(root: Any, path: Path) -> None:
     """Refuse names that stand twice, and aliases that lead in a circle or make a small file a huge value."""
     sizes: dict[int, int | None] = {}
 
-    def size(node: Any) -> int:
+    def size_of(node: Any) -> int:
         if id(node) in sizes:
             known = sizes[id(node)]
             if known is None:
@@ -393,17 +392,17 @@ def _check(root: Any, path: Path) -> None:
             whole: tuple[Any, ...] = item
             pair = whole if isinstance(item, tuple) else (item,)
             if len(pair) == 2:
-                _once(pair[0], names, path)
-            total += sum([size(inner) for inner in pair])
-        if total > MOST:
-            raise ConfigError(f"{path}: holds more than the {MOST} values a model file may have")
+                _reject_duplicate(pair[0], names, path)
+            total += sum([size_of(inner) for inner in pair])
+        if total > MAX_VALUES:
+            raise ConfigError(f"{path}: holds more than the {MAX_VALUES} values a model file may have")
         sizes[id(node)] = total
         return total
 
-    size(root)
+    size_of(root)
 
 
-def _once(node: Any, names: set[str], path: Path) -> None:
+def _reject_duplicate(node: Any, names: set[str], path: Path) -> None:
     name = node.value
     if isinstance(name, str) and name != "<<":
         if name in names:

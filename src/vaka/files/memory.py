@@ -10,13 +10,19 @@ import msgspec
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.checks import check_known, check_range, check_size, check_write, is_file, is_folder
-from vaka.files.listing import IGNORE, LARGEST_IGNORE, Listing
-from vaka.files.names import below, join, parts_of, shown
-from vaka.files.walk import walk
+from vaka.files.errors import (
+    check_range,
+    check_size,
+    check_unchanged,
+    check_write,
+    not_a_file_error,
+    not_a_folder_error,
+)
+from vaka.files.paths import child_path, join_names, parts_of, quote_path
+from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, walk
 
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
-_ENTRIES = 4096
+_ENTRIES_PER_SCAN = 4096
 """Entries after which a scan returns what it has."""
 
 
@@ -28,7 +34,7 @@ class _File(msgspec.Struct, frozen=True):
 class _Folder:
     def __init__(self, modified: int) -> None:
         self.modified = modified
-        self.held: dict[str, _Node] = {}
+        self.children: dict[str, _Node] = {}
 
 
 _Node: TypeAlias = _File | _Folder
@@ -41,18 +47,18 @@ class MemoryFiles:
 
     def __init__(self, contents: "dict[str, bytes] | None" = None, *, now: Callable[[], int] = time.time_ns) -> None:
         self._now = now
-        self._top = _Folder(now())
+        self._root_folder = _Folder(now())
         for path, data in (contents or {}).items():
             self._put(parts_of(path), data)
 
     async def stat(self, path: str) -> FileInfo:
         """Look at what a path names."""
         parts = parts_of(path)
-        return _info(join(parts), self._find(parts))
+        return _info_of(join_names(parts), self._find(parts))
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return what a folder holds, sorted by name."""
-        return self._entries(path)
+        return self._list_entries(path)
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return bytes of a file from ``start`` on, at most ``size``."""
@@ -60,9 +66,9 @@ class MemoryFiles:
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _Folder):
-            raise is_folder(path)
+            raise not_a_file_error(path)
         wanted = check_size(path, len(node.data) - start, size)
-        return FileBytes(data=node.data[start : start + wanted], info=_info(join(parts), node))
+        return FileBytes(data=node.data[start : start + wanted], info=_info_of(join_names(parts), node))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file whole; folders on the way are made."""
@@ -73,10 +79,10 @@ class MemoryFiles:
         except FileMissing:
             old = None
         if isinstance(old, _Folder):
-            raise is_folder(path)
+            raise not_a_file_error(path)
         current = None if old is None else Digest(hashlib.sha256(old.data).hexdigest())
-        check_known(path, current, known, new=new)
-        return _info(join(parts), self._put(parts, bytes(data)))
+        check_unchanged(path, current, known, new=new)
+        return _info_of(join_names(parts), self._put(parts, bytes(data)))
 
     async def delete(self, path: str) -> None:
         """Remove a file or an empty folder."""
@@ -84,25 +90,25 @@ class MemoryFiles:
         if not parts:
             raise FileRefused("the root itself is not deleted")
         node, folder = self._find(parts), self._find(parts[:-1])
-        if isinstance(node, _Folder) and node.held:
-            raise FileError(f"{shown(path)}: the folder is not empty")
+        if isinstance(node, _Folder) and node.children:
+            raise FileError(f"{quote_path(path)}: the folder is not empty")
         if isinstance(folder, _Folder):
-            del folder.held[parts[-1]]
+            del folder.children[parts[-1]]
             folder.modified = self._now()
 
-    async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[Listing]:
+    async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """Return what the first of these folders hold, at least of one."""
-        found: list[Listing] = []
+        found: list[FolderListing] = []
         seen = 0
         for folder in folders:
             try:
-                entries = self._entries(folder)
+                entries = self._list_entries(folder)
             except FileError as error:
-                found.append(Listing(folder, error=error))
+                found.append(FolderListing(folder, error=error))
                 continue
-            found.append(Listing(folder, entries, self._ignore(folder)))
+            found.append(FolderListing(folder, entries, self._read_gitignore(folder)))
             seen += len(entries)
-            if seen >= _ENTRIES:
+            if seen >= _ENTRIES_PER_SCAN:
                 break
         return found
 
@@ -112,46 +118,48 @@ class MemoryFiles:
         """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
-    def _entries(self, path: str) -> list[FileInfo]:
+    def _list_entries(self, path: str) -> list[FileInfo]:
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _File):
-            raise is_file(path)
-        return [_info(below(join(parts), name), held) for name, held in sorted(node.held.items())]
+            raise not_a_folder_error(path)
+        return [_info_of(child_path(join_names(parts), name), held) for name, held in sorted(node.children.items())]
 
-    def _ignore(self, folder: str) -> bytes:
+    def _read_gitignore(self, folder: str) -> bytes:
         try:
-            node = self._find((*parts_of(folder), IGNORE))
+            node = self._find((*parts_of(folder), GITIGNORE))
         except FileMissing:
             return b""
-        return node.data[:LARGEST_IGNORE] if isinstance(node, _File) else b""
+        return node.data[:MAX_GITIGNORE_BYTES] if isinstance(node, _File) else b""
 
     def _find(self, parts: Sequence[str]) -> _Node:
-        node: _Node = self._top
+        node: _Node = self._root_folder
         for part in parts:
-            held = node.held.get(part) if isinstance(node, _Folder) else None
+            held = node.children.get(part) if isinstance(node, _Folder) else None
             if held is None:
-                raise FileMissing(f"{shown(join(parts))}: there is no such file or folder")
+                raise FileMissing(f"{quote_path(join_names(parts))}: there is no such file or folder")
             node = held
         return node
 
     def _put(self, parts: Sequence[str], data: bytes) -> _File:
-        now, folder = self._now(), self._top
+        now, folder = self._now(), self._root_folder
         if not parts:
-            raise is_folder("")
+            raise not_a_file_error("")
         for depth, part in enumerate(parts[:-1], 1):
-            if part not in folder.held:
+            if part not in folder.children:
                 folder.modified = now
-            inner = folder.held.setdefault(part, _Folder(now))
+            inner = folder.children.setdefault(part, _Folder(now))
             if isinstance(inner, _File):
-                raise FileError(f"{shown(join(parts[:depth]))} is not a folder, so nothing can be put into it")
+                raise FileError(
+                    f"{quote_path(join_names(parts[:depth]))} is not a folder, so nothing can be put into it"
+                )
             folder = inner
-        made = folder.held[parts[-1]] = _File(data, now)
+        made = folder.children[parts[-1]] = _File(data, now)
         folder.modified = now
         return made
 
 
-def _info(path: str, node: _Node) -> FileInfo:
+def _info_of(path: str, node: _Node) -> FileInfo:
     if isinstance(node, _Folder):
         return FileInfo(path=path, kind="folder", modified=node.modified, mode=_FOLDER_MODE)
     return FileInfo(path=path, kind="file", size=len(node.data), modified=node.modified, mode=_FILE_MODE)

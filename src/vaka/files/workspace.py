@@ -12,21 +12,20 @@ import msgspec
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.disk import Disk
-from vaka.files.listing import Listing
-from vaka.files.names import join, names_of, raw, shown
-from vaka.files.protect import ANYWHERE, Protected
-from vaka.files.walk import walk
-from vaka.files.ways import WayName
+from vaka.files.disk import DiskFiles
+from vaka.files.paths import encode_name, join_names, names_of, quote_path
+from vaka.files.protected import ANYWHERE, ProtectedFiles
+from vaka.files.safe_open import OpenerName
+from vaka.files.walk import FolderListing, walk
 
-Names = tuple[str, ...]
+PathNames = tuple[str, ...]
 AnyPath = str | os.PathLike[str]
 
 
-class Place(NamedTuple):
+class WorkspacePath(NamedTuple):
     """Where a path leads: to one of the roots, and to a path in it."""
 
-    files: Disk
+    files: DiskFiles
     path: str
 
 
@@ -46,15 +45,20 @@ class Workspace:
         home: AnyPath | None = None,
         protected: Iterable[str] = (),
         strict: bool = False,
-        way: WayName = "auto",
+        opener: OpenerName = "auto",
     ) -> None:
-        self._home = _absolute("~" if home is None else home)
-        self._cwd = _names(os.path.realpath(_absolute(cwd)))
-        self._disks: list[Disk] = []
+        self._home = _absolute_path("~" if home is None else home)
+        self._cwd = _split_names(os.path.realpath(_absolute_path(cwd)))
+        self._disks: list[DiskFiles] = []
         rules = [protected] if isinstance(protected, str) else list(protected)
         self._disks = [
-            Disk(root, protected=self._protected(_names(os.path.realpath(root)), rules), strict=strict, way=way)
-            for root in _outermost([cwd, *roots])
+            DiskFiles(
+                root,
+                protected=self._protection_of(_split_names(os.path.realpath(root)), rules),
+                strict=strict,
+                opener=opener,
+            )
+            for root in _outermost_roots([cwd, *roots])
         ]
         self._spellings = sorted(
             ((names, disk) for disk in self._disks for names in disk.spellings), key=lambda pair: -len(pair[0])
@@ -63,79 +67,79 @@ class Workspace:
     @property
     def root(self) -> str:
         """The working folder."""
-        return _full(self._cwd)
+        return _join_absolute(self._cwd)
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Every folder that paths may lead into, the one with the working folder first."""
         return tuple(disk.root for disk in self._disks)
 
-    async def place(self, path: str) -> Place:
+    async def locate(self, path: str) -> WorkspacePath:
         """Return the root a path leads into and the path there. Raises ``FileRefused``, naming the roots."""
-        names = self._read(path)
+        names = self._absolute_names_of(path)
         for spelled, disk in self._spellings:
             if names[: len(spelled)] == spelled:
-                return Place(disk, join(names[len(spelled) :]))
-        return await asyncio.to_thread(self._recognized, path, names)
+                return WorkspacePath(disk, join_names(names[len(spelled) :]))
+        return await asyncio.to_thread(self._find_by_identity, path, names)
 
     async def stat(self, path: str) -> FileInfo:
         """Look at what a path names; links inside a root are followed."""
-        place = await self.place(path)
-        with self._named(place):
-            return self._outward(place.files, await place.files.stat(place.path))
+        place = await self.locate(path)
+        with self._name_root_in_errors(place):
+            return self._translate_info(place.files, await place.files.stat(place.path))
 
-    async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
+    async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
         """Look at many paths at once; ``None`` for those where ``stat`` would fail."""
         if type(self).stat is not Workspace.stat:  # who narrows what may be looked at means this, too
-            return [await self._seen(path) for path in paths]
-        rows: dict[Disk, list[tuple[int, str]]] = {}
+            return [await self._stat_or_none(path) for path in paths]
+        rows: dict[DiskFiles, list[tuple[int, str]]] = {}
         found: list[FileInfo | None] = [None] * len(paths)
         for at, path in enumerate(paths):
             with suppress(FileError):
-                place = await self.place(path)
+                place = await self.locate(path)
                 rows.setdefault(place.files, []).append((at, place.path))
         for disk, row in rows.items():
-            for (at, _), info in zip(row, await disk.look([path for _, path in row]), strict=True):
-                found[at] = info and self._outward(disk, info)
+            for (at, _), info in zip(row, await disk.stat_many([path for _, path in row]), strict=True):
+                found[at] = info and self._translate_info(disk, info)
         return found
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return what a folder holds, sorted by name; links are told as links."""
-        place = await self.place(path)
-        with self._named(place):
-            return [self._listed(place.files, info) for info in await place.files.entries(place.path)]
+        place = await self.locate(path)
+        with self._name_root_in_errors(place):
+            return [self._translate_entry(place.files, info) for info in await place.files.entries(place.path)]
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return bytes of a file from ``start`` on, at most ``size``."""
-        place = await self.place(path)
-        with self._named(place):
+        place = await self.locate(path)
+        with self._name_root_in_errors(place):
             found = await place.files.read(place.path, start=start, size=size)
-        return FileBytes(data=found.data, info=self._outward(place.files, found.info))
+        return FileBytes(data=found.data, info=self._translate_info(place.files, found.info))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file whole or not at all, keeping its mode and owner; folders on the way are made."""
-        place = await self.place(path)
-        with self._named(place):
-            return self._outward(place.files, await place.files.write(place.path, data, known=known, new=new))
+        place = await self.locate(path)
+        with self._name_root_in_errors(place):
+            return self._translate_info(place.files, await place.files.write(place.path, data, known=known, new=new))
 
     async def delete(self, path: str) -> None:
         """Remove a file, a link or an empty folder."""
-        place = await self.place(path)
-        if _names(place.files.root) + _names(place.path) == self._cwd:
+        place = await self.locate(path)
+        if _split_names(place.files.root) + _split_names(place.path) == self._cwd:
             raise FileRefused("the working folder itself is not deleted")
-        with self._named(place):
+        with self._name_root_in_errors(place):
             await place.files.delete(place.path)
 
-    async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[Listing]:
+    async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """Return what the first of these folders hold: those in a row that are of one root."""
-        places = [await self.place(folder) for folder in folders]
+        places = [await self.locate(folder) for folder in folders]
         disk = places[0].files
         row = [place.path for place in takewhile(lambda place: place.files is disk, places)]
         found = await disk.scan(row, details=details, links=links)
-        if not self._renames(disk):
+        if not self._is_other_root(disk):
             return [listing._replace(path=folder) for folder, listing in zip(folders, found, strict=False)]
         return [
-            listing._replace(path=folder, entries=[self._listed(disk, info) for info in listing.entries])
+            listing._replace(path=folder, entries=[self._translate_entry(disk, info) for info in listing.entries])
             for folder, listing in zip(folders, found, strict=False)
         ]
 
@@ -145,13 +149,13 @@ class Workspace:
         """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
-    async def _seen(self, path: str) -> FileInfo | None:
+    async def _stat_or_none(self, path: str) -> FileInfo | None:
         try:
             return await self.stat(path)
         except FileError:
             return None
 
-    def _read(self, path: str) -> Names:
+    def _absolute_names_of(self, path: str) -> PathNames:
         """Return the names from ``/`` on that a path stands for."""
         if path == "~" or path.startswith("~/"):
             whole = self._home + path[1:]
@@ -161,80 +165,82 @@ class Workspace:
             whole = f"{self.root}/{path}"
         names = names_of(whole)
         if names is None:
-            raise self._outside(path)
+            raise self._outside_error(path)
         return names
 
-    def _recognized(self, path: str, names: Names) -> Place:
+    def _find_by_identity(self, path: str, names: PathNames) -> WorkspacePath:
         """Find a root that was written in a way we did not know, such as through a link above it."""
         known = {disk.identity: disk for disk in self._disks}
         for size in range(len(names), -1, -1):
             with suppress(OSError):
-                looked = os.stat(raw(_full(names[:size])))  # noqa: PTH116  # bytes, for names that are no UTF-8
+                looked = os.stat(encode_name(_join_absolute(names[:size])))  # noqa: PTH116  # bytes, for names that are no UTF-8
                 if disk := known.get((looked.st_dev, looked.st_ino)):
-                    return Place(disk, join(names[size:]))
-        raise self._outside(path)
+                    return WorkspacePath(disk, join_names(names[size:]))
+        raise self._outside_error(path)
 
-    def _outside(self, path: str) -> FileRefused:
-        roots = ", ".join(shown(root) for root in self.roots)
-        return FileRefused(f"{shown(path)} is outside of what may be touched here: {roots}")
+    def _outside_error(self, path: str) -> FileRefused:
+        roots = ", ".join(quote_path(root) for root in self.roots)
+        return FileRefused(f"{quote_path(path)} is outside of what may be touched here: {roots}")
 
-    def _renames(self, disk: Disk) -> bool:
-        return _names(disk.root) != self._cwd
+    def _is_other_root(self, disk: DiskFiles) -> bool:
+        return _split_names(disk.root) != self._cwd
 
-    def _outward(self, disk: Disk, info: FileInfo) -> FileInfo:
-        if not self._renames(disk):
+    def _translate_info(self, disk: DiskFiles, info: FileInfo) -> FileInfo:
+        if not self._is_other_root(disk):
             return info
-        names = _names(disk.root) + _names(info.path)
+        names = _split_names(disk.root) + _split_names(info.path)
         inside = names[: len(self._cwd)] == self._cwd
-        return msgspec.structs.replace(info, path=join(names[len(self._cwd) :]) if inside else _full(names))
+        return msgspec.structs.replace(
+            info, path=join_names(names[len(self._cwd) :]) if inside else _join_absolute(names)
+        )
 
-    def _listed(self, disk: Disk, info: FileInfo) -> FileInfo:
+    def _translate_entry(self, disk: DiskFiles, info: FileInfo) -> FileInfo:
         """Return what a folder holds as it is told; the working folder, seen from above, by its name."""
-        told = self._outward(disk, info)
+        told = self._translate_info(disk, info)
         return told if told.path else msgspec.structs.replace(told, path=self.root)
 
     @contextmanager
-    def _named(self, place: Place) -> Generator[None]:
+    def _name_root_in_errors(self, located: WorkspacePath) -> Generator[None]:
         """Say in an error which root it is about, where that is not the working folder."""
         try:
             yield
         except FileError as error:
-            if not self._renames(place.files):
+            if not self._is_other_root(located.files):
                 raise
-            raise type(error)(f"in {shown(place.files.root)}: {error}") from error
+            raise type(error)(f"in {quote_path(located.files.root)}: {error}") from error
 
-    def _protected(self, root: Names, rules: Sequence[str]) -> Protected:
+    def _protection_of(self, root: PathNames, rules: Sequence[str]) -> ProtectedFiles:
         kept: list[str] = []
         for rule in rules:
             if rule.startswith(ANYWHERE):
                 kept.append(rule)
                 continue
-            names = self._read(rule)
-            for spelled in {names, _names(os.path.realpath(_full(names)))}:
+            names = self._absolute_names_of(rule)
+            for spelled in {names, _split_names(os.path.realpath(_join_absolute(names)))}:
                 if spelled == root:
-                    return Protected(kept, also=lambda _: True)
+                    return ProtectedFiles(kept, extra_rule=lambda _: True)
                 if spelled[: len(root)] == root:
-                    kept.append(join(spelled[len(root) :]))
-        return Protected(kept)
+                    kept.append(join_names(spelled[len(root) :]))
+        return ProtectedFiles(kept)
 
 
-def _absolute(path: AnyPath) -> str:
+def _absolute_path(path: AnyPath) -> str:
     return os.path.abspath(os.path.expanduser(os.fspath(path)))  # noqa: PTH100, PTH111  # '..' is taken back
 
 
-def _names(path: str) -> Names:
+def _split_names(path: str) -> PathNames:
     return tuple(name for name in path.split("/") if name)
 
 
-def _full(names: Names) -> str:
-    return "/" + join(names)
+def _join_absolute(names: PathNames) -> str:
+    return "/" + join_names(names)
 
 
-def _outermost(given: Sequence[AnyPath]) -> list[str]:
+def _outermost_roots(given: Sequence[AnyPath]) -> list[str]:
     """Return the folders that lie in no other, the one with the first of them first."""
-    spelled = {_names(os.path.realpath(_absolute(root))): _absolute(root) for root in reversed(given)}
+    spelled = {_split_names(os.path.realpath(_absolute_path(root))): _absolute_path(root) for root in reversed(given)}
     kept: list[str] = []
-    cwd = _names(os.path.realpath(_absolute(given[0])))
+    cwd = _split_names(os.path.realpath(_absolute_path(given[0])))
     for names in reversed(spelled):
         if not any(other != names and names[: len(other)] == other for other in spelled):
             kept.insert(0 if cwd[: len(names)] == names else len(kept), spelled[names])

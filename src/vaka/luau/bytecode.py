@@ -14,12 +14,12 @@ from types import ModuleType
 
 from vaka.core.types.errors import ConfigError, ScriptError
 
-MOST_BYTES = 32 << 20
+MAX_CACHE_BYTES = 32 << 20
 _KEY_BYTES = 32
 
 
 @cache
-def native() -> ModuleType:
+def load_pyluau() -> ModuleType:
     """Return pyluau, or raise ``ConfigError`` saying how to get it."""
     try:
         importlib.import_module("pyluau._native")  # an extra, and a compiled one; a folder of that name is not it
@@ -31,40 +31,40 @@ def native() -> ModuleType:
 @cache
 def vm_version() -> str:
     """Return which VM runs the scripts."""
-    return str(native().version)
+    return str(load_pyluau().version)
 
 
-class Bytecode:
+class BytecodeCache:
     """Compiles, and remembers what it compiled: in memory, and in a folder of the user's if it is given one.
 
     Bytecode is trusted code: what is read from the folder is signed with a key that only this user can read, and a file
     that is not exactly what was written is compiled anew.
     """
 
-    def __init__(self, folder: Path | None = None, *, most: int = MOST_BYTES) -> None:
-        self._most = most
-        self.held = 0
+    def __init__(self, folder: Path | None = None, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self.cached_bytes = 0
         """Bytes of bytecode in memory."""
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._code_by_key: OrderedDict[str, bytes] = OrderedDict()
         self._folder = folder
         self.key: bytes | None = None
         """What a VM must be given to load this bytecode; ``None`` is the key of this process."""
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.key = _key(folder / "key")
+            self.key = _load_or_create_key(folder / "key")
 
     def compile(self, source: str, name: str, opt: int = 2) -> bytes:
         """Return the bytecode of a source; raise ``ScriptError`` with ``name:line: what is wrong``."""
-        place = self._place(source, opt)
-        code = self._known.get(place)
+        place = self._cache_key(source, opt)
+        code = self._code_by_key.get(place)
         if code is not None:
-            self._known.move_to_end(place)
+            self._code_by_key.move_to_end(place)
             return code
-        code = self._read(place)
+        code = self._read_file(place)
         if code is None:
-            code = self._make(source, name, opt)
-            self._write(place, code)
-        self._remember(place, code)
+            code = self._compile(source, name, opt)
+            self._write_file(place, code)
+        self._add_to_memory(place, code)
         return code
 
     def precompile(self, sources: Iterable[tuple[str, str]], opt: int = 2) -> list[ScriptError]:
@@ -77,33 +77,33 @@ class Bytecode:
                 errors.append(error)
         return errors
 
-    def _place(self, source: str, opt: int) -> str:
+    def _cache_key(self, source: str, opt: int) -> str:
         mark = hashlib.sha256(f"{vm_version()}\0{opt}\0".encode())
-        mark.update(_encoded(source))
+        mark.update(_encode_source(source))
         return mark.hexdigest()
 
-    def _make(self, source: str, name: str, opt: int) -> bytes:
-        luau = native()
+    def _compile(self, source: str, name: str, opt: int) -> bytes:
+        luau = load_pyluau()
         try:
-            code: bytes = luau.compile(_encoded(source), opt, chunkname=f"={name}", key=self.key)
+            code: bytes = luau.compile(_encode_source(source), opt, chunkname=f"={name}", key=self.key)
         except luau.LuauSyntaxError as error:
             raise ScriptError(str(error)) from None
         return code
 
-    def _remember(self, place: str, code: bytes) -> None:
-        self._known[place] = code
-        self.held += len(code)
-        while self.held > self._most and len(self._known) > 1:
-            self.held -= len(self._known.popitem(last=False)[1])
+    def _add_to_memory(self, cache_key: str, code: bytes) -> None:
+        self._code_by_key[cache_key] = code
+        self.cached_bytes += len(code)
+        while self.cached_bytes > self._max_bytes and len(self._code_by_key) > 1:
+            self.cached_bytes -= len(self._code_by_key.popitem(last=False)[1])
 
-    def _read(self, place: str) -> bytes | None:
+    def _read_file(self, cache_key: str) -> bytes | None:
         if self._folder is None:
             return None
         try:
-            code = (self._folder / place).read_bytes()
+            code = (self._folder / cache_key).read_bytes()
         except OSError:
             return None
-        luau = native()
+        luau = load_pyluau()
         try:
             with luau.State(key=self.key) as state:
                 state.load(code)
@@ -111,18 +111,18 @@ class Bytecode:
             return None
         return code
 
-    def _write(self, place: str, code: bytes) -> None:
+    def _write_file(self, cache_key: str, code: bytes) -> None:
         if self._folder is None:
             return
         with suppress(OSError):  # a folder that is full or read-only costs time, nothing else
-            _put(self._folder / place, code)
+            _write_atomically(self._folder / cache_key, code)
 
 
-def _encoded(source: str) -> bytes:
+def _encode_source(source: str) -> bytes:
     return source.encode("utf-8", "surrogatepass")
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -133,7 +133,7 @@ def _put(path: Path, content: bytes) -> None:
         raise
 
 
-def _key(path: Path) -> bytes:
+def _load_or_create_key(path: Path) -> bytes:
     """Return the key of a folder, made on first use; whoever is first wins."""
     with suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,23 +1,113 @@
-"""A script before it runs: its text and everything else that decides what it will do."""
+"""A script before it runs: its source, its library, its limits, and the digest that identifies a run."""
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from vaka.core.types.errors import NotFound, ScriptError
+from vaka.core.types.errors import InvalidInput, NotFound, ScriptError
 from vaka.core.types.ids import Digest
 from vaka.luau import require
-from vaka.luau.bytecode import Bytecode, vm_version
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.require import Library, Packages, read_library
+from vaka.luau.bytecode import BytecodeCache, vm_version
+from vaka.luau.require import FindPackage, Library, read_library
 
-MOST_SOURCE = 8 << 20
-OWN_LIBRARY = Path(__file__).parent / "lib"
+MIB = 1 << 20
+
+MIN_MEMORY = MIB
+
+MAX_DEPTH = 500
+
+_BYTE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+_COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+_TIME_UNITS = {"": 1.0, "S": 1.0, "MS": 1e-3, "M": 60.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """What one script may use; ``None`` is no limit. Time counts only while the script runs, not while it waits."""
+
+    memory: int | None = 64 * MIB
+    """Bytes its VM may hold; scripts that share a VM share them."""
+    seconds: float | None = 5.0
+    """Running time, from its start to its end."""
+    instructions: int | None = None
+    """Safe points (calls and turns of loops) it may pass: the same number on every machine, at a price in speed."""
+    coroutines: int | None = 10_000
+    """Coroutines it may have alive at once."""
+    depth: int = 100
+    """How deep tables may be nested that go to the host."""
+
+    def __post_init__(self) -> None:
+        if self.memory is not None and not _is_int_at_least(self.memory, MIN_MEMORY):
+            raise InvalidInput(f"memory is {MIN_MEMORY // MIB}M or more, not {self.memory!r}")
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise InvalidInput(f"seconds is a number above 0, not {self.seconds!r}")
+        for name in ("instructions", "coroutines"):
+            value = getattr(self, name)
+            if value is not None and not _is_int_at_least(value, 1):
+                raise InvalidInput(f"{name} is a whole number above 0, not {value!r}")
+        if not _is_int_at_least(self.depth, 1) or self.depth > MAX_DEPTH:
+            raise InvalidInput(f"depth is a whole number from 1 to {MAX_DEPTH}, not {self.depth!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> "ScriptLimits":
+        """Read ``memory=64M,seconds=5,instructions=10M,coroutines=1000,depth=50``; what is not named is as usual."""
+        given: dict[str, Any] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = (word.strip() for word in part.partition("="))
+            read = _LIMIT_PARSERS.get(name)
+            if read is None or not equals:
+                raise InvalidInput(f"limit {part!r} is not known: say {_LIMIT_SYNTAX}")
+            if name in given:
+                raise InvalidInput(f"limit {name!r} is given twice")
+            given[name] = None if value == "none" and name != "depth" else read(part, value)
+        return cls(**given)
+
+
+def _is_int_at_least(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+def _parse_number(part: str, text: str, units: Mapping[str, float], integer: bool) -> float:
+    matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
+    unit = units.get(matched[2].upper()) if matched else None
+    if matched is None or unit is None:
+        known = ", ".join(sorted(filter(None, units)))
+        raise InvalidInput(f"limit {part!r} is no number with a unit such as {known}: say {_LIMIT_SYNTAX}")
+    number = float(matched[1]) * unit
+    if integer and not number.is_integer():
+        raise InvalidInput(f"limit {part!r} is not a whole number")
+    return number
+
+
+def _int_parser(units: Mapping[str, float]) -> Callable[[str, str], int]:
+    return lambda part, text: int(_parse_number(part, text, units, integer=True))
+
+
+_LIMIT_PARSERS: dict[str, Callable[[str, str], float]] = {
+    "memory": _int_parser(_BYTE_UNITS),
+    "seconds": lambda part, text: _parse_number(part, text, _TIME_UNITS, integer=False),
+    "instructions": _int_parser(_COUNT_UNITS),
+    "coroutines": _int_parser(_COUNT_UNITS),
+    "depth": _int_parser({"": 1}),
+}
+
+_LIMIT_SYNTAX = (
+    "memory=64M, seconds=5, instructions=10M, coroutines=10K or depth=100 (or none), with commas between them"
+)
+
+MAX_SOURCE_BYTES = 8 << 20
+
+BUILTIN_LIBRARY = Path(__file__).parent / "lib"
 
 
 @dataclass(frozen=True)
@@ -44,15 +134,15 @@ class Program:
         modules = sorted((name, module.source) for name, module in self.library.modules.items())
         aliases = sorted(self.library.aliases.items())
         whole = [
-            vm_version(), self.opt, self.name, self.source, self.main, require.PRELUDE, self.preludes, modules, aliases,
+            vm_version(), self.opt, self.name, self.source, self.main, require.REQUIRE_PRELUDE, self.preludes, modules, aliases,
         ]  # fmt: skip
         return Digest(hashlib.sha256(msgspec.json.encode(whole)).hexdigest())
 
-    def check(self, bytecode: Bytecode | None = None) -> None:
+    def check(self, bytecode: BytecodeCache | None = None) -> None:
         """Compile the script and its library; raise ``ScriptError`` with ``file:line: what is wrong``, one a line."""
         sources = [(self.name, self.source), ("main", self.main)]
         sources += [(module.file, module.source) for module in self.library.modules.values()]
-        errors = (bytecode or Bytecode()).precompile(sources, self.opt)
+        errors = (bytecode or BytecodeCache()).precompile(sources, self.opt)
         if errors:
             raise ScriptError("\n".join(map(str, errors)))
 
@@ -62,8 +152,8 @@ class Program:
         path: Path | str,
         *,
         libs: Sequence[Path | str] = (),
-        packages: Packages | None = None,
-        like: "Program | None" = None,
+        packages: FindPackage | None = None,
+        template: "Program | None" = None,
     ) -> "Program":
         """Read a script and what it can require; all else is as in ``like``.
 
@@ -72,10 +162,10 @@ class Program:
         """
         path = Path(path)
         source = await asyncio.to_thread(read_source, path)
-        like = like or cls("")
-        library = await read_library(libs, source, packages, own=(OWN_LIBRARY,))
-        program = replace(like, source=source, name=path.name, library=library)
-        Bytecode().compile(source, program.name, program.opt)
+        template = template or cls("")
+        library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
+        program = replace(template, source=source, name=path.name, library=library)
+        BytecodeCache().compile(source, program.name, program.opt)
         return program
 
 
@@ -85,8 +175,8 @@ def read_source(path: Path) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise NotFound(f"script {str(path)!r} cannot be read: {error.strerror}") from error
-    if len(content) > MOST_SOURCE:
-        raise ScriptError(f"{path.name}: a script has at most {MOST_SOURCE} bytes, this one {len(content)}")
+    if len(content) > MAX_SOURCE_BYTES:
+        raise ScriptError(f"{path.name}: a script has at most {MAX_SOURCE_BYTES} bytes, this one {len(content)}")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

@@ -16,15 +16,15 @@ from typing import TypeAlias
 
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 
-LOAD = "$require"
+REQUIRE_CALL = "$require"
 """The request by which ``require.luau`` asks for a module."""
-PRELUDE = (Path(__file__).parent / "require.luau").read_text("utf-8")
-SUFFIX = ".luau"
-DECLARATIONS = ".d.luau"
-MOST_FILES = 5_000
-MOST_BYTES = 32 << 20
+REQUIRE_PRELUDE = (Path(__file__).parent / "require.luau").read_text("utf-8")
+SOURCE_SUFFIX = ".luau"
+DECLARATION_SUFFIX = ".d.luau"
+MAX_LIBRARY_FILES = 5_000
+MAX_LIBRARY_BYTES = 32 << 20
 
-_LITERAL = re.compile(r"""\brequire\s*[(,]?\s*["'](@[^"'\n]*[^"'\n/])["']""")
+_PACKAGE_REQUIRE = re.compile(r"""\brequire\s*[(,]?\s*["'](@[^"'\n]*[^"'\n/])["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Module:
     @property
     def file(self) -> str:
         """What errors call it; the same on every machine."""
-        return f"{self.name}/init{SUFFIX}" if self.is_folder else f"{self.name}{SUFFIX}"
+        return f"{self.name}/init{SOURCE_SUFFIX}" if self.is_folder else f"{self.name}{SOURCE_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class PackageModules:
     """A package as ``require`` needs it: its files by path without ``.luau``, and which of them was meant."""
 
     title: str
@@ -54,7 +54,7 @@ class Package:
     module: str
 
 
-Packages: TypeAlias = Callable[[str], Awaitable[Package]]
+FindPackage: TypeAlias = Callable[[str], Awaitable[PackageModules]]
 """Finds what a name that begins with ``@`` means; raises a ``VakaError`` when there is no such package."""
 
 
@@ -73,7 +73,7 @@ class Library:
     def find(self, name: str, origin: str = "") -> Module:
         """Return the module that ``name`` means to the module ``origin``; raise ``ScriptError`` if there is none."""
         here = self.modules.get(origin)
-        key = _checked(name, here)
+        key = _module_key(name, here)
         if key.startswith("@") and key not in self.modules:
             if key in self.refused:
                 raise ScriptError(f"require: {name!r}: {self.refused[key]}")
@@ -83,40 +83,44 @@ class Library:
         inside = f"{here.package}/{key}" if here is not None and here.package else key
         module = self.modules.get(inside) or self.modules.get(key)
         if module is None:
-            raise self._missing(name, key)
+            raise self._not_found_error(name, key)
         return module
 
-    def _missing(self, name: str, key: str) -> ScriptError:
+    def _not_found_error(self, name: str, key: str) -> ScriptError:
         if key in self.refused:
             return ScriptError(f"require: module {name!r}: {self.refused[key]}")
         places = ", ".join(self.folders) or "no library folder"
         near = difflib.get_close_matches(key, self.modules, n=1)
         hint = f"; there is {near[0]!r}" if near else ""
-        looked = f"looked for {key}{SUFFIX} and {key}/init{SUFFIX} in {places}"
+        looked = f"looked for {key}{SOURCE_SUFFIX} and {key}/init{SOURCE_SUFFIX} in {places}"
         return ScriptError(f"require: module {name!r} not found: {looked}{hint}")
 
 
 async def read_library(
-    folders: Sequence[Path | str], source: str = "", packages: Packages | None = None, *, own: Sequence[Path] = ()
+    folders: Sequence[Path | str],
+    source: str = "",
+    find_package: FindPackage | None = None,
+    *,
+    builtin: Sequence[Path] = (),
 ) -> Library:
     """Read the modules of some folders (the first has precedence), and the packages that ``source`` and they name.
 
     ``own`` are folders that come last and are not worth a word in errors. A folder that is not there has no modules.
     """
-    roots = [*(Path(folder) for folder in folders), *own]
-    modules, refused = await asyncio.to_thread(_read, roots)
+    roots = [*(Path(folder) for folder in folders), *builtin]
+    modules, refused = await asyncio.to_thread(_read_folders, roots)
     aliases: dict[str, str] = {}
-    if packages is not None:
-        await _add_packages(packages, source, modules, refused, aliases)
+    if find_package is not None:
+        await _add_packages(find_package, source, modules, refused, aliases)
     return Library(modules, tuple(str(folder) for folder in folders), refused, aliases)
 
 
-def names_of_packages(source: str) -> list[str]:
+def find_package_names(source: str) -> list[str]:
     """Return the names of packages that a source requires by a written-out name, in order."""
-    return list(dict.fromkeys(_LITERAL.findall(source)))
+    return list(dict.fromkeys(_PACKAGE_REQUIRE.findall(source)))
 
 
-def _checked(name: str, here: Module | None) -> str:
+def _module_key(name: str, origin: Module | None) -> str:
     """Return the key a name stands for, or raise ``ScriptError`` for one that no module can have."""
     if not name:
         raise ScriptError("require: the name of a module is empty")
@@ -128,60 +132,62 @@ def _checked(name: str, here: Module | None) -> str:
     if "\\" in name:
         raise ScriptError(f"require: {shown}: parts of a name are separated by /")
     if name.startswith(("./", "../")):
-        return _relative(name, here)
+        return _resolve_relative(name, origin)
     if any(part in {"", ".", ".."} for part in name.split("/")) or (".." in name and not name.startswith("@")):
         raise ScriptError(f"require: {shown}: a name has no '..', no '.' and nothing empty between its slashes")
     return name.removesuffix("/init")
 
 
-def _relative(name: str, here: Module | None) -> str:
-    if here is None:
+def _resolve_relative(name: str, origin: Module | None) -> str:
+    if origin is None:
         raise ScriptError(f"require: {name!r}: a script is in no library, name the module by its path inside one")
-    root = here.package.split("/") if here.package else []
-    parts = here.name.split("/")[len(root) :]
-    if not here.is_folder:
+    root = origin.package.split("/") if origin.package else []
+    parts = origin.name.split("/")[len(root) :]
+    if not origin.is_folder:
         parts = parts[:-1]
     for part in name.split("/"):
         if not part:
             raise ScriptError(f"require: {name!r} names no module")
         if part == "..":
             if not parts:
-                raise ScriptError(f"require: {name!r} leaves the library of {here.file}")
+                raise ScriptError(f"require: {name!r} leaves the library of {origin.file}")
             parts.pop()
         elif part != ".":
             parts.append(part)
     return "/".join([*root, *parts]).removesuffix("/init")
 
 
-def _read(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, str]]:
+def _read_folders(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, str]]:
     modules: dict[str, Module] = {}
     refused: dict[str, str] = {}
     size = 0
     for root in roots:
         mine: dict[str, Module] = {}
-        for path, why in _files(root):
-            name = path.relative_to(root).as_posix().removesuffix(SUFFIX)
+        for path, why in _walk_sources(root):
+            name = path.relative_to(root).as_posix().removesuffix(SOURCE_SUFFIX)
             if why:
                 refused.setdefault(name.removesuffix("/init"), why)
                 continue
-            module = _module(name, _text(path))
+            module = _make_module(name, _read_text(path))
             size += len(module.source)
             if module.name not in mine or not module.is_folder:
                 mine[module.name] = module
         modules = {**mine, **modules}
-        if len(modules) > MOST_FILES or size > MOST_BYTES:
-            raise ConfigError(f"{str(root)!r} is too large for a library: {MOST_FILES} files and {MOST_BYTES} bytes")
+        if len(modules) > MAX_LIBRARY_FILES or size > MAX_LIBRARY_BYTES:
+            raise ConfigError(
+                f"{str(root)!r} is too large for a library: {MAX_LIBRARY_FILES} files and {MAX_LIBRARY_BYTES} bytes"
+            )
     return modules, refused
 
 
-def _module(name: str, source: str, package: str = "") -> Module:
+def _make_module(name: str, source: str, package: str = "") -> Module:
     is_folder = name == "init" or name.endswith("/init")
     name = name.removesuffix("init").removesuffix("/") if is_folder else name
     full = "/".join(filter(None, (package, name))) or "init"
     return Module(full, source, package, is_folder and full != "init")
 
 
-def _files(root: Path) -> Iterator[tuple[Path, str]]:
+def _walk_sources(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the sources below a folder, and why one may not be read."""
     inside = root.resolve()
     for folder, folders, files in os.walk(root):
@@ -190,7 +196,7 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
             if (Path(folder) / name).is_symlink():
                 yield Path(folder) / name, "a link to a folder is not followed"
         for name in sorted(files):
-            if name.startswith(".") or not name.endswith(SUFFIX) or name.endswith(DECLARATIONS):
+            if name.startswith(".") or not name.endswith(SOURCE_SUFFIX) or name.endswith(DECLARATION_SUFFIX):
                 continue
             path = Path(folder) / name
             real = path.resolve()
@@ -202,7 +208,7 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, ""
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -210,23 +216,23 @@ def _text(path: Path) -> str:
 
 
 async def _add_packages(
-    packages: Packages, source: str, modules: dict[str, Module], refused: dict[str, str], aliases: dict[str, str]
+    find_package: FindPackage, source: str, modules: dict[str, Module], refused: dict[str, str], aliases: dict[str, str]
 ) -> None:
-    wanted = names_of_packages(source)
+    wanted = find_package_names(source)
     for module in list(modules.values()):
-        wanted += names_of_packages(module.source)
+        wanted += find_package_names(module.source)
     while wanted:
         name = wanted.pop()
         if name in aliases or name in refused:
             continue
         try:
-            package = await packages(name)
+            package = await find_package(name)
         except VakaError as error:
             refused[name] = str(error)
             continue
         for path, text in package.files.items():
-            module = _module(path, text, package.title)
+            module = _make_module(path, text, package.title)
             if module.name not in modules:
                 modules[module.name] = module
-                wanted += names_of_packages(text)
-        aliases[name] = _module(package.module, "", package.title).name
+                wanted += find_package_names(text)
+        aliases[name] = _make_module(package.module, "", package.title).name

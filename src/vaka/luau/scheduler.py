@@ -14,27 +14,44 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
-from vaka.core.loop.nest import START, Request, Told, Waits, mismatch
-from vaka.core.loop.stop import Stopped
+from vaka.core.loop.children.script_journal import (
+    SCRIPT_START,
+    DecisionPending,
+    ScriptAnswer,
+    ScriptRequest,
+    mismatch_error,
+)
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.message import ToolResult
-from vaka.luau.script import Call, Done, Functions, HostFunction, Ledger, Script, Step, plain
-from vaka.luau.values import pack, results, unpack
+from vaka.luau.protocol import (
+    Finished,
+    HostCall,
+    HostFunction,
+    HostFunctions,
+    ReplayJournal,
+    Script,
+    Step,
+    pack,
+    unpack,
+    unpack_results,
+    value_of_result,
+)
 
-MOST_ANSWERS = 20_000
+MAX_ANSWERS = 20_000
 """Answers after which a script is not driven on: told all of them again, it would take too long to come back."""
 
-_FAIR = 64
+_YIELD_INTERVAL = 64
 """Local answers after which everyone else has a turn."""
-_ENDING = (ReplayError, ConflictError, LogError, Closed, Stopped)
+_UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped)
 """What no script may catch: the log cannot be written any more, or is not this script's."""
-_FAULTS = (
+_CATCHABLE_ERRORS = (
     VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,
 )  # fmt: skip
 
 
-class Raised(ScriptError):
+class StructuredScriptError(ScriptError):
     """What a host function raises to give a script an error that is more than a text."""
 
     def __init__(self, message: str, value: JSON) -> None:
@@ -42,41 +59,43 @@ class Raised(ScriptError):
         self.value = value
 
 
-class Unrecorded:
+class NullJournal:
     """A ledger for scripts that nobody will bring back: it remembers nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
-    def start(self, detail: JSON) -> Told:
+    def record_start(self, detail: JSON) -> ScriptAnswer:
         """Return a start, now."""
-        return Told(Request(0, START, Digest("")), detail, "", self._now())
+        return ScriptAnswer(ScriptRequest(0, SCRIPT_START, Digest("")), detail, "", self._now_ms())
 
-    async def replay(self) -> AsyncGenerator[Told]:
+    async def replay(self) -> AsyncGenerator[ScriptAnswer]:
         """Yield nothing."""
-        nothing: Sequence[Told] = ()
+        nothing: Sequence[ScriptAnswer] = ()
         for told in nothing:
             yield told
 
-    async def tell(self, request: Request, value: JSON, error: str = "", result: ToolResult | None = None) -> Told:
+    async def record_answer(
+        self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
+    ) -> ScriptAnswer:
         """Return the answer."""
-        return Told(request, value, error, self._now(), result)
+        return ScriptAnswer(request, value, error, self._now_ms(), result)
 
     async def commit(self) -> None:
         """Do nothing: nothing is remembered."""
 
-    def _now(self) -> int:
+    def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
 
 async def drive(
     script: Script,
-    functions: Functions,
-    ledger: Ledger,
+    functions: HostFunctions,
+    journal: ReplayJournal,
     arguments: Sequence[JSON] = (),
     *,
     detail: dict[str, JSON] | None = None,
-    most: int = MOST_ANSWERS,
+    max_answers: int = MAX_ANSWERS,
     deadline: float | None = None,
 ) -> Sequence[JSON]:
     """Run a script to its end, which closes it, and return its results.
@@ -84,198 +103,200 @@ async def drive(
     ``detail`` is remembered with its start. ``deadline`` is in seconds from now, waiting included. Raises what the
     script raised, ``ScriptLimit``, ``ReplayError``, and ``Waits`` when nothing but people can bring it on.
     """
-    driver = _Driver(script, functions, ledger, most)
+    driver = _Driver(script, functions, journal, max_answers)
     try:
         if deadline is None:
             return await driver.run(arguments, detail or {})
-        return await _within(deadline, driver.run(arguments, detail or {}))
+        return await _run_until(deadline, driver.run(arguments, detail or {}))
     finally:
         await driver.close()
 
 
-async def _within(deadline: float, running: Coroutine[Any, Any, Sequence[JSON]]) -> Sequence[JSON]:
+async def _run_until(deadline: float, work: Coroutine[Any, Any, Sequence[JSON]]) -> Sequence[JSON]:
     clock = asyncio.timeout(deadline)
     try:
         async with clock:
-            return await running
+            return await work
     except TimeoutError:
         if not clock.expired():
             raise
         raise ScriptLimit(f"the script was not done within {deadline} s") from None
 
 
-class _Open(NamedTuple):
+class _PendingCall(NamedTuple):
     """A call that waits for its answer."""
 
     function: HostFunction
-    request: Request
+    request: ScriptRequest
     args: Sequence[JSON]
 
 
 class _Driver:
     """One run of a script: what it waits for, what of that runs, and what has come back."""
 
-    def __init__(self, script: Script, functions: Functions, ledger: Ledger, most: int) -> None:
+    def __init__(self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int) -> None:
         self.script = script
         self.functions = functions
-        self.ledger = ledger
-        self.most = most
-        self.told = 0
-        self.at = 0
-        self.done: Done | None = None
-        self.local: deque[Call] = deque()
-        self.open: dict[int, _Open] = {}
-        self.fresh: deque[_Open] = deque()
-        self.running: dict[int, asyncio.Task[Any]] = {}
-        self.back: deque[tuple[_Open, asyncio.Task[Any]]] = deque()
-        self.leaving: set[asyncio.Task[Any]] = set()
+        self.journal = journal
+        self.max_answers = max_answers
+        self.answer_count = 0
+        self.clock_ms = 0
+        self.final_step: Finished | None = None
+        self.local_calls: deque[HostCall] = deque()
+        self.pending_calls: dict[int, _PendingCall] = {}
+        self.unstarted_calls: deque[_PendingCall] = deque()
+        self.tasks: dict[int, asyncio.Task[Any]] = {}
+        self.completed_calls: deque[tuple[_PendingCall, asyncio.Task[Any]]] = deque()
+        self.cancelled_tasks: set[asyncio.Task[Any]] = set()
         self.decisions: dict[int, Sequence[DecisionId]] = {}
-        self.bell: asyncio.Future[None] | None = None
+        self.wakeup: asyncio.Future[None] | None = None
 
     async def run(self, arguments: Sequence[JSON], detail: dict[str, JSON]) -> Sequence[JSON]:
-        start = self.ledger.start({"seed": secrets.randbits(53), **detail})
-        self.at = start.at
-        await self.go_on(await self.script.start(arguments, seed=start.value["seed"], at=self.at))
-        async with aclosing(self.ledger.replay()) as log:
+        start = self.journal.record_start({"seed": secrets.randbits(53), **detail})
+        self.clock_ms = start.at
+        await self.process_step(await self.script.start(arguments, seed=start.value["seed"], at=self.clock_ms))
+        async with aclosing(self.journal.replay()) as log:
             async for told in log:
-                self.known(told.request)
-                await self.deliver(told)
-        while self.done is None:
-            self.begin()
-            await self.deliver(await self.next())
-        return self.done.values
+                self.check_replayed(told.request)
+                await self.deliver_answer(told)
+        while self.final_step is None:
+            self.start_calls()
+            await self.deliver_answer(await self.next_answer())
+        return self.final_step.values
 
     async def close(self) -> None:
         """End whatever runs, and the script."""
-        tasks = [*self.running.values(), *self.leaving]
-        self.running.clear()
+        tasks = [*self.tasks.values(), *self.cancelled_tasks]
+        self.tasks.clear()
         try:
             for task in tasks:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
         finally:
-            for _, task in self.back:
-                _ignore(task)
+            for _, task in self.completed_calls:
+                _retrieve_exception(task)
             await self.script.close()
 
-    async def go_on(self, step: Step) -> None:
+    async def process_step(self, step: Step) -> None:
         """Take note of a step; calls that need no record are answered at once, in their order."""
         for turn in itertools.count(1):
-            if isinstance(step, Done):
-                self.done = step
+            if isinstance(step, Finished):
+                self.final_step = step
                 return
             for number in step.dropped:
-                self.drop(number)
+                self.drop_call(number)
             for call in step.calls:
-                self.note(call)
-            if not self.local:
+                self.register_call(call)
+            if not self.local_calls:
                 return
-            if turn % _FAIR == 0:
+            if turn % _YIELD_INTERVAL == 0:
                 await asyncio.sleep(0)
-            step = await self.answer_local(self.local.popleft())
+            step = await self.answer_local(self.local_calls.popleft())
 
-    def note(self, call: Call) -> None:
+    def register_call(self, call: HostCall) -> None:
         function = self.functions.get(call.name)
-        args = None if function is None or function.local else fitting(call, function)
+        args = None if function is None or function.local else match_arguments(call, function)
         if function is None or args is None or isinstance(args, str):
-            self.local.append(call)  # what is wrong with a call follows from it as well
+            self.local_calls.append(call)  # what is wrong with a call follows from it as well
             return
-        opened = _Open(function, Request.of(call.id, call.name, pack(call.args)), args)
-        self.open[call.id] = opened
-        self.fresh.append(opened)
+        opened = _PendingCall(function, ScriptRequest.from_arguments(call.id, call.name, pack(call.args)), args)
+        self.pending_calls[call.id] = opened
+        self.unstarted_calls.append(opened)
 
-    def drop(self, number: int) -> None:
+    def drop_call(self, number: int) -> None:
         self.decisions.pop(number, None)
-        self.local = deque(call for call in self.local if call.id != number)
-        if self.open.pop(number, None) is None:
+        self.local_calls = deque(call for call in self.local_calls if call.id != number)
+        if self.pending_calls.pop(number, None) is None:
             return
-        self.fresh = deque(opened for opened in self.fresh if opened.request.number != number)
-        task = self.running.pop(number, None)
+        self.unstarted_calls = deque(opened for opened in self.unstarted_calls if opened.request.number != number)
+        task = self.tasks.pop(number, None)
         if task is not None:
             task.cancel()
-            self.leaving.add(task)
+            self.cancelled_tasks.add(task)
 
-    async def answer_local(self, call: Call) -> Step:
+    async def answer_local(self, call: HostCall) -> Step:
         function = self.functions.get(call.name)
         if function is None:
-            return await self.script.fail(call.id, self.unknown(call.name), at=self.at)
-        args = fitting(call, function)
+            return await self.script.fail(call.id, self.describe_unknown_function(call.name), at=self.clock_ms)
+        args = match_arguments(call, function)
         if isinstance(args, str):
-            return await self.script.fail(call.id, args, at=self.at)
+            return await self.script.fail(call.id, args, at=self.clock_ms)
         try:
-            value = pack(await perform(function, Request(call.id, call.name, Digest("")), args))
-        except _ENDING:
+            value = pack(await call_host_function(function, ScriptRequest(call.id, call.name, Digest("")), args))
+        except _UNCATCHABLE_ERRORS:
             raise
-        except _FAULTS as error:
-            value = _value_of(error)
-            said = describe(call.name, error) if value is None else unpack(value)
-            return await self.script.fail(call.id, said, at=self.at)
-        return await self.script.answer(call.id, results(value), at=self.at)
+        except _CATCHABLE_ERRORS as error:
+            value = _packed_error_value(error)
+            said = describe_host_error(call.name, error) if value is None else unpack(value)
+            return await self.script.fail(call.id, said, at=self.clock_ms)
+        return await self.script.answer(call.id, unpack_results(value), at=self.clock_ms)
 
-    def unknown(self, name: str) -> str:
+    def describe_unknown_function(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.functions, n=1)
         hint = f"; there is {near[0]!r}" if near else ""
         return f"the host has no function {name!r}{hint}"
 
-    def known(self, request: Request) -> None:
+    def check_replayed(self, request: ScriptRequest) -> None:
         """Check that the script asks now for what it was told then."""
-        if self.done is not None:
+        if self.final_step is not None:
             raise ReplayError(f"the script has ended, and was told more: {request.name!r} as request {request.number}")
-        opened = self.open.get(request.number)
+        opened = self.pending_calls.get(request.number)
         if opened is None:
             raise ReplayError(f"the script does not ask for {request.name!r} as request {request.number} any more")
         if opened.request != request:
-            raise mismatch(opened.request, request.name)
-        self.fresh.remove(opened)
+            raise mismatch_error(opened.request, request.name)
+        self.unstarted_calls.remove(opened)
 
-    def begin(self) -> None:
-        while self.fresh:
-            opened = self.fresh.popleft()
-            task = asyncio.create_task(perform(*opened))
-            self.running[opened.request.number] = task
-            task.add_done_callback(partial(self.over, opened))
+    def start_calls(self) -> None:
+        while self.unstarted_calls:
+            opened = self.unstarted_calls.popleft()
+            task = asyncio.create_task(call_host_function(*opened))
+            self.tasks[opened.request.number] = task
+            task.add_done_callback(partial(self.handle_task_done, opened))
 
-    def over(self, opened: _Open, task: "asyncio.Task[Any]") -> None:
-        if self.running.get(opened.request.number) is not task:
-            self.leaving.discard(task)
-            _ignore(task)
+    def handle_task_done(self, pending: _PendingCall, task: "asyncio.Task[Any]") -> None:
+        if self.tasks.get(pending.request.number) is not task:
+            self.cancelled_tasks.discard(task)
+            _retrieve_exception(task)
             return
-        self.back.append((opened, task))
-        if self.bell is not None and not self.bell.done():
-            self.bell.set_result(None)
+        self.completed_calls.append((pending, task))
+        if self.wakeup is not None and not self.wakeup.done():
+            self.wakeup.set_result(None)
 
-    async def next(self) -> Told:
+    async def next_answer(self) -> ScriptAnswer:
         """Wait for the next answer, and have it remembered."""
         while True:
-            while not self.back:
-                await self.wait()
-            opened, task = self.back.popleft()
+            while not self.completed_calls:
+                await self.wait_for_completion()
+            opened, task = self.completed_calls.popleft()
             number, name, _ = opened.request
-            if self.running.pop(number, None) is None:
-                _ignore(task)  # it was dropped after it had come back
+            if self.tasks.pop(number, None) is None:
+                _retrieve_exception(task)  # it was dropped after it had come back
                 continue
             error = ScriptError(f"{name} was cancelled") if task.cancelled() else task.exception()
-            if isinstance(error, Waits):
+            if isinstance(error, DecisionPending):
                 self.decisions[number] = error.decisions
                 continue
-            return await self.remember(opened, error, None if error else task.result())
+            return await self.record_answer(opened, error, None if error else task.result())
 
-    async def wait(self) -> None:
-        if not self.running:
+    async def wait_for_completion(self) -> None:
+        if not self.tasks:
             if not self.decisions:
                 raise ScriptError("the script waits for nothing that could come")
-            await self.ledger.commit()
-            raise Waits([decision for decisions in self.decisions.values() for decision in decisions])
-        self.bell = asyncio.get_running_loop().create_future()
-        await self.bell
+            await self.journal.commit()
+            raise DecisionPending([decision for decisions in self.decisions.values() for decision in decisions])
+        self.wakeup = asyncio.get_running_loop().create_future()
+        await self.wakeup
 
-    async def remember(self, opened: _Open, error: BaseException | None, value: Any) -> Told:
-        if self.told >= self.most:
-            raise ScriptError(f"the script was told {self.most} answers, too many to be told again: use on_input")
-        if isinstance(error, _ENDING) or (error is not None and not isinstance(error, Exception)):
+    async def record_answer(self, pending: _PendingCall, error: BaseException | None, value: Any) -> ScriptAnswer:
+        if self.answer_count >= self.max_answers:
+            raise ScriptError(
+                f"the script was told {self.max_answers} answers, too many to be told again: use on_input"
+            )
+        if isinstance(error, _UNCATCHABLE_ERRORS) or (error is not None and not isinstance(error, Exception)):
             raise error
-        name = opened.request.name
+        name = pending.request.name
         result = value if isinstance(value, ToolResult) else None
         packed: JSON = None
         if error is None and result is None:
@@ -284,41 +305,43 @@ class _Driver:
             except ScriptError as fault:
                 error = ScriptError(f"{name} gave what it may not: {fault}")
         if error is not None:
-            told = await self.ledger.tell(opened.request, _value_of(error), describe(name, error))
+            told = await self.journal.record_answer(
+                pending.request, _packed_error_value(error), describe_host_error(name, error)
+            )
         else:
-            told = await self.ledger.tell(opened.request, packed, "", result)
-        if opened.function.lasting:
-            await self.ledger.commit()
+            told = await self.journal.record_answer(pending.request, packed, "", result)
+        if pending.function.durable:
+            await self.journal.commit()
         return told
 
-    async def deliver(self, told: Told) -> None:
-        number, self.at = told.request.number, told.at
-        self.told += 1
-        del self.open[number]
-        value, error = told.value, told.error
-        if told.result is not None:
+    async def deliver_answer(self, answer: ScriptAnswer) -> None:
+        number, self.clock_ms = answer.request.number, answer.at
+        self.answer_count += 1
+        del self.pending_calls[number]
+        value, error = answer.value, answer.error
+        if answer.result is not None:
             try:
-                value = pack(plain(told.result))
+                value = pack(value_of_result(answer.result))
             except ScriptError as failed:
                 error = str(failed) or "failed"
         if error:
-            step = await self.script.fail(number, error if value is None else unpack(value), at=self.at)
+            step = await self.script.fail(number, error if value is None else unpack(value), at=self.clock_ms)
         else:
-            step = await self.script.answer(number, results(value), at=self.at)
-        await self.go_on(step)
+            step = await self.script.answer(number, unpack_results(value), at=self.clock_ms)
+        await self.process_step(step)
 
 
-async def perform(function: HostFunction, request: Request, args: Sequence[JSON]) -> Any:
+async def call_host_function(function: HostFunction, request: ScriptRequest, args: Sequence[JSON]) -> Any:
     """Call a host function with what the script gave it."""
-    return await (function.function(request, *args) if function.asks else function.function(*args))
+    return await (function.function(request, *args) if function.wants_request else function.function(*args))
 
 
-def fitting(call: Call, function: HostFunction) -> Sequence[JSON] | str:
+def match_arguments(call: HostCall, function: HostFunction) -> Sequence[JSON] | str:
     """Return the arguments of a call as the function takes them, or say what is wrong with their number.
 
     A nil beyond the last argument is nothing.
     """
-    least, most = _counts(function)
+    least, most = _argument_counts(function)
     given = len(call.args)
     if most is not None:
         while given > most and call.args[given - 1] is None:
@@ -330,7 +353,7 @@ def fitting(call: Call, function: HostFunction) -> Sequence[JSON] | str:
     return call.args if given == len(call.args) else call.args[:given]
 
 
-def describe(name: str, error: BaseException) -> str:
+def describe_host_error(name: str, error: BaseException) -> str:
     """Say what a script is told of an error in its host: what vaka raises on purpose is meant for it."""
     text = str(error).encode("utf-8", "replace").decode()
     if isinstance(error, VakaError):
@@ -338,9 +361,9 @@ def describe(name: str, error: BaseException) -> str:
     return f"{name}: {type(error).__name__}: {text}" if text else f"{name}: {type(error).__name__}"
 
 
-def _value_of(error: BaseException) -> JSON:
+def _packed_error_value(error: BaseException) -> JSON:
     """Return the value of an error that has one, packed."""
-    if not isinstance(error, Raised):
+    if not isinstance(error, StructuredScriptError):
         return None
     try:
         return pack(error.value)
@@ -348,7 +371,7 @@ def _value_of(error: BaseException) -> JSON:
         return None  # its text has to do
 
 
-def _counts(function: HostFunction) -> tuple[int, int | None]:
+def _argument_counts(function: HostFunction) -> tuple[int, int | None]:
     """Return how many arguments of a script a host function needs, and takes."""
     target: Any = function.function
     bound = 1 if hasattr(target, "__self__") else 0
@@ -356,13 +379,13 @@ def _counts(function: HostFunction) -> tuple[int, int | None]:
     code = getattr(target, "__code__", None)
     if code is None:
         return 0, None  # something callable that does not say
-    skipped = bound + (1 if function.asks else 0)
+    skipped = bound + (1 if function.wants_request else 0)
     takes = max(code.co_argcount - skipped, 0)
     least = max(takes - len(target.__defaults__ or ()), 0)
     return least, None if code.co_flags & 0x04 else takes
 
 
-def _ignore(task: "asyncio.Task[Any]") -> None:
+def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
     """Look at how a task ended, so that nobody is told that nobody did."""
     if task.done() and not task.cancelled():
         task.exception()

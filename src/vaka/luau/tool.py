@@ -8,29 +8,28 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.nest import Nest, Request
-from vaka.core.loop.nested import ended, nested
+from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
-from vaka.core.types.tool import Arguments, Problem, ToolSpec
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau import prelude
-from vaka.luau.bytecode import Bytecode
-from vaka.luau.compat import surface_functions
-from vaka.luau.host.parts import Parts
-from vaka.luau.lent import Lent
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.packages.required import packages_near
-from vaka.luau.place import furnish
-from vaka.luau.program import OWN_LIBRARY, Program, read_source
+from vaka.luau.bytecode import BytecodeCache
+from vaka.luau.host.compat import surface_functions
+from vaka.luau.host.host_services import HostServices
+from vaka.luau.packages.install import package_finder
+from vaka.luau.program import BUILTIN_LIBRARY, Program, ScriptLimits, read_source
 from vaka.luau.require import read_library
 from vaka.luau.scheduler import drive
+from vaka.luau.services import ScriptServices
+from vaka.luau.session_host import build_host_services
 
-_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
+_LEADING_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
-class Source:
+class ScriptSource:
     """A script on its way to becoming a program: read and compiled now, its library when it first runs."""
 
     def __init__(
@@ -43,36 +42,36 @@ class Source:
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
         self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
-        self._stateful = False
+        self._uses_state = False
         self._program: Program | None = None
-        Bytecode().compile(self.text, self.name, 2)
+        BytecodeCache().compile(self.text, self.name, 2)
 
     @property
-    def comment(self) -> str:
+    def leading_comment(self) -> str:
         """The comment the script begins with, as one text."""
-        found = _COMMENT.match(self.text + "\n")
+        found = _LEADING_COMMENT.match(self.text + "\n")
         lines = found[1].splitlines() if found else []
         return " ".join(line.strip().lstrip("-").strip() for line in lines).strip()
 
     async def program(self) -> Program:
         """Return the script with its library and the surfaces it uses."""
         if self._program is None:
-            packages = packages_near((self.path.parent if self.path else Path()).resolve())
-            library = await read_library(self._libs, self.text, packages, own=(OWN_LIBRARY,))
+            packages = package_finder((self.path.parent if self.path else Path()).resolve())
+            library = await read_library(self._libs, self.text, packages, builtin=(BUILTIN_LIBRARY,))
             sources = [self.text, *(module.source for module in library.modules.values())]
-            self._stateful = prelude.uses_state(sources)
+            self._uses_state = prelude.uses_state(sources)
             self._program = Program(
-                self.text, self.name, library, preludes=(prelude.prelude(prelude.surfaces_of(sources)),),
-                main=prelude.main(), limits=self._limits or ScriptLimits(), trusted=self.trusted,
+                self.text, self.name, library, preludes=(prelude.prelude_source(prelude.surfaces_of(sources)),),
+                main=prelude.main_source(), limits=self._limits or ScriptLimits(), trusted=self.trusted,
             )  # fmt: skip
         return self._program
 
-    def given(self, mode: str, nest: Nest) -> dict[str, JSON]:
+    def startup_info(self, mode: str, journal: ScriptJournal) -> dict[str, JSON]:
         """Return what the script is told of where it is."""
-        turn = nest.turn
+        turn = journal.turn
         return {
             "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
-            "state": True if self._stateful else None, "request_id": turn.id, "user_id": "",
+            "state": True if self._uses_state else None, "request_id": turn.id, "user_id": "",
             "trace_id": turn.id,
         }  # fmt: skip
 
@@ -89,91 +88,97 @@ class LuauTool:
     ) -> None:  # fmt: skip
         """Read and compile a script. Also takes ``trusted``, ``timeout`` and ``layer``."""
         timeout, layer = more.pop("timeout", None), more.pop("layer", "code")
-        self.source = Source(script, libs, limits, trusted=more.pop("trusted", True))
+        self.source = ScriptSource(script, libs, limits, trusted=more.pop("trusted", True))
         if more:
             raise InvalidInput(f"a Luau tool has no setting {next(iter(more))!r}")
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):
             raise InvalidInput(f"a Luau tool needs a name of letters, digits, - and _, got {self.name!r}")
         self.spec = ToolSpec(
-            name=self.name, description=description or self.source.comment or f"Run {self.source.name}.",
-            parameters=_schema(params), effect="resume", timeout=timeout, layer=layer,
+            name=self.name, description=description or self.source.leading_comment or f"Run {self.source.name}.",
+            parameters=_parameter_schema(params), effect="resume", timeout=timeout, layer=layer,
         )  # fmt: skip
 
-    def bind(self, lent: Lent) -> "BoundTool":
+    def bind(self, services: ScriptServices) -> "BoundLuauTool":
         """Return the tool with what the runtime lends it."""
-        return BoundTool(self, lent)
+        return BoundLuauTool(self, services)
 
     def __repr__(self) -> str:
         return f"LuauTool({self.name!r})"
 
 
-class BoundTool:
+class BoundLuauTool:
     """A Luau tool at work; implements ``Tool``."""
 
-    def __init__(self, tool: LuauTool, lent: Lent) -> None:
+    def __init__(self, tool: LuauTool, services: ScriptServices) -> None:
         self._source, self.spec = tool.source, tool.spec
-        self._lent = lent if tool.source.trusted else lent.to_strangers()
-        self._read = lent.reader(self.spec.parameters)
+        self._services = services if tool.source.trusted else services.for_untrusted()
+        self._parse_arguments = services.argument_parser(self.spec.parameters)
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
-        return self._read(raw)
+        return self._parse_arguments(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
         """Run the script, or go on with it, and return what it came to."""
         program = await self._source.program()
         name = self.spec.name
-        async with nested(context, name, program.digest, {}) as (nest, before):
+        async with open_script_journal(context, name, program.digest, {}) as (nest, before):
             if before is not None:
-                return _outcome(before.value, before.stop if before.failed else "")
+                return _value_or_raise(before.value, before.stop if before.failed else "")
             try:
                 value = await self._run(context, program, nest, arguments)
             except ScriptError as error:
-                await ended(context, nest, name, None, str(error))
+                await record_script_end(context, nest, name, None, str(error))
                 raise
-            await ended(context, nest, name, value)
+            await record_script_end(context, nest, name, value)
             return value
 
-    async def _run(self, context: ToolContext, program: Program, nest: Nest, arguments: dict[str, Any]) -> JSON:
-        talk = _Talk(context, nest)
+    async def _run(
+        self, context: ToolContext, program: Program, journal: ScriptJournal, arguments: dict[str, Any]
+    ) -> JSON:
+        talk = _ToolConversation(context, journal)
         async with AsyncExitStack() as closing:
-            own = Parts(input=talk.input, output=talk.output)
-            parts = furnish(self._lent, nest, context.path, closing, own, self.spec.layer)
-            script = self._lent.home.open(program, lambda line: context.emit(f"{line}\n"))
-            given = self._source.given("tool", nest)
-            values = await drive(script, surface_functions(parts), nest, [given, arguments])
+            own = HostServices(input=talk.input, output=talk.output)
+            parts = build_host_services(self._services, journal, context.path, closing, own, self.spec.layer)
+            script = self._services.runner.open(program, lambda line: context.emit(f"{line}\n"))
+            given = self._source.startup_info("tool", journal)
+            values = await drive(script, surface_functions(parts), journal, [given, arguments])
         value, error, where = [*values, None, None, None][:3]
         if where == "nothing":
             raise ScriptError("tool did not call output")
-        return _outcome(value, "" if error is None else str(error))
+        return _value_or_raise(value, "" if error is None else str(error))
 
 
-class _Talk:
+class _ToolConversation:
     """A tool that says something and wants to hear more: whoever is asked answers."""
 
-    def __init__(self, context: ToolContext, nest: Nest) -> None:
-        self._context, self._nest = context, nest
-        self._said: JSON = None
+    def __init__(self, context: ToolContext, journal: ScriptJournal) -> None:
+        self._context, self._journal = context, journal
+        self._last_output: JSON = None
 
     async def output(self, value: JSON, error: str | None) -> None:
-        self._said = value if error is None else error
+        self._last_output = value if error is None else error
 
-    async def input(self, request: Request) -> JSON:
-        said = self._said if isinstance(self._said, str) else msgspec.json.encode(self._said).decode()
-        answer = await self._nest.ask(request, said if self._said is not None else f"{self._context.call} wants more")
+    async def input(self, request: ScriptRequest) -> JSON:
+        said = (
+            self._last_output if isinstance(self._last_output, str) else msgspec.json.encode(self._last_output).decode()
+        )
+        answer = await self._journal.ask_person(
+            request, said if self._last_output is not None else f"{self._context.call} wants more"
+        )
         if answer is None:
             raise ScriptError("input: nobody answered")
         return answer
 
 
-def _outcome(value: JSON, error: str) -> JSON:
+def _value_or_raise(value: JSON, error: str) -> JSON:
     if error:
         raise ScriptError(error)
     return value
 
 
-def _schema(params: dict[str, Any] | None) -> dict[str, Any]:
+def _parameter_schema(params: dict[str, Any] | None) -> dict[str, Any]:
     if params is None:
         return {"type": "object", "properties": {}, "additionalProperties": True}
     if params.get("type") == "object" or "$ref" in params or "anyOf" in params:

@@ -8,24 +8,24 @@ import msgspec
 from vaka.core.types.ids import JSON
 from vaka.luau.program import Program
 
-MOST_FRAME = 256 << 20
-_HEAD = 4
+MAX_FRAME_BYTES = 256 << 20
+_LENGTH_BYTES = 4
 
 
-class Load(msgspec.Struct, tag="load", array_like=True):
+class LoadProgram(msgspec.Struct, tag="load", array_like=True):
     """Keep a program under a number."""
 
     program: int
     content: Program
 
 
-class Forget(msgspec.Struct, tag="forget", array_like=True):
+class ForgetProgram(msgspec.Struct, tag="forget", array_like=True):
     """Do not keep a program any more."""
 
     program: int
 
 
-class Start(msgspec.Struct, tag="start", array_like=True):
+class StartScript(msgspec.Struct, tag="start", array_like=True):
     """Start a script."""
 
     script: int
@@ -35,7 +35,7 @@ class Start(msgspec.Struct, tag="start", array_like=True):
     at: int
 
 
-class Answer(msgspec.Struct, tag="answer", array_like=True):
+class AnswerCall(msgspec.Struct, tag="answer", array_like=True):
     """Give a call its results."""
 
     script: int
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     at: int
 
 
-class Fail(msgspec.Struct, tag="fail", array_like=True):
+class FailCall(msgspec.Struct, tag="fail", array_like=True):
     """Raise an error where a call was made."""
 
     script: int
@@ -53,22 +53,22 @@ class Fail(msgspec.Struct, tag="fail", array_like=True):
     at: int
 
 
-class Close(msgspec.Struct, tag="close", array_like=True):
+class CloseScript(msgspec.Struct, tag="close", array_like=True):
     """Let go of a script; nothing is said in return."""
 
     script: int
 
 
-Order: TypeAlias = Load | Forget | Start | Answer | Fail | Close
+WorkerCommand: TypeAlias = LoadProgram | ForgetProgram | StartScript | AnswerCall | FailCall | CloseScript
 
 
-class Ready(msgspec.Struct, tag="ready", array_like=True):
+class WorkerReady(msgspec.Struct, tag="ready", array_like=True):
     """The first word of a worker."""
 
     version: str
 
 
-class Waits(msgspec.Struct, tag="waits", array_like=True):
+class ScriptWaiting(msgspec.Struct, tag="waits", array_like=True):
     """All coroutines of a script wait."""
 
     script: int
@@ -77,7 +77,7 @@ class Waits(msgspec.Struct, tag="waits", array_like=True):
     printed: list[str]
 
 
-class Ended(msgspec.Struct, tag="ended", array_like=True):
+class ScriptEnded(msgspec.Struct, tag="ended", array_like=True):
     """A script has ended with these values."""
 
     script: int
@@ -85,7 +85,7 @@ class Ended(msgspec.Struct, tag="ended", array_like=True):
     printed: list[str]
 
 
-class Failed(msgspec.Struct, tag="failed", array_like=True):
+class ScriptFailed(msgspec.Struct, tag="failed", array_like=True):
     """A script has failed: by itself, or by a limit."""
 
     script: int
@@ -95,32 +95,32 @@ class Failed(msgspec.Struct, tag="failed", array_like=True):
     printed: list[str]
 
 
-Said: TypeAlias = Waits | Ended | Failed
-Report: TypeAlias = Ready | Said
+StepReport: TypeAlias = ScriptWaiting | ScriptEnded | ScriptFailed
+WorkerReport: TypeAlias = WorkerReady | StepReport
 
 T = TypeVar("T")
 
 
-class Frames(Generic[T]):
+class FrameReader(Generic[T]):
     """Puts frames together from pieces as they come. Raises ``ValueError`` for what is no frame."""
 
     def __init__(self, decoder: "msgspec.json.Decoder[T]") -> None:
         self._decoder = decoder
-        self._held = bytearray()
+        self._buffer = bytearray()
 
-    def feed(self, piece: bytes) -> Iterator[T]:
+    def feed(self, data: bytes) -> Iterator[T]:
         """Yield what is complete now."""
-        held = self._held
-        held += piece
+        held = self._buffer
+        held += data
         start = 0
-        while len(held) - start >= _HEAD:
-            size = int.from_bytes(held[start : start + _HEAD], "big")
-            if size > MOST_FRAME:
-                raise ValueError(f"a frame of {size} bytes is more than {MOST_FRAME}")
-            end = start + _HEAD + size
+        while len(held) - start >= _LENGTH_BYTES:
+            size = int.from_bytes(held[start : start + _LENGTH_BYTES], "big")
+            if size > MAX_FRAME_BYTES:
+                raise ValueError(f"a frame of {size} bytes is more than {MAX_FRAME_BYTES}")
+            end = start + _LENGTH_BYTES + size
             if len(held) < end:
                 break
-            yield self._decode(bytes(held[start + _HEAD : end]))
+            yield self._decode(bytes(held[start + _LENGTH_BYTES : end]))
             start = end
         del held[:start]
 
@@ -134,17 +134,17 @@ class Frames(Generic[T]):
 _encoder = msgspec.json.Encoder()
 
 
-def frame(message: Order | Report) -> bytes:
+def encode_frame(message: WorkerCommand | WorkerReport) -> bytes:
     """Return a message as it is sent."""
     content = _encoder.encode(message)
-    return len(content).to_bytes(_HEAD, "big") + content
+    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
 
-def orders() -> Frames[Order]:
+def command_reader() -> FrameReader[WorkerCommand]:
     """Return the reader of a worker."""
-    return Frames(msgspec.json.Decoder(Order))
+    return FrameReader(msgspec.json.Decoder(WorkerCommand))
 
 
-def reports() -> Frames[Report]:
+def report_reader() -> FrameReader[WorkerReport]:
     """Return the reader of its owner."""
-    return Frames(msgspec.json.Decoder(Report))
+    return FrameReader(msgspec.json.Decoder(WorkerReport))

@@ -15,108 +15,110 @@ from pathlib import Path
 from vaka.core.types.errors import ScriptError, ScriptLimit, VakaError
 from vaka.luau import wire
 from vaka.luau.bytecode import vm_version
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.pool import Pool
-from vaka.luau.program import Program
-from vaka.luau.script import Done, Step
-from vaka.luau.values import pack, unpack
-from vaka.luau.vm import Machine
+from vaka.luau.pool import VmPool
+from vaka.luau.program import Program, ScriptLimits
+from vaka.luau.protocol import Finished, Step, pack, unpack
+from vaka.luau.vm import ScriptExecution
 
 if sys.platform != "win32":
     import resource
 
-PIECE = 1 << 20
-FILES = 16
-STATES = 64
-SPARE = 3.0
+READ_BYTES = 1 << 20
+MAX_OPEN_FILES = 16
+MAX_VMS = 64
+CPU_GRACE_SECONDS = 3.0
 """Seconds of processor time that a step may take more than its script may run, before the kernel ends the worker."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
 
-class Worker:
+class CommandExecutor:
     """Carries out orders."""
 
-    def __init__(self, pool: Pool, allow: Callable[[float], None] | None = None) -> None:
+    def __init__(self, pool: VmPool, limit_cpu: Callable[[float], None] | None = None) -> None:
         """``allow`` is told before each step how many seconds it may take."""
         self._pool = pool
-        self._allow = allow
+        self._limit_cpu = limit_cpu
         self._programs: dict[int, Program] = {}
-        self._machines: dict[int, Machine] = {}
+        self._executions: dict[int, ScriptExecution] = {}
 
-    def obey(self, order: wire.Order) -> wire.Report | None:
+    def execute(self, command: wire.WorkerCommand) -> wire.WorkerReport | None:
         """Do what is ordered, and return what there is to say; ``LookupError`` for an order that makes no sense."""
-        match order:
-            case wire.Load():
-                self._programs[order.program] = order.content
-            case wire.Forget():
-                self._programs.pop(order.program, None)
-            case wire.Close():
-                machine = self._machines.pop(order.script, None)
+        match command:
+            case wire.LoadProgram():
+                self._programs[command.program] = command.content
+            case wire.ForgetProgram():
+                self._programs.pop(command.program, None)
+            case wire.CloseScript():
+                machine = self._executions.pop(command.script, None)
                 if machine is not None:
                     machine.close()
-            case wire.Start():
-                self._machines[order.script] = Machine(self._pool, self._programs[order.program])
-                return self._report(order.script, lambda machine: _start(machine, order))
-            case wire.Answer():
-                return self._report(order.script, lambda machine: _answer(machine, order))
-            case wire.Fail():
-                return self._report(order.script, lambda machine: _fail(machine, order))
+            case wire.StartScript():
+                self._executions[command.script] = ScriptExecution(self._pool, self._programs[command.program])
+                return self._run_step(command.script, lambda machine: _start_script(machine, command))
+            case wire.AnswerCall():
+                return self._run_step(command.script, lambda machine: _answer_call(machine, command))
+            case wire.FailCall():
+                return self._run_step(command.script, lambda machine: _fail_call(machine, command))
         return None
 
-    def _report(self, script: int, step: Callable[[Machine], Step]) -> wire.Report:
-        machine = self._machines[script]
-        if self._allow is not None:
-            self._allow(machine.program.limits.seconds or 0.0)
+    def _run_step(self, script: int, step: Callable[[ScriptExecution], Step]) -> wire.WorkerReport:
+        machine = self._executions[script]
+        if self._limit_cpu is not None:
+            self._limit_cpu(machine.program.limits.seconds or 0.0)
         try:
             done = step(machine)
-            report = _said(script, done, machine)
+            report = _report_of(script, done, machine)
         except VakaError as error:
             traceback = error.traceback if isinstance(error, ScriptError) else ""
             limit = isinstance(error, ScriptLimit)
-            report = wire.Failed(script, str(error), traceback, limit, machine.printed())
-        if not isinstance(report, wire.Waits):
-            self._machines.pop(script).close()
+            report = wire.ScriptFailed(script, str(error), traceback, limit, machine.take_printed())
+        if not isinstance(report, wire.ScriptWaiting):
+            self._executions.pop(script).close()
         return report
 
 
-def _start(machine: Machine, order: wire.Start) -> Step:
-    return machine.now(machine.starting([unpack(value) for value in order.arguments], order.seed, order.at))
+def _start_script(execution: ScriptExecution, command: wire.StartScript) -> Step:
+    return execution.run_now(
+        execution.prepare_start([unpack(value) for value in command.arguments], command.seed, command.at)
+    )
 
 
-def _answer(machine: Machine, order: wire.Answer) -> Step:
-    return machine.now(machine.answering(order.call, [unpack(value) for value in order.values], order.at))
+def _answer_call(execution: ScriptExecution, command: wire.AnswerCall) -> Step:
+    return execution.run_now(
+        execution.prepare_answer(command.call, [unpack(value) for value in command.values], command.at)
+    )
 
 
-def _fail(machine: Machine, order: wire.Fail) -> Step:
-    return machine.now(machine.failing(order.call, unpack(order.error), order.at))
+def _fail_call(execution: ScriptExecution, command: wire.FailCall) -> Step:
+    return execution.run_now(execution.prepare_failure(command.call, unpack(command.error), command.at))
 
 
-def _said(script: int, step: Step, machine: Machine) -> wire.Report:
-    if isinstance(step, Done):
-        return wire.Ended(script, [pack(value) for value in step.values], machine.printed())
+def _report_of(script: int, step: Step, execution: ScriptExecution) -> wire.WorkerReport:
+    if isinstance(step, Finished):
+        return wire.ScriptEnded(script, [pack(value) for value in step.values], execution.take_printed())
     calls = [(call.id, call.name, [pack(value) for value in call.args]) for call in step.calls]
-    return wire.Waits(script, calls, list(step.dropped), machine.printed())
+    return wire.ScriptWaiting(script, calls, list(step.dropped), execution.take_printed())
 
 
-def serve(worker: Worker, source: int, target: int) -> None:
+def serve(executor: CommandExecutor, source: int, target: int) -> None:
     """Carry out the orders that come from one descriptor until it ends, and report to the other."""
-    orders = wire.orders()
-    while piece := os.read(source, PIECE):
+    orders = wire.command_reader()
+    while piece := os.read(source, READ_BYTES):
         for order in orders.feed(piece):
-            report = worker.obey(order)
+            report = executor.execute(order)
             if report is not None:
-                send(target, report)
+                write_report(target, report)
 
 
-def send(target: int, report: wire.Report) -> None:
+def write_report(target: int, report: wire.WorkerReport) -> None:
     """Write a report, all of it."""
-    left = memoryview(wire.frame(report))
+    left = memoryview(wire.encode_frame(report))
     while left:
         left = left[os.write(target, left) :]
 
 
-def take_pipes() -> tuple[int, int]:
+def detach_stdio() -> tuple[int, int]:
     """Return the pipes to the owner, and let nobody else in this process write to them by accident."""
     source, target = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -126,27 +128,27 @@ def take_pipes() -> tuple[int, int]:
     return source, target
 
 
-def die_with(owner: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Have the kernel end this process when its owner ends, where it can; the end of stdin tells the same."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.getppid() != owner:
+    if os.getppid() != parent:
         raise SystemExit(0)
 
 
-def warm_up(pool: Pool) -> None:
+def run_warmup_script(pool: VmPool) -> None:
     """Run a script, so that everything is loaded and every thread started before there can be no more."""
-    machine = Machine(pool, Program("return 1", limits=ScriptLimits()))
-    machine.now(machine.starting([], 0, 0))
+    machine = ScriptExecution(pool, Program("return 1", limits=ScriptLimits()))
+    machine.run_now(machine.prepare_start([], 0, 0))
 
 
-def confine(memory: int) -> None:
+def apply_resource_limits(memory: int) -> None:
     """Take away what scripts do not need: more memory than said, files, processes, dumps."""
     if sys.platform == "win32":
         return
-    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": FILES, "RLIMIT_NPROC": 0}
+    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": MAX_OPEN_FILES, "RLIMIT_NPROC": 0}
     held = _address_space()
     if held:
         limits["RLIMIT_AS"] = held + memory
@@ -157,10 +159,10 @@ def confine(memory: int) -> None:
                 resource.setrlimit(number, (value, value))
 
 
-def allow(seconds: float) -> None:
+def limit_cpu_time(seconds: float) -> None:
     """Have the kernel end this process if it works much longer than this, whatever its owner does."""
     if sys.platform != "win32":
-        most = int(time.process_time() + seconds + SPARE) + 1
+        most = int(time.process_time() + seconds + CPU_GRACE_SECONDS) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
 
@@ -175,14 +177,14 @@ def _address_space() -> int:
 def main(arguments: list[str]) -> int:
     """Work for the process with the id that is the first argument, with so many bytes as the second says."""
     owner, memory = (int(argument) for argument in arguments)
-    source, target = take_pipes()
-    die_with(owner)
-    pool = Pool(most=STATES)
-    warm_up(pool)
-    confine(memory)
-    send(target, wire.Ready(vm_version()))
+    source, target = detach_stdio()
+    exit_with_parent(owner)
+    pool = VmPool(max_vms=MAX_VMS)
+    run_warmup_script(pool)
+    apply_resource_limits(memory)
+    write_report(target, wire.WorkerReady(vm_version()))
     with contextlib.suppress(BrokenPipeError):
-        serve(Worker(pool, allow), source, target)
+        serve(CommandExecutor(pool, limit_cpu_time), source, target)
     return 0
 
 

@@ -1,14 +1,13 @@
 """Behaviour around a turn that comes with vaka: each file is one middleware, to be given to an agent."""
 
-from vaka.middleware.approve import Approval, Review
-from vaka.middleware.cooldown import CoolDown, Rest
-from vaka.middleware.evict import Eviction
-from vaka.middleware.log import Logging
-from vaka.middleware.patch import PatchToolCalls
-from vaka.middleware.rate_limit import RateLimit
-from vaka.middleware.redact import Redaction
-from vaka.middleware.retry import Retry
-from vaka.middleware.todo import TodoList
+from vaka.middleware.approval import Approval, Review
+from vaka.middleware.eviction import Eviction
+from vaka.middleware.patch_tool_calls import PatchToolCalls
+from vaka.middleware.rate_limit import CoolDown, CoolDownRule, RateLimit
+from vaka.middleware.redaction import Redaction
+from vaka.middleware.retry import ToolRetry
+from vaka.middleware.todo_list import TodoList
+from vaka.middleware.turn_log import Logging
 
 __all__ = [
     "Approval",
@@ -18,8 +17,8 @@ __all__ = [
     "PatchToolCalls",
     "RateLimit",
     "Redaction",
-    "Rest",
-    "Retry",
+    "CoolDownRule",
+    "ToolRetry",
     "Review",
     "TodoList",
 ]

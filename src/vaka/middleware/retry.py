@@ -2,17 +2,17 @@
 
 from collections.abc import Collection
 
-from vaka.core.loop.execute import again
+from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.scope import Turn
-from vaka.core.loop.stop import Stopped
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.tools.run import rerun_read_call
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import ToolCall, ToolResult
 
-LONGEST = 30.0
+MAX_PAUSE = 30.0
 
 
-class Retry(Middleware):
+class ToolRetry(Middleware):
     """Makes a failed call of a ``read`` tool again, ``times`` times at most, waiting twice as long before each.
 
     Only what failed by itself or took too long is repeated: not what was refused, stopped or asked for wrongly. With
@@ -33,9 +33,9 @@ class Retry(Middleware):
             if not result.failed or result.reason not in ("error", "timeout"):
                 break
             try:
-                with turn.stop.region():
-                    await turn.env.clock.sleep(min(self._pause * 2 ** (number - 1), LONGEST))
-            except Stopped:
+                with turn.stop.cancellable():
+                    await turn.env.clock.sleep(min(self._pause * 2 ** (number - 1), MAX_PAUSE))
+            except TurnStopped:
                 break
-            result = await again(turn, call, number) or result
+            result = await rerun_read_call(turn, call, number) or result
         return result

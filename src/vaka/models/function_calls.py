@@ -13,9 +13,8 @@ import msgspec
 
 from vaka.core.types.errors import InvalidInput, Truncated
 from vaka.core.types.ids import CallId
-from vaka.core.types.message import ToolCall
+from vaka.core.types.message import ToolCall, Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
-from vaka.core.types.usage import Usage
 
 __all__ = [
     "ROLES", "FunctionCall", "FunctionCallResult", "FunctionCallingResponse", "FunctionDefinition", "LlmOptions",
@@ -27,7 +26,7 @@ Role: TypeAlias = str
 """``system``, ``user``, ``assistant``, ``function``, ``tool``, or a word of one's own."""
 ROLES = ("system", "user", "assistant", "function", "tool")
 
-_CHOICES = ("auto", "none", "required")
+_CHOICE_WORDS = ("auto", "none", "required")
 _T = TypeVar("_T")
 
 
@@ -65,7 +64,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def parse(self) -> Any:
         """Return the arguments as data. Raises ``InvalidInput`` that says why they are no JSON with one meaning."""
         try:
-            return json.loads(self.arguments, object_pairs_hook=_unique, parse_constant=_no_number)
+            return json.loads(self.arguments, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
             shown = self.arguments if len(self.arguments) <= 200 else f"{self.arguments[:200]}…"
             raise InvalidInput(f"the arguments of {self.name!r} are not valid JSON: {error}; got {shown!r}") from error
@@ -82,7 +81,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         if self.name != definition.name:
             raise InvalidInput(f"the call is of {self.name!r}, the definition is of {definition.name!r}")
         value = self.as_map()
-        faults = _faults(definition, value)
+        faults = _schema_errors(definition, value)
         if faults:
             raise InvalidInput(f"the arguments of {self.name!r} do not fit: {'; '.join(faults)}")
         return value
@@ -97,7 +96,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         if name not in arguments:
             there = ", ".join(map(repr, arguments)) or "none"
             raise InvalidInput(f"the call of {self.name!r} has no argument {name!r}; it has {there}")
-        return _converted(self.name, name, arguments[name], kind)
+        return _convert_argument(self.name, name, arguments[name], kind)
 
     @overload
     def get_optional_parameter(self, name: str) -> Any: ...
@@ -106,7 +105,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def get_optional_parameter(self, name: str, kind: Any = Any) -> Any:
         """Return one argument as ``kind``, ``None`` when it is missing or null."""
         value = self.as_map().get(name)
-        return None if value is None else _converted(self.name, name, value, kind)
+        return None if value is None else _convert_argument(self.name, name, value, kind)
 
     def as_tool_call(self, id: CallId) -> ToolCall:
         """Return the call as it stands in a message; arguments that are no JSON object are kept as text."""
@@ -177,13 +176,13 @@ def parse_role(text: str) -> Role:
 
 def choice_to_wire(choice: ToolChoice) -> str | dict[str, Any]:
     """Return a choice as OpenAI's API takes it: one of three words, or the name of a function in its object."""
-    return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
+    return choice if choice in _CHOICE_WORDS else {"type": "function", "function": {"name": choice}}
 
 
 def choice_from_wire(value: str | Mapping[str, Any]) -> ToolChoice:
     """Return the choice that a wire form means. Raises ``InvalidInput`` for any other."""
     if isinstance(value, str):
-        if value in _CHOICES:
+        if value in _CHOICE_WORDS:
             return value
     else:
         function: Any = value.get("function")
@@ -198,8 +197,13 @@ def read_response(response: Any) -> FunctionCallingResponse:
 
     ``response`` is data, JSON text, or an object of a vendor's client. Raises ``InvalidInput`` when it is none of them.
     """
-    body = _body(response)
-    for has, read in (("choices", _chat), ("candidates", _gemini), ("output", _responses), ("content", _anthropic)):
+    body = _as_body(response)
+    for has, read in (
+        ("choices", _read_chat),
+        ("candidates", _read_gemini),
+        ("output", _read_responses),
+        ("content", _read_anthropic),
+    ):
         if has in body:
             return read(body)
     keys = ", ".join(map(repr, list(body)[:8])) or "nothing"
@@ -212,7 +216,7 @@ def parse_function_calls(response: Any) -> list[FunctionCall]:
     Raises ``InvalidInput`` for what is no answer or has a call without a name, ``Truncated`` when the answer reached
     its length limit, so that its last call may be half of one.
     """
-    return _whole(read_response(response))
+    return _complete_calls(read_response(response))
 
 
 def parse_openai_function_calls(response: Any) -> list[FunctionCall]:
@@ -220,138 +224,147 @@ def parse_openai_function_calls(response: Any) -> list[FunctionCall]:
 
     Raises as ``parse_function_calls`` does.
     """
-    return _whole(_chat(_body(response)))
+    return _complete_calls(_read_chat(_as_body(response)))
 
 
 def parse_responses_items(response: Any) -> list[FunctionCall]:
     """Return the calls of a Responses answer, or of its list of items. Raises as ``parse_function_calls`` does."""
-    return _whole(_responses({"output": response} if isinstance(response, list | tuple) else _body(response)))
+    return _complete_calls(
+        _read_responses({"output": response} if isinstance(response, list | tuple) else _as_body(response))
+    )
 
 
 def parse_anthropic(response: Any) -> list[FunctionCall]:
     """Return the calls of an Anthropic message. Raises as ``parse_function_calls`` does."""
-    return _whole(_anthropic(_body(response)))
+    return _complete_calls(_read_anthropic(_as_body(response)))
 
 
 def parse_gemini(response: Any) -> list[FunctionCall]:
     """Return the calls of a Gemini answer. Raises as ``parse_function_calls`` does."""
-    return _whole(_gemini(_body(response)))
+    return _complete_calls(_read_gemini(_as_body(response)))
 
 
-def _whole(response: FunctionCallingResponse) -> list[FunctionCall]:
+def _complete_calls(response: FunctionCallingResponse) -> list[FunctionCall]:
     if response.function_calls and response.finish_reason == "length":
         last = response.function_calls[-1].name
         raise Truncated(f"the answer reached its length limit in the call of {last!r}; raise max_tokens, or ask less")
     return list(response.function_calls)
 
 
-def _chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
-    choices = _list(body, "choices")
-    choice = _map(choices[0] if choices else {}, "choices[0]")
-    message = _map(choice.get("message") or {}, "choices[0].message")
-    calls = [_chat_call(_map(call, f"tool_calls[{at}]"), at) for at, call in enumerate(_list(message, "tool_calls"))]
+def _read_chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    choices = _expect_list(body, "choices")
+    choice = _expect_mapping(choices[0] if choices else {}, "choices[0]")
+    message = _expect_mapping(choice.get("message") or {}, "choices[0].message")
+    calls = [
+        _read_chat_call(_expect_mapping(call, f"tool_calls[{at}]"), at)
+        for at, call in enumerate(_expect_list(message, "tool_calls"))
+    ]
     old = message.get("function_call")
     if old and not calls:
-        calls.append(_call(_map(old, "function_call"), "function_call"))
-    usage = _counts(body.get("usage"))
+        calls.append(_make_call(_expect_mapping(old, "function_call"), "function_call"))
+    usage = _usage_reader(body.get("usage"))
     return FunctionCallingResponse(
-        content=_said(message.get("content")) or _text(message.get("refusal")) or None, function_calls=tuple(calls),
-        finish_reason=_finish(choice.get("finish_reason"), calls),
+        content=_content_text(message.get("content")) or _as_text(message.get("refusal")) or None, function_calls=tuple(calls),
+        finish_reason=_finish_reason(choice.get("finish_reason"), calls),
         usage=Usage(
             input=usage("prompt_tokens"), output=usage("completion_tokens"),
             cache_read=usage("prompt_tokens_details", "cached_tokens"),
             reasoning=usage("completion_tokens_details", "reasoning_tokens"),
         ),
-        model=_text(body.get("model")), provider_response_id=_text(body.get("id")),
-        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
+        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")),
+        reasoning=_as_text(message.get("reasoning_content")) or _as_text(message.get("reasoning")),
     )  # fmt: skip
 
 
-def _chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
-    made = _call(_map(call.get("function") or {}, f"tool_calls[{at}].function"), f"tool_calls[{at}].function")
-    return msgspec.structs.replace(made, id=_text(call.get("id")) or None)
+def _read_chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
+    made = _make_call(
+        _expect_mapping(call.get("function") or {}, f"tool_calls[{at}].function"), f"tool_calls[{at}].function"
+    )
+    return msgspec.structs.replace(made, id=_as_text(call.get("id")) or None)
 
 
-def _responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
+def _read_responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
     calls: list[FunctionCall] = []
     said: list[str] = []
     thought: list[str] = []
-    for at, item in enumerate(_list(body, "output")):
-        item = _map(item, f"output[{at}]")
+    for at, item in enumerate(_expect_list(body, "output")):
+        item = _expect_mapping(item, f"output[{at}]")
         if item.get("type") == "function_call":
-            calls.append(_call(item, f"output[{at}]", id=item.get("call_id") or item.get("id")))
+            calls.append(_make_call(item, f"output[{at}]", id=item.get("call_id") or item.get("id")))
         elif item.get("type") == "message":
-            said.append(_said(item.get("content")))
+            said.append(_content_text(item.get("content")))
         elif item.get("type") == "reasoning":
-            thought.append(_said(item.get("summary")))
+            thought.append(_content_text(item.get("summary")))
     details = body.get("incomplete_details")
     reason = cast("Mapping[str, Any]", details).get("reason") if isinstance(details, Mapping) else None
-    usage = _counts(body.get("usage"))
+    usage = _usage_reader(body.get("usage"))
     return FunctionCallingResponse(
-        content="".join(said) or None, function_calls=tuple(calls), finish_reason=_finish(reason, calls),
+        content="".join(said) or None, function_calls=tuple(calls), finish_reason=_finish_reason(reason, calls),
         usage=Usage(
             input=usage("input_tokens"), output=usage("output_tokens"),
             cache_read=usage("input_tokens_details", "cached_tokens"),
             reasoning=usage("output_tokens_details", "reasoning_tokens"),
         ),
-        model=_text(body.get("model")), provider_response_id=_text(body.get("id")), reasoning="".join(thought),
+        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")), reasoning="".join(thought),
     )  # fmt: skip
 
 
-def _anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
+def _read_anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
     calls: list[FunctionCall] = []
     said: list[str] = []
     thought: list[str] = []
-    for at, block in enumerate(_list(body, "content")):
-        block = _map(block, f"content[{at}]")
+    for at, block in enumerate(_expect_list(body, "content")):
+        block = _expect_mapping(block, f"content[{at}]")
         if block.get("type") == "tool_use":
-            calls.append(_call(block, f"content[{at}]", "input", id=block.get("id")))
+            calls.append(_make_call(block, f"content[{at}]", "input", id=block.get("id")))
         elif block.get("type") == "text":
-            said.append(_text(block.get("text")))
+            said.append(_as_text(block.get("text")))
         elif block.get("type") == "thinking":
-            thought.append(_text(block.get("thinking")))
-    usage = _counts(body.get("usage"))
+            thought.append(_as_text(block.get("thinking")))
+    usage = _usage_reader(body.get("usage"))
     read, written = usage("cache_read_input_tokens"), usage("cache_creation_input_tokens")
     return FunctionCallingResponse(
         content="".join(said) or None, function_calls=tuple(calls),
-        finish_reason=_finish(body.get("stop_reason"), calls),
+        finish_reason=_finish_reason(body.get("stop_reason"), calls),
         usage=Usage(
             input=usage("input_tokens") + read + written, output=usage("output_tokens"), cache_read=read,
             cache_write=written,
         ),
-        model=_text(body.get("model")), provider_response_id=_text(body.get("id")), reasoning="".join(thought),
+        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")), reasoning="".join(thought),
     )  # fmt: skip
 
 
-def _gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
-    candidates = _list(body, "candidates")
-    candidate = _map(candidates[0] if candidates else {}, "candidates[0]")
+def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
+    candidates = _expect_list(body, "candidates")
+    candidate = _expect_mapping(candidates[0] if candidates else {}, "candidates[0]")
     calls: list[FunctionCall] = []
     texts: dict[bool, list[str]] = {False: [], True: []}
-    for at, part in enumerate(_list(_map(candidate.get("content") or {}, "candidates[0].content"), "parts")):
-        part = _map(part, f"parts[{at}]")
-        called = _either(part, "functionCall", "function_call")
+    for at, part in enumerate(
+        _expect_list(_expect_mapping(candidate.get("content") or {}, "candidates[0].content"), "parts")
+    ):
+        part = _expect_mapping(part, f"parts[{at}]")
+        called = _first_present(part, "functionCall", "function_call")
         if called:
-            called = _map(called, f"parts[{at}].functionCall")
-            calls.append(_call(called, f"parts[{at}].functionCall", "args", id=called.get("id")))
+            called = _expect_mapping(called, f"parts[{at}].functionCall")
+            calls.append(_make_call(called, f"parts[{at}].functionCall", "args", id=called.get("id")))
         else:
-            texts[part.get("thought") is True].append(_text(part.get("text")))
-    usage = _counts(_either(body, "usageMetadata", "usage_metadata"))
+            texts[part.get("thought") is True].append(_as_text(part.get("text")))
+    usage = _usage_reader(_first_present(body, "usageMetadata", "usage_metadata"))
     thought = usage("thoughtsTokenCount") or usage("thoughts_token_count")
     return FunctionCallingResponse(
         content="".join(texts[False]) or None, function_calls=tuple(calls),
-        finish_reason=_finish(_either(candidate, "finishReason", "finish_reason"), calls),
+        finish_reason=_finish_reason(_first_present(candidate, "finishReason", "finish_reason"), calls),
         usage=Usage(
             input=usage("promptTokenCount") or usage("prompt_token_count"),
             output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + thought,
             cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"), reasoning=thought,
         ),
-        model=_text(_either(body, "modelVersion", "model_version")),
-        provider_response_id=_text(_either(body, "responseId", "response_id")), reasoning="".join(texts[True]),
+        model=_as_text(_first_present(body, "modelVersion", "model_version")),
+        provider_response_id=_as_text(_first_present(body, "responseId", "response_id")), reasoning="".join(texts[True]),
     )  # fmt: skip
 
 
-_FINISHES = {
+_FINISH_REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length",
     "max_output_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     "safety": "content_filter", "recitation": "content_filter", "blocklist": "content_filter",
@@ -359,14 +372,14 @@ _FINISHES = {
 }  # fmt: skip
 
 
-def _finish(said: Any, calls: list[FunctionCall]) -> str:
+def _finish_reason(said: Any, calls: list[FunctionCall]) -> str:
     """Return how an answer ended in OpenAI's words; one with calls that is whole ended with them."""
-    word = _text(getattr(said, "value", said)).lower()
-    word = _FINISHES.get(word, word) or "stop"
+    word = _as_text(getattr(said, "value", said)).lower()
+    word = _FINISH_REASONS.get(word, word) or "stop"
     return "tool_calls" if calls and word in {"stop", "function_call"} else word
 
 
-def _call(found: Mapping[str, Any], place: str, key: str = "arguments", *, id: Any = None) -> FunctionCall:
+def _make_call(found: Mapping[str, Any], place: str, key: str = "arguments", *, id: Any = None) -> FunctionCall:
     name, arguments = found.get("name"), found.get(key)
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"{place} is a call without a name; expected 'name' to be text, got {name!r}")
@@ -377,26 +390,26 @@ def _call(found: Mapping[str, Any], place: str, key: str = "arguments", *, id: A
             arguments = msgspec.json.encode(arguments).decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"{place}.{key} is not JSON data: {error}") from error
-    return FunctionCall(name=name, arguments=arguments, id=_text(id) or None)
+    return FunctionCall(name=name, arguments=arguments, id=_as_text(id) or None)
 
 
-def _body(response: Any) -> Mapping[str, Any]:
+def _as_body(response: Any) -> Mapping[str, Any]:
     if isinstance(response, str | bytes | bytearray):
         try:
             response = json.loads(response)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"the answer is not JSON: {error}") from error
     dump = getattr(response, "model_dump", None)  # the vendors' clients hand out models of pydantic
-    return _map(dump() if callable(dump) else response, "the answer")
+    return _expect_mapping(dump() if callable(dump) else response, "the answer")
 
 
-def _map(value: Any, place: str) -> Mapping[str, Any]:
+def _expect_mapping(value: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{place} must be an object, got {type(value).__name__}")
     return cast("Mapping[str, Any]", value)
 
 
-def _list(found: Mapping[str, Any], key: str) -> list[Any]:
+def _expect_list(found: Mapping[str, Any], key: str) -> list[Any]:
     value: Any = found.get(key)
     if value is None:
         return []
@@ -405,23 +418,23 @@ def _list(found: Mapping[str, Any], key: str) -> list[Any]:
     return list(cast("list[Any]", value))
 
 
-def _either(found: Mapping[str, Any], *names: str) -> Any:
+def _first_present(found: Mapping[str, Any], *names: str) -> Any:
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _said(value: Any) -> str:
+def _content_text(value: Any) -> str:
     """Return a text, or the texts of a list of parts."""
     if not isinstance(value, list | tuple):
-        return _text(value)
-    parts = (_map(part, "a part of the content") for part in cast("list[Any]", value))
-    return "".join(_text(part.get("text")) or _text(part.get("refusal")) for part in parts)
+        return _as_text(value)
+    parts = (_expect_mapping(part, "a part of the content") for part in cast("list[Any]", value))
+    return "".join(_as_text(part.get("text")) or _as_text(part.get("refusal")) for part in parts)
 
 
-def _counts(usage: Any) -> Callable[..., int]:
+def _usage_reader(usage: Any) -> Callable[..., int]:
     def count(*path: str) -> int:
         found: Any = usage
         for step in path:
@@ -431,7 +444,7 @@ def _counts(usage: Any) -> Callable[..., int]:
     return count
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -439,11 +452,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _faults(definition: FunctionDefinition, value: Any) -> list[str]:
+def _schema_errors(definition: FunctionDefinition, value: Any) -> list[str]:
     import jsonschema_rs  # noqa: PLC0415 - heavy; who only reads calls does not need it
 
     try:
@@ -451,15 +464,15 @@ def _faults(definition: FunctionDefinition, value: Any) -> list[str]:
     except ValueError as error:
         words = str(error).partition("\n")[0]
         raise InvalidInput(f"the parameters of {definition.name!r} are not a JSON Schema: {words}") from error
-    return [f"{_place(error.instance_path)}: {error.message[:300]}" for error in check(value)]
+    return [f"{_format_path(error.instance_path)}: {error.message[:300]}" for error in check(value)]
 
 
-def _place(path: list[str | int]) -> str:
+def _format_path(path: list[str | int]) -> str:
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.lstrip(".") or "arguments"
 
 
-def _converted(function: str, name: str, value: Any, kind: Any) -> Any:
+def _convert_argument(function: str, name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

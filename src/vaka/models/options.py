@@ -13,7 +13,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "max"]
 _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer is to be JSON of this shape."""
 
     schema: dict[str, Any]
@@ -52,7 +52,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Fields of the provider's own, put into the request as they are."""
 
     @property
-    def stops(self) -> list[str]:
+    def stop_texts(self) -> list[str]:
         """The stop texts as a list; an empty one would stop nothing, and is refused by providers."""
         return [text for text in ((self.stop,) if isinstance(self.stop, str) else self.stop) if text]
 
@@ -64,14 +64,14 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return "low" if self.reasoning < 4096 else "medium" if self.reasoning < 16384 else "high"
 
     @property
-    def shape(self) -> Output | None:
+    def output_format(self) -> OutputFormat | None:
         """The output as a value."""
         if self.output is None or not isinstance(self.output.get("schema"), dict):
-            return None if self.output is None else Output(schema=self.output)
-        return _convert(self.output, Output, "output")
+            return None if self.output is None else OutputFormat(schema=self.output)
+        return _convert(self.output, OutputFormat, "output")
 
 
-_EXPECTED = {
+_EXPECTED_VALUES = {
     "max_tokens": "a whole number above zero", "top_k": "a whole number above zero",
     "temperature": "a number from 0 on", "top_p": "a number from 0 to 1", "seed": "a whole number",
     "frequency_penalty": "a number", "presence_penalty": "a number", "stop": "a text, or a list of texts",
@@ -83,7 +83,7 @@ _T = TypeVar("_T")
 _DEFAULT = ModelOptions()
 
 
-def read(options: Mapping[str, Any]) -> ModelOptions:
+def read_options(options: Mapping[str, Any]) -> ModelOptions:
     """Return ``options`` checked. Raises ``BadRequest`` that says which is wrong and what was expected."""
     if not options:
         return _DEFAULT
@@ -93,25 +93,27 @@ def read(options: Mapping[str, Any]) -> ModelOptions:
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ModelOptions.__struct_fields__)}"
             raise BadRequest(f"there is no model option {name!r}; {hint} What only one provider knows goes in 'extra'.")
     output = options.get("output")
-    if isinstance(output, Output):
+    if isinstance(output, OutputFormat):
         options = {**options, "output": msgspec.structs.asdict(output)}
     try:
         return msgspec.convert(options, ModelOptions)
     except msgspec.ValidationError as error:
-        raise BadRequest(_wrong(options, str(error))) from error
+        raise BadRequest(_describe_invalid_option(options, str(error))) from error
 
 
-def _wrong(options: Mapping[str, Any], words: str) -> str:
+def _describe_invalid_option(options: Mapping[str, Any], message: str) -> str:
     """Return which option is not what was expected; what stands in an object may be a secret, and is not told."""
-    name = re.split(r"[.\[`]", words.partition("`$.")[2])[0]
-    if name not in _EXPECTED:
-        return f"model options: {words}"
+    name = re.split(r"[.\[`]", message.partition("`$.")[2])[0]
+    if name not in _EXPECTED_VALUES:
+        return f"model options: {message}"
     value = options[name]
     got = f"{value!r:.60}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-    return f"model option {name!r}: expected {_EXPECTED[name]}, got {got}"
+    return f"model option {name!r}: expected {_EXPECTED_VALUES[name]}, got {got}"
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any], joined: Sequence[str] = ("tools",)) -> dict[str, Any]:
+def merge_body(
+    body: Mapping[str, Any], extra: Mapping[str, Any], appended: Sequence[str] = ("tools",)
+) -> dict[str, Any]:
     """Return a request with a provider's own fields put over it, objects member by member.
 
     Lists that are ``joined`` come behind those that are there; everything else is replaced.
@@ -120,8 +122,8 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any], joined: Sequence[s
     for name, value in extra.items():
         mine: Any = made.get(name)
         if isinstance(mine, dict) and isinstance(value, Mapping):
-            made[name] = merged(cast("dict[str, Any]", mine), cast("Mapping[str, Any]", value), ())
-        elif name in joined and isinstance(mine, list) and isinstance(value, list):
+            made[name] = merge_body(cast("dict[str, Any]", mine), cast("Mapping[str, Any]", value), ())
+        elif name in appended and isinstance(mine, list) and isinstance(value, list):
             made[name] = mine + value
         else:
             made[name] = value

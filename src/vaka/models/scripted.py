@@ -12,45 +12,43 @@ import msgspec
 
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.content import text_of
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
-from vaka.core.types.usage import Usage
+from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
 
-LIMIT = 10 * 1024 * 1024
+MAX_FILE_BYTES = 10 * 1024 * 1024
 """How large a file may be, in bytes."""
 
-PIECES = 20
+MAX_PIECES = 20
 """Into how many pieces a text is cut at most."""
 
-AGAIN = frozenset({408, 409, 429})
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
 """Statuses below 500 after which the same request may succeed."""
 
-Answer: TypeAlias = Mapping[str, Any]
+ScriptLine: TypeAlias = Mapping[str, Any]
 """A line of the file, as data."""
 
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-_Words: TypeAlias = str | tuple[str, ...]
+_OneOrMore: TypeAlias = str | tuple[str, ...]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _LineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a line."""
 
 
-class _Call(_Part, frozen=True, kw_only=True):
+class _Call(_LineStruct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any] | str = {}
     id: str = ""
 
 
-class _Failure(_Part, frozen=True, kw_only=True):
+class _Failure(_LineStruct, frozen=True, kw_only=True):
     status: Annotated[int, msgspec.Meta(ge=100, le=599)]
     message: str = "the script says so"
     retry_after: _Seconds | None = None
 
 
-class _Tokens(_Part, frozen=True, kw_only=True):
+class _TokenCounts(_LineStruct, frozen=True, kw_only=True):
     input: _Count = 0
     output: _Count = 0
     cache_read: _Count = 0
@@ -59,13 +57,13 @@ class _Tokens(_Part, frozen=True, kw_only=True):
     cost: _Seconds = 0.0
 
 
-class _Expected(_Part, frozen=True, kw_only=True):
-    last_user_contains: _Words = ()
-    tools_include: _Words = ()
+class _Expectation(_LineStruct, frozen=True, kw_only=True):
+    last_user_contains: _OneOrMore = ()
+    tools_include: _OneOrMore = ()
     messages_at_least: _Count = 0
 
 
-class _Line(_Part, frozen=True, kw_only=True):
+class _Line(_LineStruct, frozen=True, kw_only=True):
     text: str | None = None
     chunks: tuple[str, ...] | None = None
     reasoning: str | None = None
@@ -74,24 +72,24 @@ class _Line(_Part, frozen=True, kw_only=True):
     stall: _Seconds | None = None
     cut_after: _Count | None = None
     delay: _Seconds = 0.0
-    usage: _Tokens | None = None
+    usage: _TokenCounts | None = None
     stop: str | None = None
-    expect: _Expected = _Expected()
+    expect: _Expectation = _Expectation()
     repeat: bool = False
     agent: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
     @property
-    def says(self) -> bool:
+    def has_answer(self) -> bool:
         """Whether anything of an answer is on the line."""
         return any(value is not None for value in (self.text, self.chunks, self.reasoning)) or bool(self.tool_calls)
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether the answer ends without its end marker."""
-        return self.cut_after is not None or (self.stall is not None and not self.says)
+        return self.cut_after is not None or (self.stall is not None and not self.has_answer)
 
 
-class _Placed(msgspec.Struct, frozen=True):
+class _PlacedLine(msgspec.Struct, frozen=True):
     """A line and where it stands."""
 
     line: _Line
@@ -106,15 +104,19 @@ class Scripted:
     """
 
     def __init__(
-        self, source: "str | PathLike[str] | Iterable[Answer]", *, name: str = "scripted", clock: Clock | None = None
+        self,
+        source: "str | PathLike[str] | Iterable[ScriptLine]",
+        *,
+        name: str = "scripted",
+        clock: Clock | None = None,
     ) -> None:
         is_path = isinstance(source, str | PathLike)
         self._source = str(source) if isinstance(source, str | PathLike) else name
         lines = _read_file(Path(source)) if isinstance(source, str | PathLike) else _read_data(source, name)
         self._name = name
-        self._lists = _lists(lines)
+        self._lines_by_agent = _group_by_agent(lines)
         self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
-        if is_path and not self._lists:
+        if is_path and not self._lines_by_agent:
             raise ConfigError(f'{self._source}: no lines; write one for each model call, such as {{"text": "Hi."}}')
 
     @classmethod
@@ -131,29 +133,29 @@ class Scripted:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer as the line for this call says."""
-        placed = self._find(prompt)
+        placed = self._line_for(prompt)
         line = placed.line
-        _check(placed, prompt)
+        _check_expectation(placed, prompt)
         for seconds in (line.delay, line.stall or 0.0):
             if seconds:
                 await self._sleep(seconds)
-        for chunk in _said(line, prompt):
+        for chunk in _line_chunks(line, prompt):
             await asyncio.sleep(0)  # as a network would: others run between two pieces
             yield chunk
         if line.error is not None:
-            raise _failure(line.error)
-        if not line.cut:
-            yield UsageChunk(_usage(line, prompt))
+            raise _error_of(line.error)
+        if not line.is_cut:
+            yield UsageChunk(_usage_of(line, prompt))
             yield StopChunk(line.stop or ("calls" if line.tool_calls else "end"))
 
-    def _find(self, prompt: Prompt) -> _Placed:
-        lines = self._lists.get(prompt.agent) if prompt.agent else None
+    def _line_for(self, prompt: Prompt) -> _PlacedLine:
+        lines = self._lines_by_agent.get(prompt.agent) if prompt.agent else None
         if lines is None and prompt.path:
             raise ModelRefused(
                 f"scripted model {self._source} has no lines for agent {prompt.agent!r}; "
                 f'add lines with "agent": "{prompt.agent}"'
             )
-        lines = lines or self._lists.get(None, [])
+        lines = lines or self._lines_by_agent.get(None, [])
         if prompt.number <= len(lines):
             return lines[prompt.number - 1]
         if lines and lines[-1].line.repeat:
@@ -165,22 +167,22 @@ class Scripted:
         )
 
 
-def _read_file(path: Path) -> Iterator[_Placed]:
+def _read_file(path: Path) -> Iterator[_PlacedLine]:
     try:
         with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"scripted model {path} cannot be read: {error.strerror or error}") from error
-    if len(data) > LIMIT:
-        raise ConfigError(f"scripted model {path} is larger than {LIMIT // 1024 // 1024} MB")
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"scripted model {path} is larger than {MAX_FILE_BYTES // 1024 // 1024} MB")
     for number, written in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if written.strip():
-            yield _placed(_decode(written, f"{path}:{number}"), f"{path}:{number}")
+            yield _parse_line(_decode(written, f"{path}:{number}"), f"{path}:{number}")
 
 
-def _read_data(lines: Iterable[Answer], name: str) -> Iterator[_Placed]:
+def _read_data(lines: Iterable[ScriptLine], name: str) -> Iterator[_PlacedLine]:
     for number, line in enumerate(lines, start=1):
-        yield _placed(line, f"{name}:{number}")
+        yield _parse_line(line, f"{name}:{number}")
 
 
 def _decode(written: bytes, place: str) -> Any:
@@ -190,59 +192,59 @@ def _decode(written: bytes, place: str) -> Any:
         raise ConfigError(f"{place}: not JSON: {error}") from error
 
 
-def _placed(raw: Any, place: str) -> _Placed:
-    fields = _object(raw)
+def _parse_line(raw: Any, place: str) -> _PlacedLine:
+    fields = _as_object(raw)
     if fields is None:
         raise ConfigError(f'{place}: a line must be an object, such as {{"text": "Hi."}}')
-    _known(fields, place)
+    _check_keys(fields, place)
     try:
         line = msgspec.convert(fields, _Line)
         msgspec.json.encode(line)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigError(f"{place}: {error}") from error
-    wrong = _wrong(line)
+    wrong = _find_conflict(line)
     if wrong:
         raise ConfigError(f"{place}: {wrong}")
-    return _Placed(line, place)
+    return _PlacedLine(line, place)
 
 
-def _known(raw: dict[str, Any], place: str) -> None:
+def _check_keys(raw: dict[str, Any], place: str) -> None:
     """Refuse a key nobody reads, and suggest the near one."""
-    _keys(raw, _Line, "", place)
-    for key, kind in (("error", _Failure), ("usage", _Tokens), ("expect", _Expected)):
-        _keys(raw.get(key), kind, f" in {key!r}", place)
+    _check_struct_keys(raw, _Line, "", place)
+    for key, kind in (("error", _Failure), ("usage", _TokenCounts), ("expect", _Expectation)):
+        _check_struct_keys(raw.get(key), kind, f" in {key!r}", place)
     calls = raw.get("tool_calls")
     for call in cast("list[Any]", calls) if isinstance(calls, list | tuple) else ():
-        _keys(call, _Call, " in 'tool_calls'", place)
+        _check_struct_keys(call, _Call, " in 'tool_calls'", place)
 
 
-def _object(value: Any) -> dict[str, Any] | None:
+def _as_object(value: Any) -> dict[str, Any] | None:
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else None
 
 
-def _keys(value: Any, kind: type[_Part], within: str, place: str) -> None:
+def _check_struct_keys(value: Any, kind: type[_LineStruct], within: str, place: str) -> None:
     known = kind.__struct_fields__
-    for key in _object(value) or ():
+    for key in _as_object(value) or ():
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
             raise ConfigError(f"{place}: unknown key {key!r}{within}; {hint}")
 
 
-def _wrong(line: _Line) -> str:
+def _find_conflict(line: _Line) -> str:
     """Return what two keys of a line have against each other, ``""`` when nothing."""
     if line.text is not None and line.chunks is not None:
         return "'text' and 'chunks' say the same thing twice; keep one"
     if line.cut_after is not None and line.text is None and line.chunks is None:
         return "'cut_after' needs 'chunks' to count"
-    if not line.says and line.error is None and line.stall is None:
+    if not line.has_answer and line.error is None and line.stall is None:
         return "the line answers nothing; give it text, chunks, reasoning, tool_calls, error or stall"
     return ""
 
 
-def _lists(lines: Iterable[_Placed]) -> dict[str | None, list[_Placed]]:
+def _group_by_agent(lines: Iterable[_PlacedLine]) -> dict[str | None, list[_PlacedLine]]:
     """Return the lines of each agent, the root's under ``None``."""
-    lists: dict[str | None, list[_Placed]] = {}
+    lists: dict[str | None, list[_PlacedLine]] = {}
     for placed in lines:
         mine = lists.setdefault(placed.line.agent, [])
         if mine and mine[-1].line.repeat:
@@ -251,60 +253,65 @@ def _lists(lines: Iterable[_Placed]) -> dict[str | None, list[_Placed]]:
     return lists
 
 
-def _check(placed: _Placed, prompt: Prompt) -> None:
+def _check_expectation(placed: _PlacedLine, prompt: Prompt) -> None:
     """Raise ``ModelRefused`` when the prompt is not what the line expects."""
     expected = placed.line.expect
     said = next((text_of(m.content) for m in reversed(prompt.messages) if isinstance(m, UserMessage)), None)
-    for words in _each(expected.last_user_contains):
+    for words in _as_sequence(expected.last_user_contains):
         if said is None or words not in said:
-            there = "there is none" if said is None else f"it is {_short(said)!r}"
-            raise _unexpected(placed, f"a last user message that contains {words!r}; {there}")
+            there = "there is none" if said is None else f"it is {_shorten(said)!r}"
+            raise _expectation_error(placed, f"a last user message that contains {words!r}; {there}")
     names = [tool.name for tool in prompt.tools]
-    for name in _each(expected.tools_include):
+    for name in _as_sequence(expected.tools_include):
         if name not in names:
-            raise _unexpected(placed, f"a tool {name!r}; there are {', '.join(names) if names else 'none'}")
+            raise _expectation_error(placed, f"a tool {name!r}; there are {', '.join(names) if names else 'none'}")
     if len(prompt.messages) < expected.messages_at_least:
-        raise _unexpected(placed, f"at least {expected.messages_at_least} messages; there are {len(prompt.messages)}")
+        raise _expectation_error(
+            placed, f"at least {expected.messages_at_least} messages; there are {len(prompt.messages)}"
+        )
 
 
-def _unexpected(placed: _Placed, what: str) -> ModelRefused:
+def _expectation_error(placed: _PlacedLine, what: str) -> ModelRefused:
     return ModelRefused(f"scripted model {placed.place} expected {what}")
 
 
-def _each(words: _Words) -> Sequence[str]:
+def _as_sequence(words: _OneOrMore) -> Sequence[str]:
     return (words,) if isinstance(words, str) else words
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def _said(line: _Line, prompt: Prompt) -> Iterator[Chunk]:
-    for piece in _pieces(line.reasoning or ""):
+def _line_chunks(line: _Line, prompt: Prompt) -> Iterator[Chunk]:
+    for piece in _split_text(line.reasoning or ""):
         yield ReasoningChunk(piece)
-    chunks = line.chunks if line.chunks is not None else _pieces(line.text or "")
+    chunks = line.chunks if line.chunks is not None else _split_text(line.text or "")
     yield from (TextChunk(piece) for piece in chunks[: line.cut_after])
     if line.cut_after is not None:
         return
     for index, call in enumerate(line.tool_calls):
         yield CallChunk(
-            index=index, name=call.name, arguments=_written(call), id=call.id or f"scripted-{prompt.number}-{index + 1}"
+            index=index,
+            name=call.name,
+            arguments=_arguments_json(call),
+            id=call.id or f"scripted-{prompt.number}-{index + 1}",
         )
 
 
-def _pieces(text: str) -> Sequence[str]:
+def _split_text(text: str) -> Sequence[str]:
     """Cut a text between words, into a few pieces."""
     words: list[str] = re.findall(r"\S+\s*|\s+", text)
-    size = -(-len(words) // PIECES) or 1
+    size = -(-len(words) // MAX_PIECES) or 1
     return ["".join(words[at : at + size]) for at in range(0, len(words), size)]
 
 
-def _written(call: _Call) -> str:
+def _arguments_json(call: _Call) -> str:
     return call.arguments if isinstance(call.arguments, str) else msgspec.json.encode(call.arguments).decode()
 
 
-def _failure(failure: _Failure) -> ModelError:
-    if failure.status >= 500 or failure.status in AGAIN:
+def _error_of(failure: _Failure) -> ModelError:
+    if failure.status >= 500 or failure.status in RETRYABLE_STATUSES:
         return ModelUnavailable(
             f"{failure.message} (status {failure.status})", retry_after=failure.retry_after, status=failure.status
         )
@@ -312,19 +319,23 @@ def _failure(failure: _Failure) -> ModelError:
     return ModelRefused(f"{what}{failure.message} (status {failure.status})")
 
 
-def _usage(line: _Line, prompt: Prompt) -> Usage:
+def _usage_of(line: _Line, prompt: Prompt) -> Usage:
     """Return what the line says, or an estimate: four characters are a token."""
     if line.usage is not None:
         return Usage(**msgspec.structs.asdict(line.usage))
     said = line.text if line.text is not None else "".join(line.chunks or ())
-    calls = sum(len(call.name) + len(_written(call)) for call in line.tool_calls)
+    calls = sum(len(call.name) + len(_arguments_json(call)) for call in line.tool_calls)
     reasoning = len(line.reasoning or "")
-    heard = len(prompt.system) + sum(_size(message) for message in prompt.messages)
+    heard = len(prompt.system) + sum(_characters_of(message) for message in prompt.messages)
     heard += sum(len(tool.name) + len(tool.description) for tool in prompt.tools)
-    return Usage(input=_tokens(heard), output=_tokens(len(said) + calls + reasoning), reasoning=_tokens(reasoning))
+    return Usage(
+        input=_estimate_tokens(heard),
+        output=_estimate_tokens(len(said) + calls + reasoning),
+        reasoning=_estimate_tokens(reasoning),
+    )
 
 
-def _size(message: Message) -> int:
+def _characters_of(message: Message) -> int:
     if isinstance(message, ToolMessage):
         return sum(len(result.text) for result in message.results)
     size = len(text_of(message.content))
@@ -333,5 +344,5 @@ def _size(message: Message) -> int:
     return size
 
 
-def _tokens(characters: int) -> int:
+def _estimate_tokens(characters: int) -> int:
     return -(-characters // 4)

@@ -6,34 +6,43 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.model import Prompt
-from vaka.core.types.content import Audio, CallRef, Content, Document, Image, Stored
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    CallRef,
+    Content,
+    Document,
+    Image,
+    Message,
+    Stored,
+    ToolMessage,
+)
 
-CHARACTERS = 4
+CHARACTERS_PER_TOKEN = 4
 """Of text, in a token."""
-MEDIA = 1600
+MEDIA_TOKENS = 1600
 """Tokens of a picture or a sound."""
-DOCUMENT = 500
+DOCUMENT_TOKENS = 500
 """Tokens of a document, besides one for each six characters of its base64."""
 
 
-def of_prompt(prompt: Prompt) -> int:
+def estimate_prompt_tokens(prompt: Prompt) -> int:
     """Return about how many tokens a whole prompt has."""
-    tools = sum(of_text(len(encoded(tool))) for tool in prompt.tools)
-    return of_messages(prompt.messages) + of_text(len(prompt.system)) + tools
+    tools = sum(estimate_text_tokens(len(encode_json(tool))) for tool in prompt.tools)
+    return estimate_message_tokens(prompt.messages) + estimate_text_tokens(len(prompt.system)) + tools
 
 
-def of_messages(messages: Sequence[Message]) -> int:
+def estimate_message_tokens(messages: Sequence[Message]) -> int:
     """Return about how many tokens messages have."""
-    return sum(_message(message) for message in messages)
+    return sum(_tokens_of_message(message) for message in messages)
 
 
-def of_text(characters: int) -> int:
+def estimate_text_tokens(characters: int) -> int:
     """Return about how many tokens a text of so many characters has."""
-    return -(-characters // CHARACTERS)
+    return -(-characters // CHARACTERS_PER_TOKEN)
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return a value as JSON; nothing for one that will be refused where it is sent, and has no size here."""
     try:
         return msgspec.json.encode(value)
@@ -41,24 +50,24 @@ def encoded(value: Any) -> bytes:
         return b""
 
 
-def _message(message: Message) -> int:
+def _tokens_of_message(message: Message) -> int:
     if isinstance(message, ToolMessage):
-        return sum(_content(result.content) for result in message.results)
+        return sum(_tokens_of_content(result.content) for result in message.results)
     calls = message.calls if isinstance(message, AssistantMessage) else ()
-    return _content(message.content) + sum(
-        of_text(len(call.name) + (len(call.raw) or len(encoded(call.arguments)))) for call in calls
+    return _tokens_of_content(message.content) + sum(
+        estimate_text_tokens(len(call.name) + (len(call.raw) or len(encode_json(call.arguments)))) for call in calls
     )
 
 
-def _content(content: Content) -> int:
+def _tokens_of_content(content: Content) -> int:
     tokens = characters = 0
     for part in content:
         if isinstance(part, Image | Audio):
-            tokens += MEDIA
+            tokens += MEDIA_TOKENS
         elif isinstance(part, Document):
-            tokens += len(part.data) // 6 + DOCUMENT
+            tokens += len(part.data) // 6 + DOCUMENT_TOKENS
         elif isinstance(part, Stored):
             characters += len(part.preview)
         elif not isinstance(part, CallRef):
             characters += len(part.text)
-    return tokens + of_text(characters)
+    return tokens + estimate_text_tokens(characters)

@@ -1,15 +1,22 @@
-"""What an IP address is for: only ``public`` ones belong to the internet at large.
+"""IP addresses: what each is for (only ``public`` ones belong to the internet), and resolving names to them.
 
-``ipaddress`` has words for some of this, but they change between versions of Python and know nothing of IPv4 inside
-IPv6. So the blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast.
-"""
+``ipaddress`` classifies some of this, but differently between versions of Python and without IPv4 inside IPv6. So the
+blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast."""
 
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal, TypeAlias
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
-Kind: TypeAlias = Literal[
+from vaka.core.types.errors import NetworkUnreachable
+
+IPAddress: TypeAlias = IPv4Address | IPv6Address
+
+IPNetwork: TypeAlias = IPv4Network | IPv6Network
+
+AddressKind: TypeAlias = Literal[
     "public", "loopback", "private", "cgnat", "link_local", "metadata", "multicast", "unspecified", "reserved"
 ]
 
@@ -32,7 +39,7 @@ _METADATA = frozenset(
     )
 )
 
-_BLOCKS: tuple[tuple[str, Kind], ...] = (
+_BLOCK_KINDS: tuple[tuple[str, AddressKind], ...] = (
     ("0.0.0.0/8", "unspecified"),
     ("10.0.0.0/8", "private"),
     ("100.64.0.0/10", "cgnat"),
@@ -58,49 +65,88 @@ _BLOCKS: tuple[tuple[str, Kind], ...] = (
     ("3ffe::/16", "reserved"),  # given back
     ("3fff::/20", "reserved"),  # documentation
 )
-_KINDS4: tuple[tuple[IPv4Network, Kind], ...] = tuple(
-    (IPv4Network(block), kind) for block, kind in _BLOCKS if ":" not in block
+
+_IPV4_BLOCKS: tuple[tuple[IPv4Network, AddressKind], ...] = tuple(
+    (IPv4Network(block), kind) for block, kind in _BLOCK_KINDS if ":" not in block
 )
-_KINDS6: tuple[tuple[IPv6Network, Kind], ...] = tuple(
-    (IPv6Network(block), kind) for block, kind in _BLOCKS if ":" in block
+
+_IPV6_BLOCKS: tuple[tuple[IPv6Network, AddressKind], ...] = tuple(
+    (IPv6Network(block), kind) for block, kind in _BLOCK_KINDS if ":" in block
 )
+
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
+
 _NAT64 = IPv6Network("64:ff9b::/96")
-_COMPATIBLE = IPv6Network("::/96")
+
+_IPV4_COMPATIBLE = IPv6Network("::/96")
+
 _ISATAP = frozenset((0x00005EFE, 0x02005EFE))
 
 
-def canonical(address: Address) -> Address:
+def unmap_ipv4(address: IPAddress) -> IPAddress:
     """Return the IPv4 address that an IPv4-mapped one stands for, any other as it is."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
 
 
-def kind_of(address: Address) -> Kind:
+def kind_of(address: IPAddress) -> AddressKind:
     """Return what ``address`` is for; an IPv6 address that leads to an IPv4 address is of that one's kind."""
-    address = canonical(address)
+    address = unmap_ipv4(address)
     if address in _METADATA:
         return "metadata"
     if isinstance(address, IPv4Address):
-        for block, kind in _KINDS4:
+        for block, kind in _IPV4_BLOCKS:
             if address in block:
                 return kind
         return "public"
-    for prefix, kind in _KINDS6:
+    for prefix, kind in _IPV6_BLOCKS:
         if address in prefix:
             return kind
-    inner = embedded(address)
+    inner = embedded_ipv4_of(address)
     if inner is not None and (kind := kind_of(inner)) != "public":
         return kind
     return "public" if address in _GLOBAL_UNICAST or address in _NAT64 else "reserved"
 
 
-def embedded(address: Address) -> IPv4Address | None:
+def embedded_ipv4_of(address: IPAddress) -> IPv4Address | None:
     """Return the IPv4 address that a translator or tunnel would take packets for ``address`` to."""
     if isinstance(address, IPv4Address):
         return None
     number = int(address)
-    if address in _NAT64 or address in _COMPATIBLE or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+    if address in _NAT64 or address in _IPV4_COMPATIBLE or (number >> 32) & 0xFFFFFFFF in _ISATAP:
         return IPv4Address(number & 0xFFFFFFFF)
     return address.sixtofour
+
+
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns the IP addresses of a name, best first; ``OSError`` when it cannot."""
+
+_MAX_ADDRESSES = 64
+
+
+async def system_resolver(name: str) -> Sequence[str]:
+    """Ask the operating system."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+async def resolve_addresses(name: str, resolver: Resolver) -> tuple[IPAddress, ...]:
+    """Look ``name`` up once and return all its addresses, each once; ``NetworkUnreachable`` when it has none.
+
+    A name that is an address already is looked up by nobody.
+    """
+    with suppress(ValueError):
+        return (unmap_ipv4(ip_address(name)),)
+    try:
+        answers = await resolver(name)
+    except (OSError, UnicodeError) as error:
+        raise NetworkUnreachable(f"{name!r} cannot be looked up: {error}", reason="dns") from error
+    try:
+        found = dict.fromkeys(unmap_ipv4(ip_address(answer)) for answer in answers)
+    except ValueError as error:
+        raise NetworkUnreachable(f"{name!r} has an address that makes no sense: {error}", reason="dns") from error
+    if not 0 < len(found) <= _MAX_ADDRESSES:
+        raise NetworkUnreachable(f"{name!r} has {len(found)} addresses; expected 1 to {_MAX_ADDRESSES}", reason="dns")
+    return tuple(found)

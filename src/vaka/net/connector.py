@@ -11,19 +11,15 @@ import msgspec
 
 from vaka.core.ports.net import NetHead, NetRequest, NetResponse, NetStream, NetVerdict
 from vaka.core.types.errors import Closed, NetworkTimeout, NetworkTooLarge
-from vaka.net.address import Address
-from vaka.net.limits import Limits
-from vaka.net.message import check, location, redirected
-from vaka.net.proxy import read_proxy
-from vaka.net.resolve import Resolver, addresses_of, system_resolver
-from vaka.net.rules import Judge, Rules
-from vaka.net.unpack import unpacker
-from vaka.net.url import Target, join, parse, refuse
+from vaka.net.address import IPAddress, Resolver, resolve_addresses, system_resolver
+from vaka.net.http_message import build_redirected_request, check_request, make_decompressor, redirect_location_of
+from vaka.net.rules import NetworkLimits, NetworkRules, RuleChecker
+from vaka.net.url import ParsedURL, join_url, parse_proxy_url, parse_url, refuse
 
 if TYPE_CHECKING:
-    from vaka.net.wire import Reply, Wire
+    from vaka.net.exchange import RawResponse, VettedConnectionPool
 
-_DRAINED = 16 * 1024
+_MAX_DRAINED_BYTES = 16 * 1024
 
 
 class Connector:
@@ -35,21 +31,21 @@ class Connector:
 
     def __init__(
         self,
-        rules: Rules = Rules(),
-        limits: Limits = Limits(),
+        rules: NetworkRules = NetworkRules(),
+        limits: NetworkLimits = NetworkLimits(),
         *,
         resolver: Resolver = system_resolver,
-        certificates: ssl.SSLContext | None = None,
+        ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
-        agent: str = "vaka",
+        user_agent: str = "vaka",
     ) -> None:
         self.rules, self.limits = rules, limits
-        self._judge = Judge(rules)
-        self._resolver, self._certificates, self._agent = resolver, certificates, agent
-        self._proxy = None if proxy is None else read_proxy(proxy)
-        self._wire: Wire | None = None
+        self._checker = RuleChecker(rules)
+        self._resolver, self._ssl_context, self._user_agent = resolver, ssl_context, user_agent
+        self._proxy = None if proxy is None else parse_proxy_url(proxy)
+        self._pool: VettedConnectionPool | None = None
         self._closed = False
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,7 +57,7 @@ class Connector:
 
     def decide(self, url: str) -> NetVerdict:
         """Say whether ``url`` may be asked, and why not. Looks nothing up and dials nobody."""
-        return self._judge.decide(url)
+        return self._checker.decide(url)
 
     async def send(self, request: NetRequest) -> NetResponse:
         """Send a request and return the whole answer, unpacked."""
@@ -73,112 +69,116 @@ class Connector:
     @asynccontextmanager
     async def stream(self, request: NetRequest) -> AsyncGenerator[NetStream]:
         """Send a request and hand over the answer as it arrives; leaving the context ends it."""
-        check(request)
-        target = parse(request.url)
-        self._judge.check(target)
-        wire = await self._opened()  # before the clock starts: loading what it needs is not the request's fault
+        check_request(request)
+        target = parse_url(request.url)
+        self._checker.check(target)
+        wire = await self._ensure_pool()  # before the clock starts: loading what it needs is not the request's fault
         seconds = min(request.timeout, self.limits.total)
-        deadline = Deadline(asyncio.get_running_loop().time() + seconds, seconds)
-        reply = await self._follow(wire, request, target, deadline)
+        deadline = RequestDeadline(asyncio.get_running_loop().time() + seconds, seconds)
+        reply = await self._send_following_redirects(wire, request, target, deadline)
         try:
-            yield Answer(reply, deadline, min(request.max_bytes, self.limits.max_bytes))
+            yield NetResponseStream(reply, deadline, min(request.max_bytes, self.limits.max_bytes))
         finally:
             await reply.close()
 
     async def close(self) -> None:
         """Close every connection; requests under way fail, later ones raise ``Closed``."""
-        async with self._opening:
+        async with self._open_lock:
             self._closed = True
-            if self._wire is not None:
-                await self._wire.close()
+            if self._pool is not None:
+                await self._pool.close()
 
-    async def _follow(self, wire: "Wire", request: NetRequest, target: Target, deadline: "Deadline") -> "Reply":
+    async def _send_following_redirects(
+        self, pool: "VettedConnectionPool", request: NetRequest, target: ParsedURL, deadline: "RequestDeadline"
+    ) -> "RawResponse":
         follows = request.redirects > 0
         request = msgspec.structs.replace(request, redirects=min(request.redirects, self.limits.redirects))
         try:
             async with asyncio.timeout_at(deadline.at):
                 while True:
-                    reply = await wire.ask(request, target, self._agent)
-                    if not follows or (onward := await self._onward(reply, request, target)) is None:
+                    reply = await pool.send(request, target, self._user_agent)
+                    if not follows or (onward := await self._next_request(reply, request, target)) is None:
                         return reply
                     request, target = onward
         except TimeoutError as error:
-            raise deadline.passed(target.origin) from error
+            raise deadline.timeout_error(target.origin) from error
 
-    async def _onward(self, reply: "Reply", request: NetRequest, target: Target) -> tuple[NetRequest, Target] | None:
+    async def _next_request(
+        self, reply: "RawResponse", request: NetRequest, target: ParsedURL
+    ) -> tuple[NetRequest, ParsedURL] | None:
         """Return the request that follows a redirect, ``None`` when ``reply`` is none; a redirect is closed."""
         kept = False
         try:
-            place = location(reply.head)
+            place = redirect_location_of(reply.head)
             if place is None:
                 kept = True
                 return None
             if request.redirects == 0:
                 refuse("redirects", f"{target.origin} redirects once more than is allowed")
-            onward = join(target, place)
-            self._judge.check_redirect(target, onward)
-            await _drain(reply)
-            return redirected(request, reply.head.status, target, onward), onward
+            onward = join_url(target, place)
+            self._checker.check_redirect(target, onward)
+            await _drain_body(reply)
+            return build_redirected_request(request, reply.head.status, target, onward), onward
         finally:
             if not kept:
                 await reply.close()
 
-    async def _opened(self) -> "Wire":
-        async with self._opening:
+    async def _ensure_pool(self) -> "VettedConnectionPool":
+        async with self._open_lock:
             if self._closed:
                 raise Closed("the connector was closed")
-            if self._wire is None:
-                self._wire = await asyncio.to_thread(self._open)
-            return self._wire
+            if self._pool is None:
+                self._pool = await asyncio.to_thread(self._create_pool)
+            return self._pool
 
-    def _open(self) -> "Wire":
+    def _create_pool(self) -> "VettedConnectionPool":
         # In a thread: the library and the machine's certificates take their time to load.
-        from vaka.net.wire import Wire  # noqa: PLC0415 - who sends nothing does not pay for the library
+        from vaka.net.exchange import VettedConnectionPool  # noqa: PLC0415 - who sends nothing does not pay for the library
 
-        return Wire(self._vet, self.limits, self._certificates, self._proxy)
+        return VettedConnectionPool(self._resolve_and_check, self.limits, self._ssl_context, self._proxy)
 
-    async def _vet(self, host: str, port: int) -> tuple[Address, ...]:
+    async def _resolve_and_check(self, host: str, port: int) -> tuple[IPAddress, ...]:
         """Look a host up, once, and return its addresses; one that may not be dialed condemns them all."""
-        addresses = await addresses_of(host, self._resolver)
+        addresses = await resolve_addresses(host, self._resolver)
         if self._proxy is None:
             for address in addresses:
-                self._judge.check_address(host, port, address)
+                self._checker.check_address(host, port, address)
         return addresses
 
 
-class Deadline(msgspec.Struct, frozen=True):
+class RequestDeadline(msgspec.Struct, frozen=True):
     """When a request must be over, by the loop's clock, and after how long that is."""
 
     at: float
     seconds: float
 
-    def passed(self, origin: str) -> NetworkTimeout:
+    def timeout_error(self, origin: str) -> NetworkTimeout:
         """Return the error for having missed it."""
         return NetworkTimeout(f"{origin} took longer than the {self.seconds:g} s it had", reason="total")
 
 
-class Answer:
+class NetResponseStream:
     """An answer whose body is still arriving; see ``NetStream``."""
 
-    def __init__(self, reply: "Reply", deadline: Deadline, most: int) -> None:
-        self._reply, self._deadline, self._most = reply, deadline, most
-        self._sent = self._given = 0
+    def __init__(self, reply: "RawResponse", deadline: RequestDeadline, max_bytes: int) -> None:
+        self._response, self._deadline, self._max_bytes = reply, deadline, max_bytes
+        self._received_bytes = self._decompressed_bytes = 0
 
     @property
     def head(self) -> NetHead:
         """Status, headers and address."""
-        return self._reply.head
+        return self._response.head
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the unpacked body as it arrives."""
         data = await self._read()
         if not data:
             return
-        unpack = unpacker(self.head.header_values("content-encoding"))
+        unpack = make_decompressor(self.head.header_values("content-encoding"))
         while data:
             for piece in unpack.feed(data):
-                self._given += len(piece)
-                self._check(self._given, "unpacks to")
+                self._decompressed_bytes += len(piece)
+                self._check_size(self._decompressed_bytes, "unpacks to")
                 yield piece
             data = await self._read()
         unpack.finish()
@@ -186,27 +186,27 @@ class Answer:
     async def _read(self) -> bytes:
         try:
             async with asyncio.timeout_at(self._deadline.at):
-                data = await self._reply.read()
+                data = await self._response.read()
         except TimeoutError as error:
-            raise self._deadline.passed(self._reply.origin) from error
-        if data and not self._sent:
-            self._check(_announced(self.head), "has")
-        self._sent += len(data)
-        self._check(self._sent, "has")
+            raise self._deadline.timeout_error(self._response.origin) from error
+        if data and not self._received_bytes:
+            self._check_size(_content_length_of(self.head), "has")
+        self._received_bytes += len(data)
+        self._check_size(self._received_bytes, "has")
         return data
 
-    def _check(self, size: int, verb: str) -> None:
-        if size > self._most:
-            raise NetworkTooLarge(f"the body {verb} {size} bytes or more, {self._most} are allowed", reason="body")
+    def _check_size(self, size: int, verb: str) -> None:
+        if size > self._max_bytes:
+            raise NetworkTooLarge(f"the body {verb} {size} bytes or more, {self._max_bytes} are allowed", reason="body")
 
 
-def _announced(head: NetHead) -> int:
+def _content_length_of(head: NetHead) -> int:
     length = head.header("content-length")
     return int(length) if length.isdecimal() else 0
 
 
-async def _drain(reply: "Reply") -> None:
+async def _drain_body(reply: "RawResponse") -> None:
     """Read the short text that comes with a redirect, so that the connection can be used again."""
-    if reply.head.header("content-length") and _announced(reply.head) <= _DRAINED:
+    if reply.head.header("content-length") and _content_length_of(reply.head) <= _MAX_DRAINED_BYTES:
         while await reply.read():
             pass

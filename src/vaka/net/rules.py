@@ -1,32 +1,139 @@
-"""Where requests may go, and whether an address may be dialed."""
+"""Rules and limits of a connector: which hosts, ports and addresses may be dialed, and how much a request uses."""
+
+import re
+from ipaddress import ip_address, ip_network
 
 import msgspec
 
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, NetworkRefused
-from vaka.net.address import Address, Kind, canonical, embedded, kind_of
-from vaka.net.pattern import Pattern, read_pattern
-from vaka.net.url import Target, parse, refuse
+from vaka.net.address import AddressKind, IPAddress, IPNetwork, embedded_ipv4_of, kind_of, unmap_ipv4
+from vaka.net.url import ParsedURL, parse_host, parse_url, refuse
+
+
+class NetworkLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that any request gets; where a request asks for less, it gets less."""
+
+    connect: float = 10.0
+    """Seconds to look a name up and reach one of its addresses, and again for the encryption."""
+    read: float = 30.0
+    """Seconds without a byte, either way."""
+    total: float = 600.0
+    max_bytes: int = 256 * 1024 * 1024
+    redirects: int = 20
+    headers: int = 128
+    """Header fields of an answer."""
+    header_bytes: int = 64 * 1024
+    """Bytes of all names and values; the head as a whole ends at about 100 KiB in any case."""
+    connections: int = 64
+    idle_connections: int = 16
+    idle: float = 15.0
+    """Seconds that an unused connection is kept."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            smallest = 0 if field in ("redirects", "idle_connections", "idle") else 1e-3
+            if not value >= smallest:
+                raise ConfigError(f"the limit {field} is {value!r}; expected at least {smallest}")
+
+
+_HOST_AND_PORT = re.compile(r"(.*?)(?::([0-9]{1,5}))?", re.DOTALL)
+
+
+class HostPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts: one name, the names below one, a network, or all of them; with a port, only on that port."""
+
+    text: str
+    name: str = ""
+    include_subdomains: bool = False
+    """Names that end in ``.name`` are meant."""
+    include_self: bool = True
+    """``name`` is meant."""
+    network: IPNetwork | None = None
+    port: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether it means one single name or address."""
+        return self.network.num_addresses == 1 if self.network is not None else not self.include_subdomains
+
+    def matches(self, host: str, port: int, address: IPAddress | None = None) -> bool:
+        """Whether the host is meant, by its name or by ``address``, one of its addresses."""
+        if self.port and port != self.port:
+            return False
+        if self.network is not None:
+            return address is not None and unmap_ipv4(address) in self.network
+        if not self.name:
+            return True
+        return (self.include_self and host == self.name) or (self.include_subdomains and host.endswith(f".{self.name}"))
+
+
+def parse_host_pattern(text: str) -> HostPattern:
+    """Read ``host``, ``*.host`` (below it), ``.host`` (it and below), an address, a network or ``*``.
+
+    ``:port`` may follow any of them. An IPv6 address that is followed by a port stands in brackets.
+    """
+    host, port = _split_port(text)
+    if host == "*":
+        return HostPattern(text=text, include_subdomains=True, port=port)
+    if network := _parse_network(host):
+        return HostPattern(text=text, network=network, port=port)
+    below = host.startswith(("*.", "."))
+    try:
+        name, _ = parse_host(host.removeprefix("*").removeprefix(".") if below else host)
+    except NetworkRefused as error:
+        raise ConfigError(
+            f"{text!r} is not a pattern for hosts; expected a name, '*.name', '.name', an address, a network or '*', "
+            "and perhaps ':port'"
+        ) from error
+    return HostPattern(text=text, name=name, include_subdomains=below, include_self=not host.startswith("*"), port=port)
+
+
+def _split_port(text: str) -> tuple[str, int]:
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, 0
+    match = _HOST_AND_PORT.fullmatch(text)
+    host, port = (match[1], int(match[2] or 0)) if match else (text, 0)
+    if match and match[2] and not 0 < port < 65536:
+        raise ConfigError(f"{text!r} names port {port}; expected 1 to 65535")
+    return host, port
+
+
+def _parse_network(host: str) -> IPNetwork | None:
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        if "/" in bare:
+            return ip_network(bare)
+        return ip_network(str(unmap_ipv4(ip_address(bare))))
+    except ValueError:
+        return None
+
 
 # Services that speak something else and can be made to act on a request sent to them.
-_NOT_HTTP = frozenset(
+_NON_HTTP_PORTS = frozenset(
     (
         *(1719, 1720, 1723, 2049, 2375, 2376, 2379, 2380, 3306, 3389, 3659, 4045, 4190, 5060, 5061, 5432, 5900, 6000),
         *(6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, 10250, 11211, 27017),
     )
 )
+
 _LOOPBACK_NAMES = (".localhost", ".localdomain", "ip6-localhost", "ip6-loopback")
+
 _PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
+
 _METADATA_NAMES = (
     *("metadata", "metadata.google.internal", "metadata.goog", "metadata.tencentyun.com", "metadata.packet.net"),
     *("metadata.platformequinix.com", "instance-data", "instance-data.ec2.internal", "rancher-metadata"),
 )
-_NAMED: tuple[tuple[Kind, tuple[Pattern, ...]], ...] = (
-    ("metadata", tuple(read_pattern(name) for name in _METADATA_NAMES)),
-    ("loopback", tuple(read_pattern(name) for name in _LOOPBACK_NAMES)),
-    ("private", tuple(read_pattern(name) for name in _PRIVATE_NAMES)),
+
+_NAMES_BY_KIND: tuple[tuple[AddressKind, tuple[HostPattern, ...]], ...] = (
+    ("metadata", tuple(parse_host_pattern(name) for name in _METADATA_NAMES)),
+    ("loopback", tuple(parse_host_pattern(name) for name in _LOOPBACK_NAMES)),
+    ("private", tuple(parse_host_pattern(name) for name in _PRIVATE_NAMES)),
 )
-_WORDS: dict[Kind, str] = {
+
+_KIND_DESCRIPTIONS: dict[AddressKind, str] = {
     "loopback": "this machine itself",
     "private": "in a private network",
     "cgnat": "in a carrier's private network",
@@ -38,10 +145,10 @@ _WORDS: dict[Kind, str] = {
 }
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NetworkRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where requests may go: by default to every public address, and to no other.
 
-    Hosts are given as patterns (``vaka.net.pattern``); a pattern that cannot be read is a ``ConfigError``.
+    Hosts are given as patterns (``vaka.net.rules``); a pattern that cannot be read is a ``ConfigError``.
     """
 
     allow_hosts: tuple[str, ...] = ()
@@ -59,30 +166,30 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         for text in (*self.allow_hosts, *self.deny_hosts, *self.trusted):
-            read_pattern(text)
+            parse_host_pattern(text)
         for port in self.ports:
             if not 0 < port < 65536:
                 raise ConfigError(f"{port!r} is not a port; expected 1 to 65535")
 
 
-class Judge:
+class RuleChecker:
     """Applies ``Rules``: to addresses as people write them, and to the ones names turn out to have."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: NetworkRules) -> None:
         self.rules = rules
-        self._allow = tuple(read_pattern(text) for text in rules.allow_hosts)
-        self._deny = tuple(read_pattern(text) for text in rules.deny_hosts)
-        self._trusted = tuple(read_pattern(text) for text in rules.trusted)
-        self._open: set[Kind] = {"public"}
+        self._allowed_hosts = tuple(parse_host_pattern(text) for text in rules.allow_hosts)
+        self._denied_hosts = tuple(parse_host_pattern(text) for text in rules.deny_hosts)
+        self._trusted_hosts = tuple(parse_host_pattern(text) for text in rules.trusted)
+        self._open_kinds: set[AddressKind] = {"public"}
         if rules.allow_loopback:
-            self._open.add("loopback")
+            self._open_kinds.add("loopback")
         if rules.allow_private:
-            self._open.add("private")
+            self._open_kinds.add("private")
 
     def decide(self, url: str) -> NetVerdict:
         """Say whether ``url`` may be asked; looks nothing up."""
         try:
-            target = parse(url)
+            target = parse_url(url)
         except NetworkRefused as error:
             return NetVerdict(reason=error.reason, message=str(error))
         place = NetVerdict(url=target.url, host=target.host, port=target.port)
@@ -92,61 +199,67 @@ class Judge:
             return msgspec.structs.replace(place, reason=error.reason, message=str(error))
         return place
 
-    def check(self, target: Target) -> None:
+    def check(self, target: ParsedURL) -> None:
         """Refuse a target by what is written in it: host lists, port, an address or a name that is known."""
         host, port, address = target.host, target.port, target.address
         self._check_denied(host, port, address)
-        trusted = _first(self._trusted, host, port, address)
-        if self._allow and not trusted and not _first(self._allow, host, port, address):
+        trusted = _first_match(self._trusted_hosts, host, port, address)
+        if self._allowed_hosts and not trusted and not _first_match(self._allowed_hosts, host, port, address):
             refuse("not_allowed", f"{target.authority!r} is not among the allowed hosts")
-        if not self._port_allowed(port) and not (trusted and trusted.port):
+        if not self._is_port_allowed(port) and not (trusted and trusted.port):
             refuse("port", f"port {port} of {target.host!r} is not allowed")
         if address is not None:
             self.check_address(host, port, address)
             return
-        for kind, names in _NAMED:
-            if _first(names, host, port):
+        for kind, names in _NAMES_BY_KIND:
+            if _first_match(names, host, port):
                 self._check_kind(kind, host, port, None)
                 return
 
-    def check_redirect(self, source: Target, target: Target) -> None:
+    def check_redirect(self, source: ParsedURL, target: ParsedURL) -> None:
         """Refuse a redirect that leads to where a request may not go, or out of the encrypted web."""
         if source.scheme == "https" and target.scheme == "http" and not self.rules.allow_downgrade:
             refuse("downgrade", f"{source.origin!r} redirects to unencrypted {target.origin!r}")
         self.check(target)
 
-    def check_address(self, host: str, port: int, address: Address) -> None:
+    def check_address(self, host: str, port: int, address: IPAddress) -> None:
         """Refuse ``address``, one of those that ``host`` has, unless it may be dialed."""
         self._check_denied(host, port, address)
         self._check_kind(kind_of(address), host, port, address)
 
-    def _check_denied(self, host: str, port: int, address: Address | None) -> None:
-        inner = None if address is None else embedded(address)
-        if denied := _first(self._deny, host, port, address) or _first(self._deny, host, port, inner):
-            refuse("denied", f"{_shown(host, address)} is denied by the rule {denied.text!r}")
+    def _check_denied(self, host: str, port: int, address: IPAddress | None) -> None:
+        inner = None if address is None else embedded_ipv4_of(address)
+        if denied := _first_match(self._denied_hosts, host, port, address) or _first_match(
+            self._denied_hosts, host, port, inner
+        ):
+            refuse("denied", f"{_describe_host(host, address)} is denied by the rule {denied.text!r}")
 
-    def _check_kind(self, kind: Kind, host: str, port: int, address: Address | None) -> None:
-        if kind in self._open:
+    def _check_kind(self, kind: AddressKind, host: str, port: int, address: IPAddress | None) -> None:
+        if kind in self._open_kinds:
             return
-        if not any(_trusts(pattern, kind) and pattern.matches(host, port, address) for pattern in self._trusted):
-            refuse(kind, f"{_shown(host, address)} is {_WORDS[kind]}; only trusted hosts may be")
+        if not any(
+            _trusts_kind(pattern, kind) and pattern.matches(host, port, address) for pattern in self._trusted_hosts
+        ):
+            refuse(kind, f"{_describe_host(host, address)} is {_KIND_DESCRIPTIONS[kind]}; only trusted hosts may be")
 
-    def _port_allowed(self, port: int) -> bool:
+    def _is_port_allowed(self, port: int) -> bool:
         if self.rules.ports:
             return port in self.rules.ports
-        return port in (80, 443) or (port >= 1024 and port not in _NOT_HTTP)
+        return port in (80, 443) or (port >= 1024 and port not in _NON_HTTP_PORTS)
 
 
-def _first(patterns: tuple[Pattern, ...], host: str, port: int, address: Address | None = None) -> Pattern | None:
+def _first_match(
+    patterns: tuple[HostPattern, ...], host: str, port: int, address: IPAddress | None = None
+) -> HostPattern | None:
     return next((pattern for pattern in patterns if pattern.matches(host, port, address)), None)
 
 
-def _trusts(pattern: Pattern, kind: Kind) -> bool:
+def _trusts_kind(pattern: HostPattern, kind: AddressKind) -> bool:
     # Who trusts a network or a name of their own did not mean the one address that hands out credentials.
     return kind != "metadata" or (pattern.exact and (pattern.network is not None or pattern.name in _METADATA_NAMES))
 
 
-def _shown(host: str, address: Address | None) -> str:
-    if address is None or str(canonical(address)) == host:
+def _describe_host(host: str, address: IPAddress | None) -> str:
+    if address is None or str(unmap_ipv4(address)) == host:
         return repr(host)
     return f"{host!r} has the address {str(address)!r}, which"

@@ -1,28 +1,34 @@
-"""One strict reading of addresses: what is judged is what is dialed, because nothing parses them a second time."""
+"""One strict parser for URLs and proxy addresses: what is checked is what is dialed, nothing parses it again."""
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NoReturn
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
 
-from vaka.core.types.errors import NetworkRefused
-from vaka.net.address import Address, canonical
+from vaka.core.types.errors import ConfigError, NetworkRefused
+from vaka.net.address import IPAddress, unmap_ipv4
 
-LONGEST = 16 * 1024
-PORTS = {"http": 80, "https": 443}
+MAX_URL_LENGTH = 16 * 1024
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(/[^?#]*)?(\?[^#]*)?(#.*)?", re.DOTALL)
+
 _AUTHORITY = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]{0,5}))?")
+
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
 # Controls, blanks and backslashes: readers of addresses disagree on them, and the disagreement is the attack.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
-_SAFE = "!$%&'()*+,-./:;=?@_~[]|"
+
+_SAFE_CHARACTERS = "!$%&'()*+,-./:;=?@_~[]|"
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedURL(msgspec.Struct, frozen=True, kw_only=True):
     """An address that was read: ``host`` is an ASCII name in lower case or an IP address without brackets."""
 
     scheme: str
@@ -30,14 +36,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     path: str
     """Path and query, as sent."""
-    address: Address | None = None
+    address: IPAddress | None = None
     """The host, when it is an IP address itself."""
 
     @property
     def authority(self) -> str:
         """The ``Host`` header: brackets around IPv6, no port where it goes without saying."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -50,26 +56,26 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin + self.path
 
 
-def parse(url: str) -> Target:
+def parse_url(url: str) -> ParsedURL:
     """Read ``url``; ``NetworkRefused`` says what is wrong with it, never quoting what may be secret."""
-    if len(url) > LONGEST:
-        refuse("url", f"the URL has {len(url)} characters, at most {LONGEST} are allowed")
+    if len(url) > MAX_URL_LENGTH:
+        refuse("url", f"the URL has {len(url)} characters, at most {MAX_URL_LENGTH} are allowed")
     if found := _FORBIDDEN.search(url):
         refuse("url", f"the URL contains {found[0]!r}; blanks, controls and backslashes must be percent-encoded")
     match = _URL.fullmatch(url)
     if match is None:
         refuse("url", "the URL is not absolute; expected http://host/path or https://host/path")
     scheme = match[1].lower()
-    if scheme not in PORTS:
+    if scheme not in DEFAULT_PORTS:
         refuse("scheme", f"the scheme {scheme!r} is not allowed; expected 'http' or 'https'")
     if "@" in match[2]:
         refuse("userinfo", "the URL carries a user name or password; send an Authorization header instead")
-    host, port, address = _authority(match[2], PORTS[scheme])
-    path = _encoded((match[3] or "/") + (match[4] or ""))
-    return Target(scheme=scheme, host=host, port=port, path=path, address=address)
+    host, port, address = _parse_authority(match[2], DEFAULT_PORTS[scheme])
+    path = _percent_encode((match[3] or "/") + (match[4] or ""))
+    return ParsedURL(scheme=scheme, host=host, port=port, path=path, address=address)
 
 
-def join(base: Target, location: str) -> Target:
+def join_url(base: ParsedURL, location: str) -> ParsedURL:
     """Read where a redirect from ``base`` leads."""
     if found := _FORBIDDEN.search(location):
         refuse("url", f"the redirect's target contains {found[0]!r}")
@@ -77,7 +83,7 @@ def join(base: Target, location: str) -> Target:
         joined = urljoin(base.url, location)
     except ValueError as error:
         raise NetworkRefused(f"the redirect's target is not a URL: {error}", reason="url") from error
-    return parse(joined)
+    return parse_url(joined)
 
 
 def refuse(reason: str, message: str) -> NoReturn:
@@ -85,17 +91,17 @@ def refuse(reason: str, message: str) -> NoReturn:
     raise NetworkRefused(message, reason=reason)
 
 
-def read_host(text: str) -> tuple[str, Address | None]:
+def parse_host(text: str) -> tuple[str, IPAddress | None]:
     """Read a host as it stands in a URL: ``(name or address, address)``."""
     if text.startswith("["):
         try:
-            address = canonical(IPv6Address(text[1:-1]))
+            address = unmap_ipv4(IPv6Address(text[1:-1]))
         except AddressValueError:
             refuse("host", f"{text!r} is not an IPv6 address")
         if isinstance(address, IPv6Address) and address.scope_id is not None:
             refuse("host", f"{text!r} names a network interface; an address may not")
         return str(address), address
-    name = read_name(text)
+    name = normalize_host_name(text)
     if not _NUMBER.fullmatch(name.rpartition(".")[2]):
         return name, None
     try:
@@ -105,15 +111,15 @@ def read_host(text: str) -> tuple[str, Address | None]:
     return name, address
 
 
-def read_name(text: str) -> str:
+def normalize_host_name(text: str) -> str:
     """Return a host name in ASCII and lower case, without the dot at its end; refuse what is not one."""
-    name = (text if text.isascii() else _idna(text)).lower().removesuffix(".")
+    name = (text if text.isascii() else _encode_idna(text)).lower().removesuffix(".")
     if not name or len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         refuse("host", f"{text!r} is not a host name")
     return name
 
 
-def _idna(text: str) -> str:
+def _encode_idna(text: str) -> str:
     # Only names that need it pay for the tables. The strict reading: look-alikes of ASCII are errors, not ASCII.
     import httpx2  # noqa: PLC0415 - heavy, and most names are ASCII
 
@@ -123,19 +129,48 @@ def _idna(text: str) -> str:
         refuse("host", f"{text!r} is not an internationalised host name")
 
 
-def _authority(text: str, default: int) -> tuple[str, int, Address | None]:
+def _parse_authority(text: str, default: int) -> tuple[str, int, IPAddress | None]:
     match = _AUTHORITY.fullmatch(text)
     if match is None or not match[1]:
         refuse("host", f"{text!r} is not a host with an optional port")
-    host, address = read_host(match[1])
+    host, address = parse_host(match[1])
     port = int(match[2]) if match[2] else default
     if not 0 < port < 65536:
         refuse("port", f"{port} is not a port; expected 1 to 65535")
     return host, port, address
 
 
-def _encoded(path: str) -> str:
+def _percent_encode(path: str) -> str:
     try:
-        return quote(path, safe=_SAFE)
+        return quote(path, safe=_SAFE_CHARACTERS)
     except UnicodeEncodeError:
         refuse("url", "the URL contains half of a surrogate pair")
+
+
+class ProxyAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A proxy that requests go through."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+
+
+def parse_proxy_url(text: str) -> ProxyAddress:
+    """Read ``http://[user:password@]host[:port]``; ``ConfigError`` says what is wrong without quoting the password."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(f"the proxy's address cannot be read: {error}") from error
+    defaults = {"http": 80, "https": 443}
+    if parts.scheme not in defaults or not host:
+        raise ConfigError(f"the proxy has the scheme {parts.scheme!r} and the host {host!r}; expected http://host:port")
+    return ProxyAddress(
+        scheme=parts.scheme,
+        host=host,
+        port=port or defaults[parts.scheme],
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+    )

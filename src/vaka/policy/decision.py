@@ -5,31 +5,31 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.types.content import clean
 from vaka.core.types.ids import digest_of
-from vaka.core.types.tool import PROTECTED, Allow, Ask, Deny, Verdict
+from vaka.core.types.message import replace_surrogates
+from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Verdict
 
-Word: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionKind: TypeAlias = Literal["allow", "ask", "deny"]
 
-EACH = frozenset({"guard", "syntax", PROTECTED})
+SINGLE_USE_LAYERS = frozenset({"guard", "syntax", PROTECTED_LAYER})
 """Layers whose questions are about one command or file, never about all that a rule means."""
-_STRICT: tuple[Word, ...] = ("allow", "ask", "deny")
+_BY_STRICTNESS: tuple[DecisionKind, ...] = ("allow", "ask", "deny")
 
 
 class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of one command of several."""
 
     command: str
-    decision: Word
+    decision: DecisionKind
     rule: str = ""
     layer: str = ""
     reason: str = ""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What may happen, and who says so: a rule and its layer, or the mode."""
 
-    decision: Word
+    decision: DecisionKind
     rule: str = ""
     layer: str = ""
     reason: str = ""
@@ -43,17 +43,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """The decision as the loop takes it."""
         if self.decision != "ask":
-            return self.said
-        rule = name_of(self.rule, self.layer, self.subject)
+            return self.rule_verdict
+        rule = question_name_of(self.rule, self.layer, self.subject)
         return Ask(self.reason, rule, self.layer, asks=self.asks if self.asks != (rule,) else ())
 
     @property
-    def each(self) -> bool:
+    def single_use(self) -> bool:
         """Whether this is about one command or file, never about all that a rule means."""
-        return self.layer in EACH
+        return self.layer in SINGLE_USE_LAYERS
 
     @property
-    def said(self) -> Verdict:
+    def rule_verdict(self) -> Verdict:
         """The decision with the rule that made it."""
         if self.decision == "allow":
             return Allow(self.rule, self.layer)
@@ -62,10 +62,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def strictness(self) -> int:
         """0 for allow, 1 for ask, 2 for deny."""
-        return _STRICT.index(self.decision)
+        return _BY_STRICTNESS.index(self.decision)
 
 
-def strictest(decisions: Iterable[Decision]) -> Decision:
+def strictest_decision(decisions: Iterable[PermissionDecision]) -> PermissionDecision:
     """Return the decision that all of them together come to; several questions become one."""
     found = list(decisions)
     worst = max(found, key=lambda decision: decision.strictness)
@@ -77,11 +77,11 @@ def strictest(decisions: Iterable[Decision]) -> Decision:
     return msgspec.structs.replace(worst, reason=reason, subject=" & ".join(sorted(asks)), asks=names)
 
 
-def name_of(rule: str, layer: str, subject: str) -> str:
+def question_name_of(rule: str, layer: str, subject: str) -> str:
     """Return the name of a question: of what is dangerous each is one of its own, so that a yes answers no other.
 
     It is a digest, since a text of the command would be another one once secrets are taken out of it.
     """
-    if layer not in EACH:
+    if layer not in SINGLE_USE_LAYERS:
         return rule
-    return f"{rule or layer} {digest_of(clean(subject))[:16]}"
+    return f"{rule or layer} {digest_of(replace_surrogates(subject))[:16]}"

@@ -8,30 +8,30 @@ from typing import Any
 import msgspec
 
 from vaka.core.types.tool import Grant, ToolSpec
-from vaka.policy.domains import host_of
-from vaka.policy.paths import INSIDE, Place, Segments, exact
+from vaka.policy.matching import host_of
+from vaka.policy.paths import ANY_CHILD, PathAnchors, PathSegments, exact_path_pattern
 from vaka.policy.rules import Layer, Rule, read_rule
-from vaka.policy.targets import Known, built_in, folders, given, known
+from vaka.policy.tool_targets import ToolTargets, builtin_name_of, list_search_folders, read_targets, targets_of
 
-SESSION = "session"
+SESSION_LAYER = "session"
 """The layer of what people have allowed in a session."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./~^#-]+")
+_UNQUOTED_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./~^#-]+")
 """Words that mean themselves in a rule, as in bash."""
-_SERVER = re.compile(r"mcp__(?:(?!__).)*")
+_MCP_SERVER_NAME = re.compile(r"mcp__(?:(?!__).)*")
 """A name that as a rule would mean every tool of a server."""
 _INTERPRETER = re.compile(
     r"(?:python|pypy|perl|ruby|irb|php|lua|luajit|node|nodejs|deno|bun|tclsh|R|ghci|guile|osascript)[0-9.]*"
     r"|(?:ba|da|z|k|mk|a|fi|c|tc)?sh"
 )
 """Programs that run what they are fed, unless they are told what to run."""
-_FED = re.compile(r"xargs|parallel|at|batch|crontab|patch|ed|ex")
+_RUNS_STDIN = re.compile(r"xargs|parallel|at|batch|crontab|patch|ed|ex")
 """Programs that always do what they are fed."""
 
 
-def session_rules(grants: Iterable[Grant], cwd: str, home: str) -> list[Rule]:
+def rules_of_grants(grants: Iterable[Grant], cwd: str, home: str) -> list[Rule]:
     """Return what people have allowed as rules; a text that is none allows nothing."""
-    layer, place = Layer(name=SESSION), Place(cwd=cwd, home=home, folder=cwd)
+    layer, place = Layer(name=SESSION_LAYER), PathAnchors(cwd=cwd, home=home, folder=cwd)
     found: list[Rule] = []
     for grant in grants:
         for text in grant.rules:
@@ -43,82 +43,91 @@ def session_rules(grants: Iterable[Grant], cwd: str, home: str) -> list[Rule]:
     return found
 
 
-def narrow(
-    spec: ToolSpec, arguments: Mapping[str, Any], names: Callable[..., list[Segments]], asking: Sequence[bool] = ()
+def build_narrow_rules(
+    spec: ToolSpec,
+    arguments: Mapping[str, Any],
+    find_names: Callable[..., list[PathSegments]],
+    selected: Sequence[bool] = (),
 ) -> list[str]:
     """Return rules that mean just this call; where its arguments cannot be told in a rule, the name of the tool.
 
     ``names`` finds every name of a file. ``asking`` says which parts of a command are meant, all without it. Whether
     the rules do what they are for is for the caller to try.
     """
-    tool = known(built_in(spec.name))
+    tool = targets_of(builtin_name_of(spec.name))
     try:
-        rules = _means(spec, tool, arguments, names, asking)
+        rules = _rules_for_call(spec, tool, arguments, find_names, selected)
     except ValueError:
         return []
     return list(dict.fromkeys(rules)) if all(rule.isprintable() for rule in rules) else []
 
 
-def _means(
-    spec: ToolSpec, tool: Known, arguments: Mapping[str, Any], names: Callable[..., list[Segments]],
-    asking: Sequence[bool],
+def _rules_for_call(
+    spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any], find_names: Callable[..., list[PathSegments]],
+    selected: Sequence[bool],
 ) -> list[str]:  # fmt: skip
-    if tool.about == "command":
-        return _commands(spec, given(tool, arguments), names, asking)
-    if tool.about in ("read", "edit", "search"):
-        whole = tool.about == "search"
-        paths = list(folders(built_in(spec.name), arguments)) if whole else given(tool, arguments)
-        found = [name for path in paths for name in names(path, whole=whole)]
-        return [exactly(name, edits=tool.about == "edit") for name in found]
-    words = given(tool, arguments)
-    if tool.about == "url":
+    if tool.target_kind == "command":
+        return _command_rules(spec, read_targets(tool, arguments), find_names, selected)
+    if tool.target_kind in ("read", "edit", "search"):
+        whole = tool.target_kind == "search"
+        paths = (
+            list(list_search_folders(builtin_name_of(spec.name), arguments)) if whole else read_targets(tool, arguments)
+        )
+        found = [name for path in paths for name in find_names(path, whole=whole)]
+        return [exact_path_rule(name, edits=tool.target_kind == "edit") for name in found]
+    words = read_targets(tool, arguments)
+    if tool.target_kind == "url":
         return [f"{spec.name}(domain:{host_of(words[0])})"] if len(words) == 1 else []
-    if tool.about == "words" and words:
+    if tool.target_kind == "words" and words:
         return [f"{spec.name}({words[0]})"] if "*" not in words[0] else []
-    return [spec.name] if "*" not in spec.name and not _SERVER.fullmatch(spec.name) else []
+    return [spec.name] if "*" not in spec.name and not _MCP_SERVER_NAME.fullmatch(spec.name) else []
 
 
-def _commands(
-    spec: ToolSpec, commands: list[str], names: Callable[..., list[Segments]], asking: Sequence[bool]
+def _command_rules(
+    spec: ToolSpec, commands: list[str], find_names: Callable[..., list[PathSegments]], selected: Sequence[bool]
 ) -> list[str]:
-    from vaka.policy.commands import parts_of, written_by  # noqa: PLC0415  # a grammar that most programs never need
+    from vaka.policy.command_policy import redirection_targets_of, select_commands  # noqa: PLC0415  # a grammar that most programs never need
 
     if len(commands) != 1:
         return []
     rules: list[str] = []
-    for simple in parts_of(commands[0], asking):
+    for simple in select_commands(commands[0], selected):
         values = [word.value for word in simple.words]
-        if any(_fed([word.value for word in words]) for words in (simple.words, *simple.wrapped)):
+        if any(_runs_its_input([word.value for word in words]) for words in (simple.words, *simple.wrapped_commands)):
             return []
         if simple.words:
-            rules.append(f"{spec.name}({' '.join(_word(value) for value in values)})")
-        rules += [exactly(name, edits=True) for path in written_by(simple) for name in names(path, whole=False)]
+            rules.append(f"{spec.name}({' '.join(_quote_rule_word(value) for value in values)})")
+        rules += [
+            exact_path_rule(name, edits=True)
+            for path in redirection_targets_of(simple)
+            for name in find_names(path, whole=False)
+        ]
     return rules
 
 
-def _fed(values: Sequence[str | None]) -> bool:
+def _runs_its_input(values: Sequence[str | None]) -> bool:
     """Return whether what a command does is told by its input: its words, fed otherwise, would mean anything."""
     name = (values[0] or "").rpartition("/")[2] if values else ""
     alone = all((value or "-").startswith("-") for value in values[1:])
-    return _FED.fullmatch(name) is not None or (alone and _INTERPRETER.fullmatch(name) is not None)
+    return _RUNS_STDIN.fullmatch(name) is not None or (alone and _INTERPRETER.fullmatch(name) is not None)
 
 
-def _word(value: str | None) -> str:
+def _quote_rule_word(value: str | None) -> str:
     """Return a word as a rule says it. Raises ``ValueError`` for one that only bash will know."""
     if not value:
         raise ValueError("expected a word that is known")
-    if _PLAIN.fullmatch(value):
+    if _UNQUOTED_WORD.fullmatch(value):
         return value
     if not set("*\\'") & set(value):
         return f"'{value}'"
     return re.sub(r"([^A-Za-z0-9_@%+=:,./~^#-])", r"\\\1", value)
 
 
-def shown(path: Segments) -> str:
+def format_path(path: PathSegments) -> str:
     """Return a path as people write it."""
-    return os.sep + os.sep.join(path[:-1] if path and path[-1] == INSIDE else path)  # noqa: PTH118  # text, not a file
+    return os.sep + os.sep.join(path[:-1] if path and path[-1] == ANY_CHILD else path)  # noqa: PTH118  # text, not a file
 
 
-def exactly(path: Segments, *, edits: bool) -> str:
+def exact_path_rule(path: PathSegments, *, edits: bool) -> str:
     """Return the rule that means exactly this file, or this folder."""
-    return f"{'Edit' if edits else 'Read'}({exact(shown(path))})"
+    return f"{'Edit' if edits else 'Read'}({exact_path_pattern(format_path(path))})"

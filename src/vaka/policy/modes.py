@@ -12,13 +12,13 @@ Mode: TypeAlias = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPe
 
 MODES: tuple[str, ...] = get_args(Mode)
 
-Act: TypeAlias = Literal["note", "read", "reach", "edit", "change"]
+AccessKind: TypeAlias = Literal["note", "read", "reach", "edit", "change"]
 """What a call does: keep the session's own notes, read in the working directories, read elsewhere or on the network,
 edit a file in the working directories, or anything else."""
 
-Answer: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionKind: TypeAlias = Literal["allow", "ask", "deny"]
 
-TABLE: Mapping[Mode, Mapping[Act, Answer]] = {
+MODE_DECISIONS: Mapping[Mode, Mapping[AccessKind, DecisionKind]] = {
     "default": {"note": "allow", "read": "allow", "reach": "ask", "edit": "ask", "change": "ask"},
     "acceptEdits": {"note": "allow", "read": "allow", "reach": "ask", "edit": "allow", "change": "ask"},
     "plan": {"note": "allow", "read": "allow", "reach": "ask", "edit": "deny", "change": "deny"},
@@ -27,15 +27,15 @@ TABLE: Mapping[Mode, Mapping[Act, Answer]] = {
 }
 """What each mode says where no rule does."""
 
-_STRICT: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
+_BY_STRICTNESS: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
-_OTHER_NAMES: Mapping[str, Mode] = {
+_MODE_ALIASES: Mapping[str, Mode] = {
     "askBeforeRunningTools": "default", "acceptReadOnly": "default", "auto": "default", "delegate": "plan",
 }  # fmt: skip
 """What settings written for others call a mode; none of them lets more happen here than there."""
 
 
-def mode_named(name: str) -> Mode:
+def parse_mode(name: str) -> Mode:
     """Return the mode of that name, or raise ``InvalidInput`` and suggest the near one."""
     for mode in get_args(Mode):
         if mode == name:
@@ -46,17 +46,17 @@ def mode_named(name: str) -> Mode:
     raise InvalidInput(f"there is no permission mode {name!r}; {hint}")
 
 
-def mode_meant(name: str) -> Mode:
+def parse_settings_mode(name: str) -> Mode:
     """Return the mode a settings file means, also by a name of other programs. Raises ``InvalidInput``."""
-    return _OTHER_NAMES.get(name) or mode_named(name)
+    return _MODE_ALIASES.get(name) or parse_mode(name)
 
 
-def stricter(mode: Mode, than: Mode) -> bool:
+def is_stricter(mode: Mode, than: Mode) -> bool:
     """Return whether ``mode`` never permits what ``than`` does not, and is another one."""
-    return _STRICT.index(mode) > _STRICT.index(than)
+    return _BY_STRICTNESS.index(mode) > _BY_STRICTNESS.index(than)
 
 
-def unmatched(mode: Mode, spec: ToolSpec) -> Verdict:
+def default_verdict(mode: Mode, spec: ToolSpec) -> Verdict:
     """Return what ``mode`` says of a tool no rule matched.
 
     A tool handed over in code is allowed by that act; only ``plan`` looks closer, since a plan changes nothing.

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import cast
 
-from vaka.core.ports.policy import Placed, Policy
+from vaka.core.ports.policy import FolderAwarePolicy, Policy
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import Path
+from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, ToolSpec, Verdict
-from vaka.policy.globs import spans
-from vaka.policy.modes import Mode, mode_named, unmatched
+from vaka.policy.matching import matches_wildcards
+from vaka.policy.modes import Mode, default_verdict, parse_mode
 
 
 class NamePolicy:
@@ -26,13 +26,13 @@ class NamePolicy:
         deny: Iterable[str] = (),
         cwd: str | None = None,
     ) -> None:
-        self.mode: Mode = mode_named(mode)
+        self.mode: Mode = parse_mode(mode)
         self.allow, self.ask, self.deny = _rules(allow), _rules(ask), _rules(deny)
         self.cwd = cwd
         for rule in self.allow:
             _narrow_enough(rule)
 
-    def judge(self, call: ToolCall, spec: ToolSpec, path: Path) -> Verdict:
+    def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         """Return whether a call of the tool may run, must be asked about, or must not run."""
         name = spec.name
         if rule := _match(self.deny, name):
@@ -43,46 +43,46 @@ class NamePolicy:
             return Ask(f"the rule {rule!r} asks about {name}", rule, "flag")
         if rule := _match(self.allow, name):
             return Allow(rule, "flag")
-        return unmatched(self.mode, spec)
+        return default_verdict(self.mode, spec)
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether a model is told of the tool: a denied one does not exist for it."""
         return not _match(self.deny, spec.name)
 
 
-class _Narrowed:
+class _CombinedPolicy:
     """At most what each of two policies permits."""
 
     def __init__(self, parent: Policy, child: Policy) -> None:
         self.parent, self.child = parent, child
 
-    def judge(self, call: ToolCall, spec: ToolSpec, path: Path) -> Verdict:
+    def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         first, second = self.parent.judge(call, spec, path), self.child.judge(call, spec, path)
         for verdict in (first, second):
             if isinstance(verdict, Deny):
                 return verdict
         if isinstance(first, Ask) and isinstance(second, Ask):
-            return _both(first, second)
+            return _merge_asks(first, second)
         return second if isinstance(second, Ask) else first
 
     def visible(self, spec: ToolSpec) -> bool:
         return self.parent.visible(spec) and self.child.visible(spec)
 
-    def at(self, folder: str) -> Policy:
+    def in_folder(self, folder: str) -> Policy:
         """Return both, where commands begin in a folder."""
-        return _Narrowed(_at(self.parent, folder), _at(self.child, folder))
+        return _CombinedPolicy(_in_folder(self.parent, folder), _in_folder(self.child, folder))
 
 
-def _at(policy: Policy, folder: str) -> Policy:
-    return cast("Placed", policy).at(folder) if hasattr(policy, "at") else policy
+def _in_folder(policy: Policy, folder: str) -> Policy:
+    return cast("FolderAwarePolicy", policy).in_folder(folder) if hasattr(policy, "in_folder") else policy
 
 
-def narrow(parent: Policy, child: Policy) -> Policy:
+def combine(parent: Policy, child: Policy) -> Policy:
     """Return a policy that denies what either denies and asks what either asks."""
-    return _Narrowed(parent, child)
+    return _CombinedPolicy(parent, child)
 
 
-def _both(parent: Ask, child: Ask) -> Ask:
+def _merge_asks(parent: Ask, child: Ask) -> Ask:
     """One question for two: a grant for the parent's rule alone does not answer it."""
     if (parent.rule, parent.layer) == (child.rule, child.layer):
         return parent
@@ -124,5 +124,5 @@ def _match(rules: tuple[str, ...], name: str) -> str:
 
 def _speaks_of(rule: str, name: str) -> bool:
     if "*" in rule:
-        return spans(rule, name)
+        return matches_wildcards(rule, name)
     return name == rule or (rule.startswith("mcp__") and "__" not in rule[5:] and name.startswith(rule + "__"))

@@ -15,22 +15,22 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vaka.policy.globs import between
+from vaka.policy.matching import matches_parts
 
-Kind: TypeAlias = Literal["allow", "ask", "deny"]
-Segments: TypeAlias = tuple[str, ...]
-Fits: TypeAlias = Callable[[str], bool]
+RuleKind: TypeAlias = Literal["allow", "ask", "deny"]
+PathSegments: TypeAlias = tuple[str, ...]
+NamePredicate: TypeAlias = Callable[[str], bool]
 
-INSIDE = "\0"
+ANY_CHILD = "\0"
 """The name of something in a folder, whatever it is called: no file has this name."""
 
-_LINKS = 40
+_MAX_SYMLINKS = 40
 """Links after which the kernel gives up, too."""
-_MAGIC = re.compile(r"[*?\[\\]")
-_RELATIVE = re.compile(r"(?:\./+)+")
+_WILDCARD = re.compile(r"[*?\[\\]")
+_LEADING_DOT_SLASH = re.compile(r"(?:\./+)+")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PathAnchors(msgspec.Struct, frozen=True, kw_only=True):
     """Where patterns begin; each folder is absolute."""
 
     cwd: str
@@ -42,29 +42,31 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class PathPattern:
     """A pattern for paths, as a rule has it. Raises ``ValueError`` saying what is wrong with it."""
 
-    def __init__(self, text: str, kind: Kind, place: Place) -> None:
-        self._fold = kind != "allow"
-        anchor, rest, explicit = _anchor(text, place)
+    def __init__(self, text: str, kind: RuleKind, anchors: PathAnchors) -> None:
+        self._ignore_case = kind != "allow"
+        anchor, rest, explicit = _split_anchor(text, anchors)
         only_folder = rest.endswith("/")
         parts = [part for part in rest.split("/") if part not in ("", ".")]
-        anchor, parts = _climbed(anchor, parts)
+        anchor, parts = _resolve_parent_parts(anchor, parts)
         explicit = explicit or (kind == "allow" and text.startswith("./"))
-        if not explicit and _any_depth(parts, kind, only_folder=only_folder):
+        if not explicit and _matches_any_depth(parts, kind, only_folder=only_folder):
             parts.insert(0, "**")
             anchor = anchor if kind == "allow" or text.startswith("./") else os.sep
-        self._spare = 1 if only_folder and kind == "allow" else 0  # "x/" is a folder: what it allows is inside it
-        roots = {segments(root) for root in (anchor, os.path.realpath(anchor))}
-        self._roots = tuple({folded(root) if self._fold else root for root in roots})
-        self._steps = tuple(self._step(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+        self._reserved_segments = (
+            1 if only_folder and kind == "allow" else 0
+        )  # "x/" is a folder: what it allows is inside it
+        roots = {split_path(root) for root in (anchor, os.path.realpath(anchor))}
+        self._roots = tuple({fold_path_case(root) if self._ignore_case else root for root in roots})
+        self._matchers = tuple(self._compile_part(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
 
-    def covers(self, path: Segments) -> bool:
+    def covers(self, path: PathSegments) -> bool:
         """Return whether the pattern means this path, or a folder it is in."""
-        path = folded(path) if self._fold else path
-        return any(path[: len(root)] == root and self._below(path[len(root) :]) for root in self._roots)
+        path = fold_path_case(path) if self._ignore_case else path
+        return any(path[: len(root)] == root and self._matches_below_root(path[len(root) :]) for root in self._roots)
 
-    def _below(self, path: Segments) -> bool:
+    def _matches_below_root(self, path: PathSegments) -> bool:
         """Match from a root on. What follows a match is inside it, so the first one is enough."""
-        steps, usable = self._steps, len(path) - self._spare
+        steps, usable = self._matchers, len(path) - self._reserved_segments
         at, step = 0, 0
         again: tuple[int, int] | None = None
         while step < len(steps):
@@ -80,24 +82,24 @@ class PathPattern:
                 return False
         return True
 
-    def _step(self, part: str, *, last: bool) -> Fits | None:
+    def _compile_part(self, part: str, *, last: bool) -> NamePredicate | None:
         if part == "**":
-            return _anything if last else None  # at the end: all that is inside, not the folder itself
-        return _fits(_fold(part) if self._fold else part)
+            return _match_anything if last else None  # at the end: all that is inside, not the folder itself
+        return _compile_name_pattern(_fold_name(part) if self._ignore_case else part)
 
 
 @lru_cache(maxsize=256)  # one path is held against many patterns
-def folded(path: Segments) -> Segments:
+def fold_path_case(path: PathSegments) -> PathSegments:
     """Return a path as file systems see it that make no difference between upper and lower case."""
-    return tuple(map(_fold, path))
+    return tuple(map(_fold_name, path))
 
 
-def segments(path: str) -> Segments:
+def split_path(path: str) -> PathSegments:
     """Return an absolute path in its parts."""
     return tuple(part for part in path.split(os.sep) if part)  # noqa: PTH206  # text, not a file
 
 
-def absolute(path: str, cwd: str, home: str) -> str:
+def absolute_path(path: str, cwd: str, home: str) -> str:
     """Return a path as a tool means it, from the root on; ``..`` stays, since a link may stand before it."""
     if path == "~" or path.startswith(f"~{os.sep}"):
         path = home + path[1:]
@@ -114,15 +116,15 @@ def names_of(path: str) -> tuple[str, ...]:
     plain, real = os.path.normpath(path), os.path.realpath(path)
     if plain == real and ".." not in path:
         return (plain,)
-    return tuple(dict.fromkeys((plain, *_on_the_way(path), real)))
+    return tuple(dict.fromkeys((plain, *_symlink_names_of(path), real)))
 
 
-def inside(path: Segments, folder: Segments) -> bool:
+def is_inside(path: PathSegments, folder: PathSegments) -> bool:
     """Return whether a path is in a folder, or the folder itself."""
     return path[: len(folder)] == folder
 
 
-def in_repository(path: Segments, roots: Collection[Segments]) -> bool:
+def is_in_bare_repository(path: PathSegments, roots: Collection[PathSegments]) -> bool:
     """Return whether a folder below one of the roots lies in a repository without a working tree.
 
     Such a one can come along inside another, and git does what its settings say wherever it finds them.
@@ -136,16 +138,16 @@ def in_repository(path: Segments, roots: Collection[Segments]) -> bool:
     return False
 
 
-def exact(path: str) -> str:
+def exact_path_pattern(path: str) -> str:
     """Return the pattern that means exactly this absolute path."""
     return "/" + re.sub(r"([*?\[\]\\])", r"\\\1", path)
 
 
-def _on_the_way(path: str) -> list[str]:
+def _symlink_names_of(path: str) -> list[str]:
     """Walk as the kernel does and note what each link makes of the path."""
     found: list[str] = []
-    done, left = os.sep, [*reversed(segments(path))]
-    while left and len(found) < _LINKS:
+    done, left = os.sep, [*reversed(split_path(path))]
+    while left and len(found) < _MAX_SYMLINKS:
         part = left.pop()
         if part in (".", ".."):
             done = os.path.dirname(done) if part == ".." else done  # noqa: PTH120  # text, not a file
@@ -157,12 +159,12 @@ def _on_the_way(path: str) -> list[str]:
             done = here
             continue
         done = os.sep if target.startswith(os.sep) else done
-        left += reversed(segments(target))
+        left += reversed(split_path(target))
         found.append(os.path.normpath(os.path.join(done, *reversed(left))))  # noqa: PTH118
     return found
 
 
-def _anchor(text: str, place: Place) -> tuple[str, str, bool]:
+def _split_anchor(text: str, anchors: PathAnchors) -> tuple[str, str, bool]:
     """Return where a pattern begins, what follows, and whether it says so itself."""
     text = re.sub(r"(?<!\\)\s+\Z", "", text)
     if not text:
@@ -172,16 +174,16 @@ def _anchor(text: str, place: Place) -> tuple[str, str, bool]:
     if text.startswith("//"):
         return os.sep, text[2:], True
     if text == "~" or text.startswith("~/"):
-        return place.home, text[2:], True
+        return anchors.home, text[2:], True
     if text.startswith("~"):
         raise ValueError("expected ~/ for your own home; write // and the whole path for another one")
     if text.startswith("/"):
-        return place.folder, text[1:], True
-    rest = _RELATIVE.sub("", text, count=1) if text.startswith("./") else text
-    return place.cwd, rest, rest.partition("/")[0] in (".", "..")
+        return anchors.folder, text[1:], True
+    rest = _LEADING_DOT_SLASH.sub("", text, count=1) if text.startswith("./") else text
+    return anchors.cwd, rest, rest.partition("/")[0] in (".", "..")
 
 
-def _climbed(anchor: str, parts: list[str]) -> tuple[str, list[str]]:
+def _resolve_parent_parts(anchor: str, parts: list[str]) -> tuple[str, list[str]]:
     """Follow leading ``..`` up from the anchor; in the middle they take back the folder before."""
     kept: list[str] = []
     for part in parts:
@@ -189,44 +191,44 @@ def _climbed(anchor: str, parts: list[str]) -> tuple[str, list[str]]:
             kept.append(part)
         elif not kept:
             anchor = os.path.dirname(anchor)  # noqa: PTH120  # text, not a file
-        elif _MAGIC.search(kept[-1]):
+        elif _WILDCARD.search(kept[-1]):
             raise ValueError("'..' cannot follow a wildcard")
         else:
             kept.pop()
     return anchor, kept
 
 
-def _any_depth(parts: list[str], kind: Kind, *, only_folder: bool) -> bool:
+def _matches_any_depth(parts: list[str], kind: RuleKind, *, only_folder: bool) -> bool:
     if len(parts) == 1:
         return kind != "allow" or not only_folder
     return kind != "allow" and len(parts) == 2 and parts[1] in ("*", "**") and parts[0] != "**"
 
 
-def _fold(text: str) -> str:
+def _fold_name(text: str) -> str:
     return text if text.isascii() and text.islower() else unicodedata.normalize("NFC", text).casefold()
 
 
-def _anything(name: str) -> bool:
+def _match_anything(name: str) -> bool:
     return True
 
 
-def _fits(part: str) -> Fits:
+def _compile_name_pattern(part: str) -> NamePredicate:
     """Return what tells whether the name of a file or folder is meant by one part of a pattern."""
-    if not _MAGIC.search(part):
+    if not _WILDCARD.search(part):
         return part.__eq__
     if not re.search(r"[?\[\\]", part):
         pieces = part.split("*")
-        return _anything if not any(pieces) else lambda name: between(pieces, name)
-    signs = _signs(part)
-    return lambda name: _walk(signs, name)
+        return _match_anything if not any(pieces) else lambda name: matches_parts(pieces, name)
+    signs = _tokenize_name(part)
+    return lambda name: _match_name_tokens(signs, name)
 
 
-_Sign: TypeAlias = "str | Fits | None"
+_NameToken: TypeAlias = "str | NamePredicate | None"
 """One character, a test for one, or any number of them."""
 
 
-def _signs(part: str) -> tuple[_Sign, ...]:
-    signs: list[_Sign] = []
+def _tokenize_name(part: str) -> tuple[_NameToken, ...]:
+    signs: list[_NameToken] = []
     at = 0
     while at < len(part):
         character = part[at]
@@ -234,9 +236,9 @@ def _signs(part: str) -> tuple[_Sign, ...]:
         if character == "*":
             signs.append(None)
         elif character == "?":
-            signs.append(_anything)
+            signs.append(_match_anything)
         elif character == "[":
-            test, at = _class(part, at)
+            test, at = _parse_character_class(part, at)
             signs.append(test)
         elif character == "\\":
             if at == len(part):
@@ -248,7 +250,7 @@ def _signs(part: str) -> tuple[_Sign, ...]:
     return tuple(signs)
 
 
-def _class(part: str, at: int) -> tuple[Fits, int]:
+def _parse_character_class(part: str, at: int) -> tuple[NamePredicate, int]:
     """Read ``[a-z]`` or ``[!a-z]`` whose bracket opened before ``at``."""
     negated = part[at : at + 1] in ("!", "^")
     at += negated
@@ -256,27 +258,27 @@ def _class(part: str, at: int) -> tuple[Fits, int]:
     first = True
     while first or part[at : at + 1] != "]":
         first = False
-        low, at = _member(part, at)
+        low, at = _parse_class_member(part, at)
         high = low
         if part[at : at + 1] == "-" and part[at + 1 : at + 2] not in ("]", ""):
-            high, at = _member(part, at + 1)
+            high, at = _parse_class_member(part, at + 1)
         ranges.append((low, high))
     return lambda name: any(low <= name <= high for low, high in ranges) is not negated, at + 1
 
 
-def _member(part: str, at: int) -> tuple[str, int]:
+def _parse_class_member(part: str, at: int) -> tuple[str, int]:
     at += part[at : at + 1] == "\\"
     if at >= len(part):
         raise ValueError("'[' is never closed; write \\[ for the bracket itself")
     return part[at], at + 1
 
 
-def _walk(signs: tuple[_Sign, ...], name: str) -> bool:
+def _match_name_tokens(tokens: tuple[_NameToken, ...], name: str) -> bool:
     """Match with two pointers: at most one look back for each character."""
     at, sign = 0, 0
     again: tuple[int, int] | None = None
-    while at < len(name) or sign < len(signs):
-        wanted = signs[sign] if sign < len(signs) else ""
+    while at < len(name) or sign < len(tokens):
+        wanted = tokens[sign] if sign < len(tokens) else ""
         if wanted is None:
             sign, again = sign + 1, (sign + 1, at + 1)
         elif at < len(name) and (wanted(name[at]) if callable(wanted) else wanted == name[at]):

@@ -9,22 +9,29 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.policy.domains import DomainPattern
-from vaka.policy.globs import begins, spans
-from vaka.policy.paths import Kind, PathPattern, Place
-from vaka.policy.targets import EDITS, FOREIGN, READS, TOOLS, built_in, known, values
+from vaka.policy.matching import DomainPattern, matches_prefix, matches_wildcards
+from vaka.policy.paths import PathAnchors, PathPattern, RuleKind
+from vaka.policy.tool_targets import (
+    BUILTIN_TOOLS,
+    EDIT_TOOLS,
+    FOREIGN_TOOLS,
+    READ_TOOLS,
+    argument_values_of,
+    builtin_name_of,
+    targets_of,
+)
 
-Sort: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
+MatchKind: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
 """What a rule looks at: only which tool, a command, a path, a host, the main argument as words, another argument."""
 
-KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
+KINDS: tuple[RuleKind, ...] = ("deny", "ask", "allow")
 """The first kind that has a rule for a call decides."""
 
-_RULE = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
-_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+_RULE_TEXT = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
+_ARGUMENT_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
 
-class Unsupported(ValueError):
+class UnsupportedRule(ValueError):
     """A rule that others understand, but that allows nothing here: it is left out with a note."""
 
 
@@ -57,12 +64,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule, read."""
 
     text: str
-    kind: Kind
+    kind: RuleKind
     layer: str
     origin: str
     tools: tuple[str, ...]
     """Names of the tools it speaks of; one may have ``*`` in it."""
-    sort: Sort = "tool"
+    match_kind: MatchKind = "tool"
     pattern: str = ""
     """What stands between the parentheses."""
     field: str = ""
@@ -71,24 +78,26 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     answers: frozenset[str] = frozenset()
     """The rules that asked and were answered with this one: they do not ask about what it allows."""
 
-    def speaks_of(self, tool: str) -> bool:
+    def names_tool(self, tool: str) -> bool:
         """Return whether the rule's tool is this one, or one of a server it names."""
-        return any(_named(name, tool) for name in self.tools)
+        return any(_matches_tool_name(name, tool) for name in self.tools)
 
-    def means_words(self, words: Iterable[str]) -> bool:
+    def matches_words(self, words: Iterable[str]) -> bool:
         """Return whether the main argument of a call, such as the name of an agent, is meant.
 
         Of several, each one to allow, any to tighten.
         """
-        fit = [begins(self.pattern, text.removeprefix("/")) or begins(self.pattern, text) for text in words]
+        fit = [
+            matches_prefix(self.pattern, text.removeprefix("/")) or matches_prefix(self.pattern, text) for text in words
+        ]
         return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
 
-    def means_value(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    def matches_argument(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
         """Return whether the argument it names is meant: every item of a list to allow, any to tighten."""
-        fit = [spans(self.pattern, value) for value in values(arguments, self.field, schema)]
+        fit = [matches_wildcards(self.pattern, value) for value in argument_values_of(arguments, self.field, schema)]
         return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
 
-    def means_access(self, tool: str, *, edits: bool) -> bool:
+    def applies_to_access(self, tool: str, *, edits: bool) -> bool:
         """Return whether a path rule is about reading, or about changing, a file with this tool (or any, ``""``).
 
         What may be edited may be read, and what must not be read must not be edited.
@@ -97,23 +106,23 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             return not edits or self.kind != "allow"
         if "Edit" in self.tools:
             return edits or self.kind == "allow"
-        return self.speaks_of(tool) if tool else edits and any(name in EDITS for name in self.tools)
+        return self.names_tool(tool) if tool else edits and any(name in EDIT_TOOLS for name in self.tools)
 
 
-def read_rule(text: str, kind: Kind, layer: Layer, place: Place) -> Rule:
+def read_rule(text: str, kind: RuleKind, layer: Layer, anchors: PathAnchors) -> Rule:
     """Return a rule as it is meant. Raises ``ValueError`` saying what is wrong with it."""
-    match = _RULE.fullmatch(text.strip())
+    match = _RULE_TEXT.fullmatch(text.strip())
     if match is None or (match[2] is not None and not match[2].strip()):
         raise ValueError("expected Tool or Tool(pattern), such as Bash(npm run test:*) or Read(./.env)")
     name, pattern = match[1], match[2]
     if re.search(r"[/\\]|^\.", name):
         raise ValueError(f"a rule begins with a tool; for a path write Read({name}) or Edit({name})")
     if kind == "allow":
-        _narrow_enough(name)
-    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=layer.origin, tools=_tools(name))
+        _check_allow_name(name)
+    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=layer.origin, tools=_tool_names_of(name))
     if pattern is None:
         return rule
-    return _with_pattern(rule, built_in(name), pattern, place)
+    return _apply_pattern(rule, builtin_name_of(name), pattern, anchors)
 
 
 def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule], list[str]]:
@@ -127,109 +136,113 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
     rules: list[Rule] = []
     notes: list[str] = []
     for layer in layers:
-        place = Place(cwd=cwd, home=home, folder=os.path.normpath(layer.folder or cwd))
+        place = PathAnchors(cwd=cwd, home=home, folder=os.path.normpath(layer.folder or cwd))
         for kind in KINDS:
             for text in getattr(layer, kind):
-                note = _discounted(kind, layer, only)
+                note = _ignored_reason(kind, layer, only)
                 try:
                     rule = read_rule(text, kind, layer, place)
                 except ValueError as error:
-                    if kind != "allow" or not (layer.project or _left_out(error, layer)):
-                        raise _wrong(text, kind, layer, str(error)) from error
+                    if kind != "allow" or not (layer.project or _may_be_skipped(error, layer)):
+                        raise _rule_error(text, kind, layer, str(error)) from error
                     note = str(error)
                 else:
-                    note = note or _no_effect(rule)
-                    notes += _typo(rule)
+                    note = note or _no_effect_reason(rule)
+                    notes += _typo_notes(rule)
                     if not note:
                         rules.append(rule)
                 if note:
-                    notes.append(f"{_place(layer)}: {kind} rule {text!r} does not count: {note}")
+                    notes.append(f"{_describe_layer(layer)}: {kind} rule {text!r} does not count: {note}")
     return rules, notes
 
 
-def _left_out(error: ValueError, layer: Layer) -> bool:
+def _may_be_skipped(error: ValueError, layer: Layer) -> bool:
     """Return whether an allow rule of somebody's own file is no reason to stop: it was written for another program."""
-    return isinstance(error, Unsupported) and layer.name != "flag"
+    return isinstance(error, UnsupportedRule) and layer.name != "flag"
 
 
-def _place(layer: Layer) -> str:
+def _describe_layer(layer: Layer) -> str:
     return f"{layer.origin} ({layer.name})" if layer.origin else layer.name
 
 
-def _wrong(text: str, kind: Kind, layer: Layer, why: str) -> Exception:
-    message = f"{_place(layer)}: {kind} rule {text!r}: {why}"
+def _rule_error(text: str, kind: RuleKind, layer: Layer, reason: str) -> Exception:
+    message = f"{_describe_layer(layer)}: {kind} rule {text!r}: {reason}"
     return InvalidInput(message) if layer.name == "flag" else ConfigError(message)
 
 
-def _discounted(kind: Kind, layer: Layer, only: str) -> str:
+def _ignored_reason(kind: RuleKind, layer: Layer, exclusive_layer: str) -> str:
     if kind != "allow":
         return ""
     if not layer.trusted:
         return "this folder is not trusted; --trust counts it"
-    return f"only the {only} settings may allow" if only and layer.name != only else ""
+    return f"only the {exclusive_layer} settings may allow" if exclusive_layer and layer.name != exclusive_layer else ""
 
 
-def _no_effect(rule: Rule) -> str:
+def _no_effect_reason(rule: Rule) -> str:
     """Paths are allowed by ``Read`` and ``Edit`` alone; the other tools follow them."""
-    if rule.kind != "allow" or rule.sort != "path" or {"Read", "Edit"} & {*rule.tools}:
+    if rule.kind != "allow" or rule.match_kind != "path" or {"Read", "Edit"} & {*rule.tools}:
         return ""
-    return f"write {'Edit' if rule.tools[-1] in EDITS else 'Read'}({rule.pattern})"
+    return f"write {'Edit' if rule.tools[-1] in EDIT_TOOLS else 'Read'}({rule.pattern})"
 
 
-def _typo(rule: Rule) -> list[str]:
+def _typo_notes(rule: Rule) -> list[str]:
     name = rule.tools[0]
-    near = get_close_matches(name, TOOLS, n=1, cutoff=0.8)
-    if len(rule.tools) > 1 or name in TOOLS or name in FOREIGN or not near or "*" in name:
+    near = get_close_matches(name, BUILTIN_TOOLS, n=1, cutoff=0.8)
+    if len(rule.tools) > 1 or name in BUILTIN_TOOLS or name in FOREIGN_TOOLS or not near or "*" in name:
         return []
     return [f"{rule.origin or rule.layer}: rule {rule.text!r} names no built-in tool; did you mean {near[0]!r}?"]
 
 
-def _tools(name: str) -> tuple[str, ...]:
+def _tool_names_of(name: str) -> tuple[str, ...]:
     if name in ("Task", "Agent"):
         return ("Task", "Agent")
-    return tuple(dict.fromkeys((name, built_in(name))))
+    return tuple(dict.fromkeys((name, builtin_name_of(name))))
 
 
-def _narrow_enough(name: str) -> None:
+def _check_allow_name(name: str) -> None:
     """Allowing by ``*`` is for the tools of one server, named in full."""
     before, star, _ = name.partition("*")
     if star and not (before.startswith("mcp__") and before.find("__", 6) > 0):
-        raise Unsupported("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
+        raise UnsupportedRule("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
 
 
-def _named(name: str, tool: str) -> bool:
+def _matches_tool_name(name: str, tool: str) -> bool:
     if "*" in name:
-        return spans(name, tool)
+        return matches_wildcards(name, tool)
     return name == tool or (name.startswith("mcp__") and "__" not in name[5:] and tool.startswith(f"{name}__"))
 
 
-def _with_pattern(rule: Rule, tool: str, pattern: str, place: Place) -> Rule:
+def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) -> Rule:
     """Return a rule that looks at what a call works on."""
-    about = known(tool).about
-    field = _FIELD.fullmatch(pattern)
+    about = targets_of(tool).target_kind
+    field = _ARGUMENT_PATTERN.fullmatch(pattern)
     if (pattern.strip() == "*" and about in ("command", "url", "none")) or (tool == "Bash" and pattern.strip() == "**"):
         return rule
     if about == "url" and field is not None and field[1] == "domain":
-        return _replaced(rule, sort="domain", pattern=pattern, domain=DomainPattern(field[2].strip()))
-    if field is not None and _is_field(tool, field[1], field[2]):
-        return _replaced(rule, sort="field", field=field[1], pattern=field[2].strip())
-    if tool in READS or tool in EDITS:
-        return _replaced(rule, sort="path", pattern=pattern, path=PathPattern(pattern.strip(), rule.kind, place))
+        return _replace_fields(rule, match_kind="domain", pattern=pattern, domain=DomainPattern(field[2].strip()))
+    if field is not None and _is_argument_pattern(tool, field[1], field[2]):
+        return _replace_fields(rule, match_kind="field", field=field[1], pattern=field[2].strip())
+    if tool in READ_TOOLS or tool in EDIT_TOOLS:
+        return _replace_fields(
+            rule, match_kind="path", pattern=pattern, path=PathPattern(pattern.strip(), rule.kind, anchors)
+        )
     if about == "command":
-        return _replaced(rule, sort="command", pattern=pattern)
+        return _replace_fields(rule, match_kind="command", pattern=pattern)
     if about == "words":
-        return _replaced(rule, sort="words", pattern=pattern.strip())
+        return _replace_fields(rule, match_kind="words", pattern=pattern.strip())
     if about == "url":
-        raise Unsupported(f"expected a host, such as {tool}(domain:example.com)")
+        raise UnsupportedRule(f"expected a host, such as {tool}(domain:example.com)")
     raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value)")
 
 
-def _is_field(tool: str, name: str, value: str) -> bool:
+def _is_argument_pattern(tool: str, name: str, value: str) -> bool:
     """Return whether a colon parts an argument from its value: ``Bash(npm:*)`` and ``Skill(pdf:*)`` have none."""
-    if tool in TOOLS:
-        return name in TOOLS[tool].others and (value != "*" or TOOLS[tool].about not in ("command", "words"))
+    if tool in BUILTIN_TOOLS:
+        return name in BUILTIN_TOOLS[tool].other_arguments and (
+            value != "*" or BUILTIN_TOOLS[tool].target_kind not in ("command", "words")
+        )
     return True
 
 
-def _replaced(rule: Rule, **changes: Any) -> Rule:
+def _replace_fields(rule: Rule, **changes: Any) -> Rule:
     return msgspec.structs.replace(rule, **changes)

@@ -5,33 +5,31 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from vaka.agents.react import Agent, ToolLike, name_of
-from vaka.core.loop.limits import Limits
+from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.core.loop.budget.limits import Limits
+from vaka.core.loop.context import AskMode
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.scope import AskMode
-from vaka.core.ports.clock import Clock, Ids
+from vaka.core.ports.clock import Clock, IdGenerator
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model
-from vaka.core.ports.net import Network
+from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.policy import Policy
-from vaka.core.ports.sandbox import Bounds, Sandbox
+from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
-from vaka.core.ports.web import Search
-from vaka.core.types.content import Content, Part
-from vaka.core.types.control import Scope
+from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.usage import Usage
+from vaka.core.types.message import Content, Part, Usage
 from vaka.policy.modes import Mode
-from vaka.runtime import registry
-from vaka.runtime.models import TIERS, Book, tier_of
-from vaka.runtime.registry import Durability
+from vaka.runtime import lazy
+from vaka.runtime.lazy import Durability
+from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
-    from vaka.tools.builtin.shells import Habits
+    from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 EntryPoint: TypeAlias = Literal["cli", "ci", "platform"]
-Says: TypeAlias = "str | Part | Content | list[Part]"
+UserInput: TypeAlias = "str | Part | Content | list[Part]"
 """What can be said to a session: words, or parts."""
 OnBusy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "enqueue", "rollback"]
 """What an input does when the session is busy; ``enqueue`` is ``queue``, ``rollback`` is ``interrupt``."""
@@ -109,10 +107,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that commands may reach, through a proxy; ``*`` for the whole network. Without any, none."""
     command_env: tuple[str, ...] = ()
     """Variables that commands may see though they look like secrets, by name or with ``*``."""
-    command_limits: Bounds = Bounds()
-    command_habits: "Habits | None" = None
+    command_limits: ResourceLimits = ResourceLimits()
+    command_habits: "CommandOptions | None" = None
     """How long commands may take, whether one that takes longer goes on, and how much of them is kept."""
-    search: Search | None = None
+    search: SearchEngine | None = None
     """Who finds pages for WebSearch."""
     network: Network | None = None
     """How tools and scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
@@ -121,7 +119,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     script_env: Mapping[str, str] = {}
     """The variables of the environment that scripts may see."""
     clock: Clock | None = None
-    ids: Ids | None = None
+    ids: IdGenerator | None = None
 
     def default_agent(self) -> Agent | None:
         """Return the agent of requests that name none; ``None`` when there is not even a model."""
@@ -131,32 +129,32 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
         )
         return Agent(
-            "agent", instructions=self.system_prompt, tools=self.tools or self._offered(), middleware=self.middleware,
+            "agent", instructions=self.system_prompt, tools=self.tools or self._select_tools(), middleware=self.middleware,
             limits=limits,
         )  # fmt: skip
 
-    def _offered(self) -> "tuple[ToolLike, ...]":
+    def _select_tools(self) -> "tuple[ToolLike, ...]":
         """Return the built-in tools that are wanted, by name, and then those that were added."""
-        plain: Callable[[str], str] = registry.load(registry.PLAIN_NAME)
-        names = () if self.enabled_builtin_tools == () else registry.load(registry.CHOOSE_TOOLS)(
+        plain: Callable[[str], str] = lazy.load(lazy.PLAIN_NAME)
+        names = () if self.enabled_builtin_tools == () else lazy.load(lazy.CHOOSE_TOOLS)(
             self.enabled_builtin_tools, self.disallowed_tools
         )  # fmt: skip
         taken = {plain(name) for name in (*names, *self.disallowed_tools)}
-        return (*names, *(tool for tool in self.custom_tools if plain(name_of(tool)) not in taken))
+        return (*names, *(tool for tool in self.custom_tools if plain(tool_name_of(tool)) not in taken))
 
-    def book(self) -> Book:
+    def build_model_config(self) -> ModelConfig:
         """Return what the names of models mean. Raises ``ConfigError`` when that makes no sense."""
-        read = registry.load(registry.TABLE) if self.models or self.prices else None
-        return Book(
+        read = lazy.load(lazy.MODEL_TABLE) if self.models or self.prices else None
+        return ModelConfig(
             models=read("models", self.models) if read else {}, prices=read("prices", self.prices) if read else {},
-            tiers={_tier(name): model for name, model in self.model_pool.items()},
-            subagents={name.lower(): _tier(tier) for name, tier in self.subagent_model_mapping.items()},
+            tiers={_require_tier(name): model for name, model in self.model_pool.items()},
+            subagents={name.lower(): _require_tier(tier) for name, tier in self.subagent_model_mapping.items()},
             files=self.model_files, retries=self.retries, default=self.model, factory=self.model_factory,
             environ=self.environ, progress=self.progress,
         )  # fmt: skip
 
     @property
-    def asks(self) -> AskMode:
+    def ask_mode(self) -> AskMode:
         """What happens when a person is needed."""
         return self.ask or ("deny" if self.entry_point == "ci" else "wait")
 
@@ -179,19 +177,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Model options for this turn, over those of the agent."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def model_options(self) -> dict[str, Any]:
         """What is asked of the model in this turn."""
         return {**self.options, **({} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache})}
 
 
-class Answer(TypedDict, total=False):
+class ApprovalAnswer(TypedDict, total=False):
     """What a person may add to a yes or a no."""
 
     message: str
     """Why not, told to the model."""
     edit: dict[str, Any] | None
     """Other arguments for the call."""
-    scope: Scope
+    scope: ApprovalScope
     rule: str
     """What is allowed for longer than once, one rule per line; without it that of the question."""
     ttl: float | None
@@ -214,12 +212,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     denied: tuple[str, ...] = ()
     """Ids of the calls that were refused."""
     code: str = ""
-    message: str = ""
-    data: Any = None
+    error: str = ""
+    output: Any = None
     """The answer as a value, where the agent says what it is to be."""
 
 
-def _tier(name: str) -> str:
+def _require_tier(name: str) -> str:
     tier = tier_of(name)
     if not tier:
         raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(TIERS)}")

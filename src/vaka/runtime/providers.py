@@ -8,16 +8,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vaka.config.addresses import EXPECTED, is_address, on_loopback, without_user
+from vaka.config.model_tables import EXPECTED_BASE_URL, hide_userinfo, is_base_url, is_loopback_url
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
-from vaka.runtime import registry
+from vaka.runtime import lazy
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
-_OPENAI = re.compile(r"gpt-[3-9]|chatgpt-|o[1-9](-|$)")
+_OPENAI_MODEL = re.compile(r"gpt-[3-9]|chatgpt-|o[1-9](-|$)")
 """How OpenAI's own models are called; its open ones, ``gpt-oss``, run everywhere."""
-_VERSION = re.compile(r"v\d+[a-z0-9]*")
-_ENDPOINT = re.compile(r"(?<=[^/:])(/chat/completions|/responses|/embeddings|(?<=/v1)/messages|(?<=/v1beta)/models)/*$")
+_VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
+_ENDPOINT_SUFFIX = re.compile(
+    r"(?<=[^/:])(/chat/completions|/responses|/embeddings|(?<=/v1)/messages|(?<=/v1beta)/models)/*$"
+)
 """What people copy along with an address: the requests have it anyway."""
 
 
@@ -46,7 +48,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.key_env, self.bearer_env) if self.bearer_env else self.key_env
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Where a model is asked, and as whom. Its key is never shown."""
 
     base_url: str
@@ -57,10 +59,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Where the key came from."""
 
     def __repr__(self) -> str:
-        return f"Account(base_url={without_user(self.base_url)!r}, key={'…' if self.key else ''!r})"
+        return f"Account(base_url={hide_userinfo(self.base_url)!r}, key={'…' if self.key else ''!r})"
 
 
-_OWN = (
+_BUILTIN_PROVIDERS = (
     Provider(
         name="openai", wire="responses", base_url="https://api.openai.com/v1", base_env="OPENAI_BASE_URL",
         key_env=("OPENAI_API_KEY",),
@@ -74,9 +76,9 @@ _OWN = (
         base_env="GEMINI_BASE_URL", key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"), version="v1beta",
     ),
 )  # fmt: skip
-_NAMED = {provider.name: provider for provider in _OWN}
+_PROVIDERS_BY_NAME = {provider.name: provider for provider in _BUILTIN_PROVIDERS}
 _ALIASES = {"google": "gemini", "claude": "anthropic"}
-_FAMILIES = {
+_MODEL_PREFIXES = {
     "gpt": "openai", "chatgpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic",
     "gemini": "gemini", "gemma": "gemini", "deepseek": "deepseek", "mistral": "mistral", "grok": "xai",
     "command": "cohere", "glm": "zhipu", "kimi": "moonshot", "qwen": "qwen",
@@ -86,14 +88,14 @@ _FAMILIES = {
 
 def find(name: str) -> Provider | None:
     """Return the provider of that name, ``None`` if there is none."""
-    known = _NAMED.get(_ALIASES.get(name, name))
+    known = _PROVIDERS_BY_NAME.get(_ALIASES.get(name, name))
     if known is not None:
         return known
-    profile: Any = registry.load(registry.PROFILE)(name)
-    return of_profile(profile) if profile is not None else None
+    profile: Any = lazy.load(lazy.PROFILE)(name)
+    return provider_from_profile(profile) if profile is not None else None
 
 
-def of_profile(profile: Any) -> Provider:
+def provider_from_profile(profile: Any) -> Provider:
     """Return the provider that a vendor's facts describe."""
     return Provider(
         name=profile.name, wire="chat", base_url=profile.base_url, base_env=profile.base_env, key_env=profile.key_env,
@@ -101,31 +103,31 @@ def of_profile(profile: Any) -> Provider:
     )  # fmt: skip
 
 
-def every() -> tuple[Provider, ...]:
+def all_providers() -> tuple[Provider, ...]:
     """Return all providers that are known."""
-    profiles: Mapping[str, Any] = registry.load(registry.PROFILES)
-    return (*_OWN, *(of_profile(profile) for profile in profiles.values()))
+    profiles: Mapping[str, Any] = lazy.load(lazy.PROFILES)
+    return (*_BUILTIN_PROVIDERS, *(provider_from_profile(profile) for profile in profiles.values()))
 
 
-def account(
+def resolve_account(
     provider: Provider, environ: Mapping[str, str], *, base_url: str = "", key: str = "", key_env: str = ""
-) -> Account:
+) -> ProviderAccount:
     """Return where and as whom to ask a provider.
 
     Raises ``AuthenticationFailed`` that names the variable when there is no key, and ``ConfigError`` when there is no
     address. A server on this machine needs no key.
     """
     given = base_url or (environ.get(provider.base_env, "").strip() if provider.base_env else "")
-    address = addressed(provider, given or provider.base_url)
+    address = normalize_base_url(provider, given or provider.base_url)
     if not address:
         raise ConfigError(f"{provider.name} has an address for each customer; set {provider.base_env}")
-    if not is_address(address):
+    if not is_base_url(address):
         where = "base_url" if base_url else provider.base_env
-        raise ConfigError(f"{where} is no address; {EXPECTED}")
+        raise ConfigError(f"{where} is no address; {EXPECTED_BASE_URL}")
     variables = (key_env,) if key_env else provider.variables
     variable = next((name for name in variables if environ.get(name, "").strip()), "")
     found = key or environ.get(variable, "").strip()
-    if not found and variables and not provider.local and not on_loopback(address):
+    if not found and variables and not provider.local and not is_loopback_url(address):
         raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}")
     if not (found.isascii() and found.isprintable()):
         where = "in the settings" if key else f"in {variable}"
@@ -134,29 +136,31 @@ def account(
         )
     query = {name: environ[variable] for name, variable in provider.query_env.items() if environ.get(variable)}
     bearer = bool(provider.bearer_env) and variable == provider.bearer_env and not key
-    return Account(base_url=address, key=found, bearer=bearer, query=query, variable="" if key else variable)
+    return ProviderAccount(base_url=address, key=found, bearer=bearer, query=query, variable="" if key else variable)
 
 
-def addressed(provider: Provider, url: str) -> str:
+def normalize_base_url(provider: Provider, url: str) -> str:
     """Return an address with the version its wire wants: people give it with and without, or that of one endpoint."""
-    url = _ENDPOINT.sub("", url.rstrip("/"))
+    url = _ENDPOINT_SUFFIX.sub("", url.rstrip("/"))
     parts = [part for part in urlsplit(url).path.split("/") if part]
     if provider.version:
-        return url if not url or any(_VERSION.fullmatch(part) for part in parts) else f"{url}/{provider.version}"
+        return (
+            url if not url or any(_VERSION_SEGMENT.fullmatch(part) for part in parts) else f"{url}/{provider.version}"
+        )
     return url if parts or not url else f"{url}{urlsplit(provider.base_url).path.rstrip('/')}"
 
 
 def is_openai(url: str, model: str) -> bool:
     """Whether OpenAI answers there, itself or behind a gateway: others that speak its wire know less of it."""
     host = urlsplit(url).hostname or ""
-    return host == "openai.com" or host.endswith(".openai.com") or bool(_OPENAI.match(model.rpartition("/")[2]))
+    return host == "openai.com" or host.endswith(".openai.com") or bool(_OPENAI_MODEL.match(model.rpartition("/")[2]))
 
 
-def unknown(name: str, own: Mapping[str, object]) -> ConfigError:
+def unknown_model_error(name: str, own: Mapping[str, object]) -> ConfigError:
     """Return what to raise for a name that means nothing, with the nearest that does; ``own`` are those defined."""
     head, slash, rest = name.partition("/")
-    providers = [provider.name for provider in every()]
-    family = next((_FAMILIES[word] for word in _FAMILIES if name.lower().startswith(word)), "")
+    providers = [provider.name for provider in all_providers()]
+    family = next((_MODEL_PREFIXES[word] for word in _MODEL_PREFIXES if name.lower().startswith(word)), "")
     near = get_close_matches(name, [*own, "local", "low", "mid", "high"], n=1, cutoff=0.7)
     if slash and rest:
         near = near or [f"{word}/{rest}" for word in get_close_matches(head.lower(), providers, n=1)]

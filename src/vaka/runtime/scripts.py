@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vaka.agents.react import Agent
-from vaka.core.loop.ending import Ending
-from vaka.core.loop.scope import Turn
+from vaka.core.loop.context import Turn
+from vaka.core.loop.finish import Ending
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import Store
@@ -14,17 +14,16 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.luau.agent import ScriptBody
-from vaka.luau.compat import Cache
-from vaka.luau.engine import Engine
-from vaka.luau.lent import Lent
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.tool import Source
+from vaka.luau.host.compat import MemoryCache
+from vaka.luau.program import ScriptLimits
+from vaka.luau.services import ScriptEngine, ScriptServices
+from vaka.luau.tool import ScriptSource
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 from vaka.runtime.options import Options
-from vaka.tools.reader import Reader
+from vaka.tools.arguments import ArgumentReader
+from vaka.tools.schema.json_types import is_object
 from vaka.tools.validate import Validator
-from vaka.tools.values import is_object
 
 
 class LuauAgent(Agent):
@@ -37,50 +36,52 @@ class LuauAgent(Agent):
         trusted: bool = True, **more: Any,
     ) -> None:  # fmt: skip
         """Read and compile a script. Also takes what any agent takes; ``turn_limits`` are the limits of its turns."""
-        self.source = Source(script, libs, limits, trusted=trusted)
+        self.source = ScriptSource(script, libs, limits, trusted=trusted)
         turn_limits = more.pop("turn_limits", None)
         super().__init__(name, **more, **({"limits": turn_limits} if turn_limits else {}))
 
-    def bind(self, lent: Lent) -> "Callable[[Turn], Awaitable[Ending]]":
+    def bind(self, services: ScriptServices) -> "Callable[[Turn], Awaitable[Ending]]":
         """Return what the agent does in a turn."""
-        return ScriptBody(self.source, lent)
+        return ScriptBody(self.source, services)
 
     def __repr__(self) -> str:
         return f"LuauAgent({self.name!r})"
 
 
-class Scripts:
+class ScriptHost:
     """The VMs, workers and network that the scripts of one runtime share; each made when it is needed."""
 
     def __init__(self, options: Options, store: Store) -> None:
         self._store, self._env = store, dict(options.script_env)
-        self._network, self._trusted = options.network, options.trusted_hosts
-        self._own: Connector | None = None
-        self._engine = Engine()
-        self._cache = Cache()
+        self._network, self._trusted_hosts = options.network, options.trusted_hosts
+        self._own_network: Connector | None = None
+        self._engine = ScriptEngine()
+        self._cache = MemoryCache()
 
     @property
     def network(self) -> Network:
         """The network, to public addresses only unless the runtime was given another."""
         if self._network is None:
-            self._own = self._network = Connector(Rules(trusted=self._trusted))
+            self._own_network = self._network = Connector(NetworkRules(trusted=self._trusted_hosts))
         return self._network
 
-    def lend(self, models: Callable[[str], Model], agents: Callable[[str, JSON], Tool | None]) -> Lent:
+    def make_services(
+        self, models: Callable[[str], Model], agents: Callable[[str, JSON], Tool | None]
+    ) -> ScriptServices:
         """Return what one agent's scripts are run with."""
-        return Lent(
-            home=self._engine, models=models, network=self.network, values=self._store.values, cache=self._cache,
-            reader=lambda schema: Reader(schema).read, fits=_fits, agents=agents, env=self._env,
+        return ScriptServices(
+            runner=self._engine, models=models, network=self.network, values=self._store.values, cache=self._cache,
+            argument_parser=lambda schema: ArgumentReader(schema).read, fits=_schema_errors, agents=agents, env=self._env,
         )  # fmt: skip
 
     async def close(self) -> None:
         """End every worker and connection."""
         await self._engine.close()
-        if self._own is not None:
-            await self._own.close()
+        if self._own_network is not None:
+            await self._own_network.close()
 
 
-def _fits(schema: JSON, value: JSON) -> str:
+def _schema_errors(schema: JSON, value: JSON) -> str:
     if not is_object(schema):
         raise InvalidInput(f"a JSON Schema is a table, got {schema!r}")
-    return "; ".join(Validator(schema).faults(value))
+    return "; ".join(Validator(schema).find_faults(value))

@@ -5,17 +5,17 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.loop.paying import charge
-from vaka.core.ports.store import Query, Store
+from vaka.core.loop.budget.spending import record_usage
+from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.usage import Usage
 
-TOTAL = "_total"
+TOTAL_ID = "_total"
 """The id under which all sessions are summed up."""
-_PAGE = 200
+_PAGE_SIZE = 200
 
 
 class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,25 +73,25 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
             session_id=self.session_id, usage=self.usage + other.usage,
             request_count=self.request_count + other.request_count, first_request=min(times, default=""),
             last_request=max(self.last_request, other.last_request),
-            by_model=_merged(self.by_model, other.by_model), by_agent=_merged(self.by_agent, other.by_agent),
+            by_model=_merge_stats(self.by_model, other.by_model), by_agent=_merge_stats(self.by_agent, other.by_agent),
         )  # fmt: skip
 
 
-class Tally:
+class EmbedderUsage:
     """What embedders have used outside of sessions since this process began; what is used in one is in its log."""
 
     def __init__(self) -> None:
-        self.stats = SessionStats(session_id=TOTAL)
+        self.stats = SessionStats(session_id=TOTAL_ID)
 
     def add(self, model: str, usage: Usage) -> None:
         """Count one call: in the session of whoever makes it, else here."""
-        if charge(model, usage):
+        if record_usage(model, usage):
             return
         one = ModelStats(usage=usage, request_count=1)
-        self.stats += SessionStats(session_id=TOTAL, usage=usage, request_count=1, by_model={model: one})
+        self.stats += SessionStats(session_id=TOTAL_ID, usage=usage, request_count=1, by_model={model: one})
 
 
-def summed(session: str, events: Iterable[Event]) -> SessionStats:
+def sum_usage(session: str, events: Iterable[Event]) -> SessionStats:
     """Return what the events of a session say it has used. Pure."""
     stats = SessionStats(session_id=session)
     for event in events:
@@ -105,27 +105,27 @@ def summed(session: str, events: Iterable[Event]) -> SessionStats:
     return stats
 
 
-async def of_session(store: Store, session: SessionId) -> SessionStats:
+async def read_session_stats(store: Store, session: SessionId) -> SessionStats:
     """Return what a session has used. Raises ``NotFound``."""
     if await store.sessions.find(session) is None:
         raise NotFound(f"there is no session {session!r}")
     async with aclosing(store.events.read(session)) as events:
-        return summed(session, [event async for event in events if isinstance(event.data, UsageRecorded)])
+        return sum_usage(session, [event async for event in events if isinstance(event.data, UsageRecorded)])
 
 
-async def of_all(store: Store) -> SessionStats:
+async def read_total_stats(store: Store) -> SessionStats:
     """Return what all sessions of a store have used."""
-    total, after = SessionStats(session_id=TOTAL), ""
+    total, after = SessionStats(session_id=TOTAL_ID), ""
     while True:
-        page = await store.sessions.list(Query(limit=_PAGE, after=after))
+        page = await store.sessions.list(SessionQuery(limit=_PAGE_SIZE, after=after))
         for info in page.sessions:
-            total += await of_session(store, info.id)
+            total += await read_session_stats(store, info.id)
         after = page.next
         if not after:
             return total
 
 
-def _merged(one: dict[str, ModelStats], other: dict[str, ModelStats]) -> dict[str, ModelStats]:
+def _merge_stats(one: dict[str, ModelStats], other: dict[str, ModelStats]) -> dict[str, ModelStats]:
     merged = dict(one)
     for name, stats in other.items():
         merged[name] = merged.get(name, ModelStats()) + stats

@@ -5,24 +5,24 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase, translate
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_WORDS = (
+_SECRET_WORDS = (
     "API_?KEY", "APIKEY", "ACCESS_?KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "PRIVATE_?KEY",
     "CREDENTIAL", "SIGNING_?KEY", "ENCRYPTION_?KEY", "MASTER_?KEY", "AUTH_?KEY", "LICENSE_?KEY", "COOKIE",
     "SESSION_?KEY", "BEARER", "WEBHOOK_URL", "CONNECTION_?STRING",
 )  # fmt: skip
-_SECRET = re.compile("|".join(_WORDS), re.IGNORECASE)
-_PARTS = re.compile(r"(?:^|_)(?:KEY|PASS|PWD|AUTH|PAT|DSN|CREDS)$", re.IGNORECASE)
+_SECRET_NAME = re.compile("|".join(_SECRET_WORDS), re.IGNORECASE)
+_SECRET_NAME_ENDING = re.compile(r"(?:^|_)(?:KEY|PASS|PWD|AUTH|PAT|DSN|CREDS)$", re.IGNORECASE)
 """Words that mean a secret only at the end of a name; a variable that is one of them alone is a path or a place."""
-_PLACES = frozenset(("PWD", "OLDPWD"))
-_CLOUDS = (
+_NEVER_SECRET = frozenset(("PWD", "OLDPWD"))
+_CLOUD_VARIABLES = (
     "AWS_*", "AZURE_*", "ARM_*", "GOOGLE_*", "GCLOUD_*", "GCP_*", "CLOUDSDK_*", "DIGITALOCEAN_*", "HCLOUD_*",
     "OCI_*", "ALIBABA_CLOUD_*", "TENCENTCLOUD_*", "IBMCLOUD_*", "KUBECONFIG", "KUBE_*", "VAULT_*", "CONSUL_HTTP_*",
     "NOMAD_*", "TF_VAR_*", "TF_TOKEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_*", "VAKA_*", "PG*", "MYSQL_*",
     "REDIS_URL", "MONGO*_UR[IL]",
 )  # fmt: skip
-_DOORS = (
+_SOCKET_AND_CODE_VARIABLES = (
     "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_*_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY",
     "XAUTHORITY", "WAYLAND_DISPLAY", "DOCKER_HOST", "DOCKER_CONFIG", "CONTAINER_HOST", "PODMAN_*", "TMUX",
     "TMUX_PANE", "STY", "VSCODE_*", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "INVOCATION_ID", "JOURNAL_STREAM",
@@ -30,47 +30,49 @@ _DOORS = (
     "SSH_ASKPASS",
 )  # fmt: skip
 """Sockets of other programs, and code that would run before the command."""
-_VALUES = re.compile(
+_SECRET_VALUE = re.compile(
     r"(?:^|[^A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-"
     r"[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.|-----BEGIN [A-Z ]*PRIVATE KEY)"
 )
-_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
+_URL_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
 
 
-_LISTED = re.compile("|".join(translate(pattern) for pattern in (*_CLOUDS, *_DOORS)))
+_DROPPED_VARIABLES = re.compile(
+    "|".join(translate(pattern) for pattern in (*_CLOUD_VARIABLES, *_SOCKET_AND_CODE_VARIABLES))
+)
 
 
 @functools.lru_cache(maxsize=4096)  # the same variables are looked at for every command
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable should stay with this program, by its name or by what it looks like."""
     upper = name.upper()
-    if upper in _PLACES:
+    if upper in _NEVER_SECRET:
         return False
-    if _SECRET.search(upper) or _PARTS.search(upper):
+    if _SECRET_NAME.search(upper) or _SECRET_NAME_ENDING.search(upper):
         return True
-    return bool(_LISTED.match(upper) or _VALUES.search(value) or _WITH_PASSWORD.search(value))
+    return bool(_DROPPED_VARIABLES.match(upper) or _SECRET_VALUE.search(value) or _URL_WITH_PASSWORD.search(value))
 
 
-def scrub(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
+def scrub_environment(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables that a command may have; ``allow`` names some more, exactly or with ``*``."""
     allowed = tuple(allow)
     return {
         name: value
         for name, value in environ.items()
-        if name and "=" not in name and (_listed(name, allowed) or not is_secret(name, value))
+        if name and "=" not in name and (_is_allowed(name, allowed) or not is_secret(name, value))
     }
 
 
-def _listed(name: str, allowed: tuple[str, ...]) -> bool:
+def _is_allowed(name: str, allowed: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in allowed)
 
 
-def command_environment(
-    environ: Mapping[str, str], given: Mapping[str, str], allow: Iterable[str] = (), *, proxy: str = ""
+def build_command_environment(
+    environ: Mapping[str, str], overrides: Mapping[str, str], allow: Iterable[str] = (), *, proxy: str = ""
 ) -> dict[str, str]:
     """Return a command's variables: a path, a home, a language and the harmless rest; then what was given."""
-    made = {"PATH": PATH, "HOME": "/", "LANG": "C.UTF-8", "TERM": "dumb", **scrub(environ, allow)}
+    made = {"PATH": DEFAULT_PATH, "HOME": "/", "LANG": "C.UTF-8", "TERM": "dumb", **scrub_environment(environ, allow)}
     if proxy:
         made |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
         made |= dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")
-    return {**made, **given}
+    return {**made, **overrides}

@@ -4,12 +4,10 @@ from collections.abc import Iterable
 
 from vaka.core.ports.sandbox import Command
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.abilities import GET_BUBBLEWRAP, abilities
-from vaka.sandbox.bubblewrap import enforced, filtered
-from vaka.sandbox.ordering import PROXY, order_of
-from vaka.sandbox.paths import secret_paths
-from vaka.sandbox.process import Running, start
-from vaka.sandbox.warden.rules import LEAST_ABI, SIGNALS_ABI
+from vaka.sandbox.capabilities import INSTALL_BUBBLEWRAP, detect_capabilities, enforced_limits
+from vaka.sandbox.sensitive_paths import secret_paths
+from vaka.sandbox.warden.landlock import MIN_ABI, SIGNAL_SCOPE_ABI
+from vaka.sandbox.warden_client import PROXY_URL, SandboxedProcess, build_job, build_seccomp_filter_hex, start_job
 
 
 class Landlock:
@@ -29,48 +27,48 @@ class Landlock:
 
         Raises ``SandboxError`` where there is no Landlock.
         """
-        here = abilities()
-        if here.landlock < LEAST_ABI or not here.filter:
-            has = f"version {here.landlock}" if here.landlock else "none"
+        here = detect_capabilities()
+        if here.landlock_abi < MIN_ABI or not here.has_seccomp_filter:
+            has = f"version {here.landlock_abi}" if here.landlock_abi else "none"
             raise SandboxError(
-                f"this kernel has no Landlock of version {LEAST_ABI} or later (it has {has}); use Linux 6.2 or later "
-                f"with Landlock among its security modules, or {GET_BUBBLEWRAP}"
+                f"this kernel has no Landlock of version {MIN_ABI} or later (it has {has}); use Linux 6.2 or later "
+                f"with Landlock among its security modules, or {INSTALL_BUBBLEWRAP}"
             )
-        self._spaces = here.namespaces if namespaces is None else namespaces and here.namespaces
-        self._allow = tuple(allow_env)
+        self._use_namespaces = here.has_namespaces if namespaces is None else namespaces and here.has_namespaces
+        self._allow_env = tuple(allow_env)
         self._secrets = tuple(secrets) if secrets is not None else secret_paths()
         self._strict, self._user, self._cgroups = strict, user, cgroups
-        self._signals = here.landlock >= SIGNALS_ABI
+        self._scopes_signals = here.landlock_abi >= SIGNAL_SCOPE_ABI
 
     @property
     def enforces(self) -> frozenset[str]:
         """What the operating system sees to."""
-        return frozenset({"write", "read", "network"}) | enforced(self._user, cgroups=self._cgroups)
+        return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def limitations(self) -> tuple[str, ...]:
         """What it cannot do on this machine."""
         found: list[str] = []
-        if not self._spaces:
+        if not self._use_namespaces:
             found += [
                 "protected and hidden paths inside writable folders cannot be held",
                 "modes and times of files can be changed where their owner may",
                 "names of hidden files can be listed",
                 "no way out through a proxy",
             ]
-        if not self._signals:
+        if not self._scopes_signals:
             found.append("other processes of the same user can be sent signals")
         return tuple(found)
 
-    async def start(self, command: Command) -> Running:
+    async def start(self, command: Command) -> SandboxedProcess:
         """Start a command. Raises ``SandboxError`` when it cannot be confined as asked."""
         single = bool(command.proxy) and not command.network
-        sockets = filtered(sockets="network" if self._spaces or command.network else "none")
+        sockets = build_seccomp_filter_hex(sockets="network" if self._use_namespaces or command.network else "none")
         more = {
             "secrets": self._secrets, "listen": single, "user": self._user, "filter": sockets, "strict": self._strict,
-            "spaces": self._spaces, "cgroups": self._cgroups,
+            "spaces": self._use_namespaces, "cgroups": self._cgroups,
         }  # fmt: skip
-        order = order_of(self.name, command, self._allow, more, proxy=PROXY if single else "")
-        if self._spaces:
+        order = build_job(self.name, command, self._allow_env, more, proxy=PROXY_URL if single else "")
+        if self._use_namespaces:
             order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own
-        return await start(order, command.stdin, proxy=command.proxy if single else "")
+        return await start_job(order, command.stdin, proxy=command.proxy if single else "")

@@ -12,21 +12,20 @@ from typing import NamedTuple
 import msgspec
 
 from vaka.core.ports import store
-from vaka.core.ports.store import Page, Pending, Query, Removed, Retention, SessionInfo
-from vaka.core.session.index import advance, blobs_of, marked, replace
+from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
+from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
-from vaka.stores.batch import check_batch, check_offer, decisions
-from vaka.stores.mailbox import Mailbox, Pulse
-from vaka.stores.page import cursor_of, place
-from vaka.stores.waiters import Waiters
+from vaka.stores.append_checks import check_batch, check_offer, decision_changes
+from vaka.stores.followers import HeadWaiters, SnapshotMailbox, Throttle
+from vaka.stores.pagination import cursor_of, parse_cursor
 
-Key = tuple[str, SessionId]
+MemoryKey = tuple[str, SessionId]
 
 
-class Log:
+class MemoryLog:
     """One session: its events and, brought up to date whenever somebody looks, what is known about them."""
 
     def __init__(self, id: SessionId, term: Term) -> None:
@@ -35,7 +34,7 @@ class Log:
         self.snapshots: dict[str, dict[int, bytes]] = {}
         self._info = SessionInfo(id=id)
         self._keys: dict[str, int] = {}
-        self._pending: dict[DecisionId, Pending] = {}
+        self._pending: dict[DecisionId, PendingDecision] = {}
         self._blobs: set[Digest] = set()
 
     @property
@@ -51,40 +50,40 @@ class Log:
     @property
     def info(self) -> SessionInfo:
         """The row."""
-        self._look()
-        return replace(self._info, term=self.term)
+        self._update_index()
+        return replace_fields(self._info, term=self.term)
 
     @property
     def keys(self) -> dict[str, int]:
         """Where the offers are."""
-        self._look()
+        self._update_index()
         return self._keys
 
     @property
-    def pending(self) -> dict[DecisionId, Pending]:
+    def pending(self) -> dict[DecisionId, PendingDecision]:
         """What people have to decide."""
-        self._look()
+        self._update_index()
         return self._pending
 
     @property
     def blobs(self) -> set[Digest]:
         """What the events name."""
-        self._look()
+        self._update_index()
         return self._blobs
 
-    def _look(self) -> None:
+    def _update_index(self) -> None:
         events = self.events[self._info.head :]
         if not events:
             return
-        self._info = advance(self._info, events)
-        opened, done, everything = decisions(self.id, events)
+        self._info = advance_row(self._info, events)
+        opened, done, everything = decision_changes(self.id, events)
         if everything:
             self._pending.clear()
         for decision in done:
             self._pending.pop(decision, None)
         for row in opened:
             self._pending[row.id] = row
-        for event in marked(events):
+        for event in select_keyed_or_blob_events(events):
             key = key_of(event.data)
             if key:
                 self._keys.setdefault(key, event.seq)
@@ -96,61 +95,61 @@ class Log:
         return sum(len(event.stored) for event in self.events)
 
 
-class Claim(NamedTuple):
+class MemoryClaim(NamedTuple):
     """Who writes a session."""
 
-    hub: "Hub"
+    hub: "MemoryHub"
     term: Term
     store: "MemoryStore"
 
 
-class Share:
+class BlockShare:
     """The open blocks of a session, as its writer shows them to other handles."""
 
-    def __init__(self, hub: "Hub", key: Key, blocks: Callable[[], Sequence[Event]]) -> None:
+    def __init__(self, hub: "MemoryHub", key: MemoryKey, blocks: Callable[[], Sequence[Event]]) -> None:
         self._hub, self._key, self._blocks = hub, key, blocks
-        self.pulse = Pulse(self._send)
+        self.throttle = Throttle(self._send_blocks)
 
     def touch(self) -> None:
         """Send the blocks soon, if anybody follows."""
-        if len(self._hub.shared.hubs) > 1 and any(self._key in hub.boxes for hub in self._hub.others()):
-            self.pulse.touch()
+        if len(self._hub.shared.hubs) > 1 and any(self._key in hub.mailboxes for hub in self._hub.other_hubs()):
+            self.throttle.request()
 
-    def _send(self) -> None:
+    def _send_blocks(self) -> None:
         events = self._blocks()
-        for hub in self._hub.others():
-            for box in hub.boxes.get(self._key, ()):
+        for hub in self._hub.other_hubs():
+            for box in hub.mailboxes.get(self._key, ()):
                 for event in events:
                     box.put(event)
 
 
-class Shared:
+class SharedMemory:
     """What all handles on one memory see."""
 
     def __init__(self) -> None:
-        self.hubs: list[Hub] = []
-        self.logs: dict[Key, Log] = {}
-        self.claims: dict[Key, Claim] = {}
-        self.shares: dict[Key, Share] = {}
+        self.hubs: list[MemoryHub] = []
+        self.logs: dict[MemoryKey, MemoryLog] = {}
+        self.claims: dict[MemoryKey, MemoryClaim] = {}
+        self.shares: dict[MemoryKey, BlockShare] = {}
         self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
         self.values: dict[tuple[str, str], bytes] = {}
 
-    def wake(self, key: Key, head: int) -> None:
+    def wake(self, key: MemoryKey, head: int) -> None:
         """Tell everyone a session's head."""
         for hub in self.hubs:
             hub.waiters.wake(key, head)
 
 
-class Hub:
+class MemoryHub:
     """One handle with all its namespaces: what another process would be."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedMemory) -> None:
         self.shared, self.closed = shared, False
-        self.waiters: Waiters[Key] = Waiters()
-        self.boxes: dict[Key, list[Mailbox]] = {}
+        self.waiters: HeadWaiters[MemoryKey] = HeadWaiters()
+        self.mailboxes: dict[MemoryKey, list[SnapshotMailbox]] = {}
         shared.hubs.append(self)
 
-    def others(self) -> "list[Hub]":
+    def other_hubs(self) -> "list[MemoryHub]":
         """Return the handles beside this one."""
         return [hub for hub in self.shared.hubs if hub is not self]
 
@@ -160,25 +159,25 @@ class Hub:
             self.closed = True
             self.shared.hubs.remove(self)
             self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
-            for boxes in self.boxes.values():
+            for boxes in self.mailboxes.values():
                 for box in boxes:
                     box.close()
 
 
-class _Part:
+class _MemoryPort:
     """One socket of a store."""
 
     def __init__(self, owner: "MemoryStore") -> None:
         self._store, self._namespace, self._hub = owner, owner.namespace, owner.hub
 
     @property
-    def _shared(self) -> Shared:
+    def _shared(self) -> SharedMemory:
         if self._store.closed or self._hub.closed:
             raise Closed("the store was closed")
         return self._hub.shared
 
 
-class Events(_Part):
+class MemoryEvents(_MemoryPort):
     """The logs."""
 
     async def claim(self, session: SessionId) -> Term:
@@ -190,7 +189,7 @@ class Events(_Part):
         term = Term(log.term + 1 if log else 1)
         if log:
             log.term = term
-        shared.claims[key] = Claim(self._hub, term, self._store)
+        shared.claims[key] = MemoryClaim(self._hub, term, self._store)
         return term
 
     async def append(
@@ -198,12 +197,12 @@ class Events(_Part):
     ) -> int:
         """Write sealed events right after ``head``."""
         shared, key = self._shared, (self._namespace, session)
-        if not self.held(session, term):
+        if not self.is_held(session, term):
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
-        log = shared.logs.get(key) or Log(session, term)
+        log = shared.logs.get(key) or MemoryLog(session, term)
         if log.head != head:
             raise HeadMoved(f"session {session!r}: the log is at {log.head}, not at {head}")
-        check_batch(session, events, head=head, hash=log.hash)
+        check_batch(session, events, head=head, head_hash=log.hash)
         if events:
             log.events += events
             shared.logs[key] = log
@@ -238,32 +237,34 @@ class Events(_Part):
 
     async def release(self, session: SessionId, term: Term) -> None:
         """End the claim."""
-        if self.held(session, term):
+        if self.is_held(session, term):
             del self._hub.shared.claims[self._namespace, session]
 
-    def held(self, session: SessionId, term: Term) -> bool:
+    def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the claim still holds."""
         claim = self._hub.shared.claims.get((self._namespace, session))
         return claim is not None and claim.hub is self._hub and claim.term == term
 
 
-class Sessions(_Part):
+class MemorySessions(_MemoryPort):
     """The index."""
 
     async def find(self, session: SessionId) -> SessionInfo | None:
         """Return the session's row."""
         log = self._shared.logs.get((self._namespace, session))
-        return self._row(log) if log else None
+        return self._info_of(log) if log else None
 
-    async def list(self, query: Query) -> Page:
+    async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of sessions."""
-        after = place(query)
+        after = parse_cursor(query)
         rows = [log.info for (space, _), log in self._shared.logs.items() if space == self._namespace]
-        rows = [info for info in rows if (after is None or (info.updated, info.id) < after) and _matches(info, query)]
+        rows = [
+            info for info in rows if (after is None or (info.updated, info.id) < after) and _matches_query(info, query)
+        ]
         rows.sort(key=lambda info: (info.updated, info.id), reverse=True)
         page = rows[: query.limit]
-        sessions = tuple(self._row(self._shared.logs[self._namespace, info.id]) for info in page)
-        return Page(sessions=sessions, next=cursor_of(page[-1]) if len(rows) > len(page) else "")
+        sessions = tuple(self._info_of(self._shared.logs[self._namespace, info.id]) for info in page)
+        return SessionPage(sessions=sessions, next=cursor_of(page[-1]) if len(rows) > len(page) else "")
 
     async def delete(self, session: SessionId) -> None:
         """Forget a session."""
@@ -274,7 +275,7 @@ class Sessions(_Part):
             raise Busy(f"session {session!r} has a writer")
         del self._shared.logs[key]
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[Pending]:
+    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
         """Return what people still have to decide."""
         rows = [
             row
@@ -284,12 +285,12 @@ class Sessions(_Part):
         ]
         return sorted(rows, key=lambda row: (row.event.ts, row.session, row.seq))
 
-    def _row(self, log: Log) -> SessionInfo:
+    def _info_of(self, log: MemoryLog) -> SessionInfo:
         live = (self._namespace, log.id) in self._shared.claims
-        return replace(log.info, live=True) if live else log.info
+        return replace_fields(log.info, live=True) if live else log.info
 
 
-class Snapshots(_Part):
+class MemorySnapshots(_MemoryPort):
     """Folded states."""
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
@@ -305,7 +306,7 @@ class Snapshots(_Part):
         return max((item for item in states.items() if upto is None or item[0] <= upto), default=None)
 
 
-class Blobs(_Part):
+class MemoryBlobs(_MemoryPort):
     """Bytes by their digest."""
 
     async def put(self, data: bytes) -> Digest:
@@ -323,7 +324,7 @@ class Blobs(_Part):
         return kept[0]
 
 
-class Values(_Part):
+class MemoryValues(_MemoryPort):
     """Small JSON values by name."""
 
     async def get(self, key: str) -> JSON:
@@ -347,7 +348,7 @@ class Values(_Part):
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
 
 
-class Live(_Part):
+class MemoryLive(_MemoryPort):
     """Open blocks, for followers in other handles."""
 
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
@@ -355,9 +356,9 @@ class Live(_Part):
         key, shares = (self._namespace, session), self._hub.shared.shares
         old = shares.pop(key, None)
         if old:
-            old.pulse.stop()
+            old.throttle.stop()
         if blocks:
-            share = shares[key] = Share(self._hub, key, blocks)
+            share = shares[key] = BlockShare(self._hub, key, blocks)
             share.touch()
 
     def touch(self, session: SessionId) -> None:
@@ -368,51 +369,51 @@ class Live(_Part):
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
         """Yield the snapshots a writer in another handle shares."""
-        key, box = (self._namespace, session), Mailbox()
+        key, box = (self._namespace, session), SnapshotMailbox()
         share = self._shared.shares.get(key)
-        boxes = self._hub.boxes.setdefault(key, [])
+        boxes = self._hub.mailboxes.setdefault(key, [])
         boxes.append(box)
         try:
             if share:
                 share.touch()
-            async with aclosing(box.take()) as events:
+            async with aclosing(box.receive()) as events:
                 async for event in events:
                     yield event
         finally:
             boxes.remove(box)
             if not boxes:
-                self._hub.boxes.pop(key, None)
+                self._hub.mailboxes.pop(key, None)
 
 
 class MemoryStore:
     """A store without a file. ``handle()`` gives a second handle on the same memory, as another process would have."""
 
-    def __init__(self, namespace: str = "", shared: Shared | Hub | None = None) -> None:
+    def __init__(self, namespace: str = "", shared: SharedMemory | MemoryHub | None = None) -> None:
         self.namespace, self.url, self.closed = namespace, "memory:", False
-        self.hub = shared if isinstance(shared, Hub) else Hub(shared or Shared())
-        self._scoped = isinstance(shared, Hub)
-        self.events: store.EventStore = Events(self)
-        self.sessions: store.Sessions = Sessions(self)
-        self.snapshots: store.Snapshots = Snapshots(self)
-        self.blobs: store.Blobs = Blobs(self)
-        self.values: store.KeyValue = Values(self)
-        self.live: store.Live = Live(self)
+        self.hub = shared if isinstance(shared, MemoryHub) else MemoryHub(shared or SharedMemory())
+        self._shares_hub = isinstance(shared, MemoryHub)
+        self.events: store.EventStore = MemoryEvents(self)
+        self.sessions: store.SessionIndex = MemorySessions(self)
+        self.snapshots: store.SnapshotStore = MemorySnapshots(self)
+        self.blobs: store.BlobStore = MemoryBlobs(self)
+        self.values: store.KeyValueStore = MemoryValues(self)
+        self.live: store.LiveChannel = MemoryLive(self)
 
-    def scoped(self, namespace: str) -> "MemoryStore":
+    def with_namespace(self, namespace: str) -> "MemoryStore":
         """Return a handle on another namespace of the same memory."""
         return MemoryStore(namespace, self.hub)
 
-    def handle(self) -> "MemoryStore":
+    def open_handle(self) -> "MemoryStore":
         """Return another handle on the same memory and namespace."""
         return MemoryStore(self.namespace, self.hub.shared)
 
-    async def gc(self, retention: Retention) -> Removed:
+    async def gc(self, retention: Retention) -> GcResult:
         """Remove what may go."""
         shared = self.hub.shared
         gone = {
             key: log
             for key, log in shared.logs.items()
-            if key[0] == self.namespace and key not in shared.claims and _done(log, retention.idle_before)
+            if key[0] == self.namespace and key not in shared.claims and _is_removable(log, retention.idle_before)
         }
         named = {digest for key, log in shared.logs.items() if key not in gone for digest in log.blobs}
         loose = {
@@ -423,7 +424,7 @@ class MemoryStore:
         if not retention.dry_run:
             shared.logs = {key: log for key, log in shared.logs.items() if key not in gone}
             shared.blobs = {key: kept for key, kept in shared.blobs.items() if key not in loose}
-        return Removed(
+        return GcResult(
             sessions=tuple(sorted(session for _, session in gone)),
             blobs=len(loose),
             bytes=sum(log.size for log in gone.values()) + sum(map(len, loose.values())),
@@ -434,7 +435,7 @@ class MemoryStore:
         mine = [key for key in self.hub.shared.logs if key[0] == self.namespace]
         for key in mine:
             old = self.hub.shared.logs[key]
-            log = self.hub.shared.logs[key] = Log(old.id, old.term)
+            log = self.hub.shared.logs[key] = MemoryLog(old.id, old.term)
             log.events, log.snapshots = old.events, old.snapshots
         return len(mine)
 
@@ -443,28 +444,28 @@ class MemoryStore:
         self.closed = True
         shared = self.hub.shared
         for key, claim in list(shared.claims.items()):
-            if claim.store is self or (claim.hub is self.hub and not self._scoped):
+            if claim.store is self or (claim.hub is self.hub and not self._shares_hub):
                 del shared.claims[key]
                 self.live.share(key[1], None)
-        if not self._scoped:
+        if not self._shares_hub:
             self.hub.close()
 
 
-def _matches(info: SessionInfo, query: Query) -> bool:
+def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
     return (
         (query.status is None or info.status == query.status)
         and (not query.agent or info.agent == query.agent)
         and (not query.origin or info.origin == query.origin)
         and info.id.startswith(query.prefix)
         and query.text.casefold() in info.title.casefold()
-        and _between(info.updated, query)
+        and _is_updated_between(info.updated, query)
     )
 
 
-def _between(updated: str, query: Query) -> bool:
+def _is_updated_between(updated: str, query: SessionQuery) -> bool:
     return updated > query.updated_after and (not query.updated_before or updated < query.updated_before)
 
 
-def _done(log: Log, before: str) -> bool:
+def _is_removable(log: MemoryLog, before: str) -> bool:
     info = log.info
     return info.updated < before and not (info.turn or info.inputs or info.pending or log.pending)

@@ -1,4 +1,4 @@
-"""What every adapter for a provider's wire promises, as tests against ``vaka.testing.provider``.
+"""What every adapter for a provider's wire promises, as tests against ``vaka.testing.fake_provider``.
 
 Subclass ``AdapterContract`` and give it a fixture ``connecting``: a function that takes the address of a provider
 (without a path) and the name of a model, and returns your adapter for it. It is closed for you.
@@ -12,9 +12,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pytest
 
-from vaka.core.loop.assemble import Assembly, WrittenCall
-from vaka.core.ports.model import CallChunk, Chunk, Closes, Model, Prompt, ReasoningChunk, StopChunk, UsageChunk
-from vaka.core.types.content import CallRef, Part, Text
+from vaka.core.loop.assemble import MessageAssembly, RawToolCall
+from vaka.core.ports.model import CallChunk, Chunk, Closeable, Model, Prompt, ReasoningChunk, StopChunk, UsageChunk
 from vaka.core.types.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -25,15 +24,35 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
-from vaka.core.types.usage import Usage
-from vaka.testing.models import PROMPT, Answer, Answering, ModelContract, call, calls, drain, fail, heard, say
-from vaka.testing.provider import Answers, Fault, Provider, Request, rendered
+from vaka.core.types.message import (
+    AssistantMessage,
+    CallRef,
+    Part,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from vaka.testing.fake_provider import AnswerSource, FakeProvider, Fault, ProviderRequest, render_events
+from vaka.testing.models import (
+    PROMPT,
+    ModelContract,
+    ModelMaker,
+    ScriptLine,
+    call,
+    calls,
+    drain_stream,
+    fail,
+    join_chunks,
+    say,
+)
 
-Connecting: TypeAlias = Callable[[str, str], Model]
+AdapterMaker: TypeAlias = Callable[[str, str], Model]
 """From the address of a provider and the name of a model to an adapter."""
 
-EVERYTHING = calls(
+FULL_ANSWER = calls(
     call("weather", city="Hilo 🌺"), call("weather", city="Kona"), text="Let me look.", reasoning="It is the wet side.",
     usage={"input": 100, "output": 20, "cache_read": 40, "reasoning": 6},
 )  # fmt: skip
@@ -41,20 +60,20 @@ EVERYTHING = calls(
 
 
 @asynccontextmanager
-async def connected(
-    connecting: Connecting, *answers: Answers, fault: Fault | None = None
-) -> AsyncGenerator[tuple[Model, Provider]]:
+async def connect_adapter(
+    make_adapter: AdapterMaker, *answers: AnswerSource, fault: Fault | None = None
+) -> AsyncGenerator[tuple[Model, FakeProvider]]:
     """A provider with these answers, and an adapter that is connected to it."""
-    async with Provider(*answers, fault=fault) as provider:
-        model = connecting(provider.url, "some-model")
+    async with FakeProvider(*answers, fault=fault) as provider:
+        model = make_adapter(provider.url, "some-model")
         try:
             yield model, provider
         finally:
-            if isinstance(model, Closes):
+            if isinstance(model, Closeable):
                 await model.close()
 
 
-async def attempt(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], ModelError | None]:
+async def try_stream(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], ModelError | None]:
     """Return what came of a stream, and how it failed, if it did."""
     chunks: list[Chunk] = []
     try:
@@ -66,15 +85,15 @@ async def attempt(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], M
     return chunks, None
 
 
-def answered(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
+def follow_up_prompt(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
     """Return the prompt that follows an answer: the answer, results for its calls, and another question."""
-    assembly = Assembly(MessageId("msg_2"))
+    assembly = MessageAssembly(MessageId("msg_2"))
     for chunk in chunks:
         assembly.feed(chunk)
     content: list[Part] = []
     made: list[ToolCall] = []
     for part in assembly.parts():
-        if isinstance(part, WrittenCall):
+        if isinstance(part, RawToolCall):
             id = CallId(f"call_{len(made) + 2}")
             arguments = msgspec.json.decode(part.arguments or "{}")
             made.append(ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id))
@@ -92,17 +111,17 @@ class AdapterContract(ModelContract):
     """What every adapter promises, besides what every model does."""
 
     @pytest.fixture
-    async def answering(self, connecting: Connecting) -> AsyncGenerator[Answering]:
+    async def answering(self, connecting: AdapterMaker) -> AsyncGenerator[ModelMaker]:
         """Models that are answered by one provider, each with its own answer."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, ScriptLine] = {}
         models: list[Model] = []
 
-        def answer(request: Request) -> Answer:
+        def answer(request: ProviderRequest) -> ScriptLine:
             return answers[request.model]
 
-        async with Provider(answer) as provider:
+        async with FakeProvider(answer) as provider:
 
-            def model(answer: Answer) -> Model:
+            def model(answer: ScriptLine) -> Model:
                 name = f"model-{len(answers)}"
                 answers[name] = answer
                 models.append(connecting(provider.url, name))
@@ -110,91 +129,91 @@ class AdapterContract(ModelContract):
 
             yield model
             for made in models:
-                if isinstance(made, Closes):
+                if isinstance(made, Closeable):
                     await made.close()
 
-    async def test_everything_of_an_answer_arrives(self, connecting: Connecting) -> None:
+    async def test_everything_of_an_answer_arrives(self, connecting: AdapterMaker) -> None:
         """Text, reasoning, calls side by side and what it all cost."""
-        async with connected(connecting, EVERYTHING) as (model, _):
-            chunks = await drain(model)
-        said = heard(chunks)
+        async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
+            chunks = await drain_stream(model)
+        said = join_chunks(chunks)
         assert (said.text, said.reasoning, said.stops) == ("Let me look.", "It is the wet side.", ["calls"])
         assert [(name, msgspec.json.decode(arguments)) for name, arguments in said.calls] == [
             ("weather", {"city": "Hilo 🌺"}), ("weather", {"city": "Kona"}),
         ]  # fmt: skip
         assert said.usage == Usage(input=100, output=20, cache_read=40, reasoning=6)
 
-    async def test_what_it_cost_and_by_whom_comes_before_the_end(self, connecting: Connecting) -> None:
+    async def test_what_it_cost_and_by_whom_comes_before_the_end(self, connecting: AdapterMaker) -> None:
         """The last but one chunk is the usage, and names the model that answered."""
-        async with connected(connecting, EVERYTHING) as (model, _):
-            usage, stop = (await drain(model))[-2:]
+        async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
+            usage, stop = (await drain_stream(model))[-2:]
         assert isinstance(usage, UsageChunk)
         assert usage.model == "some-model"
         assert stop == StopChunk("calls")
 
-    async def test_a_call_begins_with_its_name_and_id(self, connecting: Connecting) -> None:
+    async def test_a_call_begins_with_its_name_and_id(self, connecting: AdapterMaker) -> None:
         """So that it can be shown before it is whole; indexes are those of the message."""
-        async with connected(connecting, EVERYTHING) as (model, _):
-            pieces = [chunk for chunk in await drain(model) if isinstance(chunk, CallChunk)]
+        async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
+            pieces = [chunk for chunk in await drain_stream(model) if isinstance(chunk, CallChunk)]
         first = {piece.index: piece for piece in reversed(pieces)}
         assert len(first) == 2
         assert all(piece.name == "weather" and piece.id for piece in first.values())
 
     async def test_calls_of_an_answer_that_was_cut_at_its_length_limit_are_told_as_that(
-        self, connecting: Connecting
+        self, connecting: AdapterMaker
     ) -> None:
         """The reason stays ``length``: half a call must not run."""
-        async with connected(connecting, call("weather", city="Hilo") | {"stop": "length"}) as (model, _):
-            assert heard(await drain(model)).stops == ["length"]
+        async with connect_adapter(connecting, call("weather", city="Hilo") | {"stop": "length"}) as (model, _):
+            assert join_chunks(await drain_stream(model)).stops == ["length"]
 
-    async def test_a_refusal_is_told_as_that(self, connecting: Connecting) -> None:
+    async def test_a_refusal_is_told_as_that(self, connecting: AdapterMaker) -> None:
         """The reason is ``refusal``, whatever the provider calls it."""
         for words in ("I would rather not.", ""):
-            async with connected(connecting, say(words, stop="refusal")) as (model, _):
-                assert heard(await drain(model)).stops == ["refusal"]
+            async with connect_adapter(connecting, say(words, stop="refusal")) as (model, _):
+                assert join_chunks(await drain_stream(model)).stops == ["refusal"]
 
-    async def test_each_choice_of_tools_is_asked_for(self, connecting: Connecting) -> None:
+    async def test_each_choice_of_tools_is_asked_for(self, connecting: AdapterMaker) -> None:
         """``auto``, ``none``, ``required`` and the name of a tool are four different requests."""
-        async with connected(connecting, say("Yes.")) as (model, provider):
+        async with connect_adapter(connecting, say("Yes.")) as (model, provider):
             for choice in ("auto", "none", "required", "weather"):
-                await drain(model, msgspec.structs.replace(PROMPT, tool_choice=choice))
+                await drain_stream(model, msgspec.structs.replace(PROMPT, tool_choice=choice))
         assert len({request.raw for request in provider.requests}) == 4
 
-    async def test_equal_prompts_are_equal_requests(self, connecting: Connecting) -> None:
+    async def test_equal_prompts_are_equal_requests(self, connecting: AdapterMaker) -> None:
         """Byte for byte, so that the provider's cache knows them; another model object changes nothing."""
         bodies: set[bytes] = set()
         for _ in range(2):
             copied = msgspec.json.decode(msgspec.json.encode(PROMPT), type=Prompt)
-            async with connected(connecting, EVERYTHING) as (model, provider):
-                await drain(model)
-                await drain(model, copied)
+            async with connect_adapter(connecting, FULL_ANSWER) as (model, provider):
+                await drain_stream(model)
+                await drain_stream(model, copied)
             bodies |= {request.raw for request in provider.requests}
         assert len(bodies) == 1
 
-    async def test_what_was_said_before_is_sent_whole(self, connecting: Connecting) -> None:
+    async def test_what_was_said_before_is_sent_whole(self, connecting: AdapterMaker) -> None:
         """System prompt, words, calls, results and tools all reach the provider."""
-        async with connected(connecting, say("Yes.")) as (model, provider):
-            await drain(model)
+        async with connect_adapter(connecting, say("Yes.")) as (model, provider):
+            await drain_stream(model)
         sent = provider.requests[0].raw.decode()
         wanted = ("Be brief.", "Is it raining in Hilo? 🌧", "Let me look.", "weather", "rain", "And tomorrow?")
         assert [words for words in wanted if words not in sent] == []
 
-    async def test_what_a_provider_wants_back_is_sent_back_as_it_was(self, connecting: Connecting) -> None:
+    async def test_what_a_provider_wants_back_is_sent_back_as_it_was(self, connecting: AdapterMaker) -> None:
         """Signatures and encrypted reasoning, word for word, and once."""
-        async with connected(connecting, EVERYTHING) as (model, provider):
-            chunks = await drain(model)
-            await drain(model, answered(chunks))
+        async with connect_adapter(connecting, FULL_ANSWER) as (model, provider):
+            chunks = await drain_stream(model)
+            await drain_stream(model, follow_up_prompt(chunks))
         sent = provider.requests[1].raw.decode()
         secrets = [
             words
             for chunk in chunks
             if isinstance(chunk, ReasoningChunk)
-            for words in _words(chunk.opaque)
+            for words in _strings_in(chunk.opaque)
             if len(words) >= 24  # names of fields and kinds are shorter
         ]
         assert [sent.count(words) for words in secrets] == [1] * len(secrets)
 
-    async def test_errors_are_told_apart(self, connecting: Connecting) -> None:
+    async def test_errors_are_told_apart(self, connecting: AdapterMaker) -> None:
         """By what can be done about them."""
         cases: list[tuple[int, str, type[ModelError]]] = [
             (429, "slow down", RateLimited),
@@ -206,60 +225,60 @@ class AdapterContract(ModelContract):
             (529, "overloaded", ModelUnavailable),
         ]
         for status, words, kind in cases:
-            async with connected(connecting, fail(status, words)) as (model, _):
-                chunks, error = await attempt(model)
+            async with connect_adapter(connecting, fail(status, words)) as (model, _):
+                chunks, error = await try_stream(model)
             assert (chunks, type(error)) == ([], kind), status
             assert words in str(error)
 
-    async def test_an_error_in_the_middle_is_an_error(self, connecting: Connecting) -> None:
+    async def test_an_error_in_the_middle_is_an_error(self, connecting: AdapterMaker) -> None:
         """With the words of the provider, and no end of the answer."""
-        async with connected(connecting, say("It is") | fail(529, "too many")) as (model, _):
-            chunks, error = await attempt(model)
-        assert heard(chunks).text == "It is"
-        assert heard(chunks).stops == []
+        async with connect_adapter(connecting, say("It is") | fail(529, "too many")) as (model, _):
+            chunks, error = await try_stream(model)
+        assert join_chunks(chunks).text == "It is"
+        assert join_chunks(chunks).stops == []
         assert isinstance(error, ModelUnavailable)
         assert "too many" in str(error)
 
-    async def test_nobody_there_is_unavailable(self, connecting: Connecting) -> None:
+    async def test_nobody_there_is_unavailable(self, connecting: AdapterMaker) -> None:
         """A refused connection may be tried again."""
-        async with Provider(say("Hi.")) as provider:
+        async with FakeProvider(say("Hi.")) as provider:
             pass
         model = connecting(provider.url, "some-model")
-        chunks, error = await attempt(model)
+        chunks, error = await try_stream(model)
         assert (chunks, type(error)) == ([], ModelUnavailable)
-        if isinstance(model, Closes):
+        if isinstance(model, Closeable):
             await model.close()
 
-    async def test_a_cut_after_any_event_is_not_an_end(self, connecting: Connecting) -> None:
+    async def test_a_cut_after_any_event_is_not_an_end(self, connecting: AdapterMaker) -> None:
         """What ends in good order for HTTP but not for the wire is a ``StreamCut``, and may be tried again."""
-        async with connected(connecting, EVERYTHING) as (model, provider):
-            await drain(model)
-        events = rendered(EVERYTHING, provider.requests[0])
+        async with connect_adapter(connecting, FULL_ANSWER) as (model, provider):
+            await drain_stream(model)
+        events = render_events(FULL_ANSWER, provider.requests[0])
         for count in range(len(events)):
             fault = Fault(cut=sum(map(len, events[:count])))
-            async with connected(connecting, EVERYTHING, fault=fault) as (model, _):
-                chunks, error = await attempt(model)
-            assert (heard(chunks).stops, type(error)) == ([], StreamCut), count
+            async with connect_adapter(connecting, FULL_ANSWER, fault=fault) as (model, _):
+                chunks, error = await try_stream(model)
+            assert (join_chunks(chunks).stops, type(error)) == ([], StreamCut), count
 
-    async def test_closing_early_hangs_up(self, connecting: Connecting) -> None:
+    async def test_closing_early_hangs_up(self, connecting: AdapterMaker) -> None:
         """The provider sees that nobody listens any more, and need not go on."""
         answer = {"chunks": ["word "] * 20}
-        async with connected(connecting, answer) as (model, provider):
-            await drain(model)
-            events = rendered(answer, provider.requests[0])
+        async with connect_adapter(connecting, answer) as (model, provider):
+            await drain_stream(model)
+            events = render_events(answer, provider.requests[0])
         size = sum(map(len, events[: len(events) // 2]))
-        async with connected(connecting, answer, fault=Fault(stall_after=size)) as (model, provider):
+        async with connect_adapter(connecting, answer, fault=Fault(stall_after=size)) as (model, provider):
             async with aclosing(model.stream(PROMPT)) as chunks:
                 await anext(chunks)
-                assert provider.left == 0
-            await provider.until(lambda seen: seen.left == 1)
+                assert provider.abandoned_count == 0
+            await provider.wait_until(lambda seen: seen.abandoned_count == 1)
 
 
-def _words(value: Any) -> list[str]:
+def _strings_in(value: Any) -> list[str]:
     """Return all strings in a value."""
     if isinstance(value, str):
         return [value]
     items = cast("list[Any]", value)
     if isinstance(value, dict):
         items = list(cast("dict[str, Any]", value).values())
-    return [word for item in items for word in _words(item)] if isinstance(value, dict | list) else []
+    return [word for item in items for word in _strings_in(item)] if isinstance(value, dict | list) else []

@@ -15,7 +15,7 @@ class FakeClock:
     def __init__(self, start: float = 1_700_000_000.0, *, auto: bool = False) -> None:
         self._time, self._monotonic, self._auto = start, 0.0, auto
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-        self._changed: list[asyncio.Future[None]] = []
+        self._sleep_waiters: list[asyncio.Future[None]] = []
 
     def time(self) -> float:
         """Seconds since 1970."""
@@ -35,7 +35,7 @@ class FakeClock:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sleeper = (self._monotonic + seconds, woken)
         self._sleepers.append(sleeper)
-        self._tell()
+        self._wake_sleep_waiters()
         try:
             await woken
         finally:
@@ -64,34 +64,34 @@ class FakeClock:
         self._time -= seconds
 
     @property
-    def sleeping(self) -> int:
+    def sleep_count(self) -> int:
         """How many sleeps wait for this clock."""
         return len(self._sleepers)
 
-    async def until_sleeping(self, count: int = 1) -> None:
+    async def wait_for_sleeps(self, count: int = 1) -> None:
         """Return as soon as ``count`` sleeps wait for this clock."""
-        while self.sleeping < count:
+        while self.sleep_count < count:
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._changed.append(changed)
+            self._sleep_waiters.append(changed)
             await changed
 
-    def _tell(self) -> None:
-        for changed in self._changed:
+    def _wake_sleep_waiters(self) -> None:
+        for changed in self._sleep_waiters:
             if not changed.done():
                 changed.set_result(None)
-        self._changed.clear()
+        self._sleep_waiters.clear()
 
 
 class FakeIds:
     """Names that count, for each prefix: ``msg_1``, ``msg_2``, ``trn_1``."""
 
     def __init__(self) -> None:
-        self._used: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     def new(self, prefix: str) -> str:
         """Return the next name with this prefix."""
-        self._used[prefix] += 1
-        return f"{prefix}_{self._used[prefix]}"
+        self._counts[prefix] += 1
+        return f"{prefix}_{self._counts[prefix]}"
 
 
 class FakeRandom(random.Random):

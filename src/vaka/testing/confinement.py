@@ -17,7 +17,7 @@ import pytest
 from vaka.core.ports.sandbox import Process, Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.testing.protected_links import ProtectedLinksContract
-from vaka.testing.sandboxes import PYTHON, Ended, appears, finish, shell
+from vaka.testing.sandboxes import PYTHON, CompletedCommand, run_to_end, shell_command, wait_for_file
 
 
 class ConfinementContract(ProtectedLinksContract):
@@ -45,7 +45,7 @@ class ConfinementContract(ProtectedLinksContract):
     )  # fmt: skip
     async def test_it_cannot_write_outside(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """By no name."""
-        outside = _outside(workspace)
+        outside = _make_outside_folder(workspace)
         ended = await self.run(sandbox, attack.format(outside), workspace)
         assert sorted(path.name for path in outside.iterdir()) == ["empty", "file"]
         assert ((outside / "file").read_text(), ended.code != 0) == ("as it was", True)
@@ -62,7 +62,7 @@ class ConfinementContract(ProtectedLinksContract):
             " except OSError: pass\nprint('looked')"
         )
         ended = await self.run(sandbox, f"exec {PYTHON} -c {shlex.quote(look)}", workspace)
-        assert ended == Ended(0, "looked\n", "")
+        assert ended == CompletedCommand(0, "looked\n", "")
 
     async def test_it_has_a_temporary_folder_of_its_own(self, sandbox: Sandbox, workspace: Path) -> None:
         """It can write there, and nothing of it stays."""
@@ -75,7 +75,7 @@ class ConfinementContract(ProtectedLinksContract):
         script = (
             "mkdir -p a/b && echo x > a/b/c && ln a/b/c d && ln -s d e && mv a/b f && chmod 750 f && rm e && cat f/c"
         )
-        assert await self.run(sandbox, script, workspace) == Ended(0, "x\n", "")
+        assert await self.run(sandbox, script, workspace) == CompletedCommand(0, "x\n", "")
         assert sorted(path.name for path in workspace.iterdir()) == ["a", "d", "f"]
         owner = workspace.stat()
         made = (workspace / "f").stat()
@@ -83,17 +83,17 @@ class ConfinementContract(ProtectedLinksContract):
 
     async def test_a_writable_folder_cannot_be_swapped_for_a_link(self, sandbox: Sandbox, workspace: Path) -> None:
         """A link is never followed to what becomes writable."""
-        outside = _outside(workspace)
+        outside = _make_outside_folder(workspace)
         (workspace / "sub").symlink_to(outside)
         with pytest.raises(SandboxError, match="link"):
-            await sandbox.start(shell("echo x > new", workspace, writable=(str(workspace / "sub"),)))
+            await sandbox.start(shell_command("echo x > new", workspace, writable=(str(workspace / "sub"),)))
         for path in ("/", "relative"):
             with pytest.raises(SandboxError):
-                await sandbox.start(shell("true", workspace, writable=(path,)))
+                await sandbox.start(shell_command("true", workspace, writable=(path,)))
 
     async def test_a_swap_in_the_middle_leaks_nothing(self, sandbox: Sandbox, workspace: Path) -> None:
         """Somebody exchanges folder and link all the time; what is written never arrives outside."""
-        outside = _outside(workspace)
+        outside = _make_outside_folder(workspace)
         (workspace / "one").mkdir()
         (workspace / "two").symlink_to(outside)
         swap = "import os\nwhile True: os.rename('one', 'was'); os.rename('two', 'one'); os.rename('was', 'two')"
@@ -101,9 +101,9 @@ class ConfinementContract(ProtectedLinksContract):
         try:
             for _ in range(15):
                 with contextlib.suppress(SandboxError):
-                    command = shell("echo x > new", workspace, writable=(str(workspace / "one"),))
+                    command = shell_command("echo x > new", workspace, writable=(str(workspace / "one"),))
                     script = f"echo x > {workspace}/one/new"
-                    await finish(await sandbox.start(msgspec.structs.replace(command, argv=("bash", "-c", script))))
+                    await run_to_end(await sandbox.start(msgspec.structs.replace(command, argv=("bash", "-c", script))))
         finally:
             swapping.kill()
             swapping.wait()
@@ -126,7 +126,7 @@ class ConfinementContract(ProtectedLinksContract):
     )  # fmt: skip
     async def test_protected_paths_stay_as_they_are(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """Also those that do not exist yet; and what was made to hold them is gone afterwards."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/hooks/pre-commit").write_text("as it was")
         (workspace / ".git/index").write_text("free")
@@ -143,19 +143,19 @@ class ConfinementContract(ProtectedLinksContract):
 
     async def test_beside_protected_paths_all_is_free(self, sandbox: Sandbox, workspace: Path) -> None:
         """What is not named can be changed, and what is can be read."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/config").write_text("settings")
         held = (f"{workspace}/.git/hooks", f"{workspace}/.git/config", f"{workspace}/vaka.toml")
         script = "cat .git/config && echo x > .git/index && mkdir .git/objects && echo y > free && rm -r .git/objects"
         ended = await self.run(sandbox, script, workspace, protected=held)
-        assert ended == Ended(0, "settings", "")
+        assert ended == CompletedCommand(0, "settings", "")
         assert sorted(path.name for path in workspace.iterdir()) == [".git", "free"]
 
     @pytest.mark.parametrize("cwd", ["sub", "sub/.git", "sub/.git/hooks", "sub/deep"])
     async def test_where_a_command_begins_is_no_way_around(self, sandbox: Sandbox, workspace: Path, cwd: str) -> None:
         """A folder that others have mounts on, by its own name, by ``..`` and as the one that any process is in."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         (workspace / "sub/.git/hooks").mkdir(parents=True)
         (workspace / "sub/deep").mkdir()
         script = (
@@ -163,25 +163,25 @@ class ConfinementContract(ProtectedLinksContract):
             "echo x > $at/.git/hooks/new; done; for at in /proc/[0-9]*/cwd; do (cd $at && pwd && echo x > new; "
             f"echo x > hooks/new; echo x > .git/hooks/new; echo x > {workspace}/sub/.git/hooks/new); done; echo tried"
         )
-        command = shell(f"{script} 2>&1", workspace, protected=(f"{workspace}/sub/.git/hooks",))
-        ended = await finish(await sandbox.start(msgspec.structs.replace(command, cwd=f"{workspace}/{cwd}")))
+        command = shell_command(f"{script} 2>&1", workspace, protected=(f"{workspace}/sub/.git/hooks",))
+        ended = await run_to_end(await sandbox.start(msgspec.structs.replace(command, cwd=f"{workspace}/{cwd}")))
         assert (ended.stdout.endswith("tried\n"), list((workspace / "sub/.git/hooks").iterdir())) == (True, [])
 
     async def test_two_commands_can_hold_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
         """The first to end does not take it from the other."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         held = (f"{workspace}/missing.json",)
         script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > missing.json"
-        first = await sandbox.start(shell(script, workspace, protected=held))
-        await appears(workspace / "up")
+        first = await sandbox.start(shell_command(script, workspace, protected=held))
+        await wait_for_file(workspace / "up")
         await self.run(sandbox, "true", workspace, protected=held)
         (workspace / "go").touch()
-        await finish(first)
+        await run_to_end(first)
         assert sorted(path.name for path in workspace.iterdir()) == ["go", "up"]
 
     async def test_whoever_made_a_missing_path_leaves_it_to_the_others(self, sandbox: Sandbox, workspace: Path) -> None:
         """As long as one command is held by it, it stays; then it goes."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         held = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
         script = (
             "touch up{0}; until [ -e go{0} ]; do sleep 0.01; done; echo x > missing.json; echo x > .file; mkdir m; "
@@ -189,19 +189,19 @@ class ConfinementContract(ProtectedLinksContract):
         script += "mv m missing; mkdir -p missing/inner; rm -rf m up{0} go{0}"
         running: list[Process] = []
         for number in range(3):
-            running.append(await sandbox.start(shell(script.format(number), workspace, protected=held)))
-            await appears(workspace / f"up{number}")
+            running.append(await sandbox.start(shell_command(script.format(number), workspace, protected=held)))
+            await wait_for_file(workspace / f"up{number}")
         for number, process in enumerate(running):
             assert (workspace / "missing.json").read_text() == "{}\n"
             (workspace / f"go{number}").touch()
-            await finish(process)
+            await run_to_end(process)
         assert sorted(path.name for path in workspace.iterdir()) == []
 
     async def test_commands_in_a_row_can_hold_the_same_missing_paths(self, sandbox: Sandbox, workspace: Path) -> None:
         """The next one begins while the last one is being cleared away."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         names = (".git/config", ".git/hooks", ".file", "settings.json", "one/two/three")
-        command = shell("echo on", workspace, protected=tuple(f"{workspace}/{name}" for name in names))
+        command = shell_command("echo on", workspace, protected=tuple(f"{workspace}/{name}" for name in names))
         ended: list[Process] = []
         for _ in range(12):
             process = await sandbox.start(command)
@@ -214,20 +214,20 @@ class ConfinementContract(ProtectedLinksContract):
 
     async def test_what_was_written_to_a_missing_path_meanwhile_stays(self, sandbox: Sandbox, workspace: Path) -> None:
         """It was made to be held, and is somebody's file now."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         script = "touch up; until [ -e go ]; do sleep 0.01; done"
-        process = await sandbox.start(shell(script, workspace, protected=(f"{workspace}/.file",)))
-        await appears(workspace / "up")
+        process = await sandbox.start(shell_command(script, workspace, protected=(f"{workspace}/.file",)))
+        await wait_for_file(workspace / "up")
         (workspace / ".file").write_text("mine")
         (workspace / "go").touch()
-        await finish(process)
+        await run_to_end(process)
         assert (workspace / ".file").read_text() == "mine"
 
     # ----------------------------------------------------------------------------------------------------------- read
 
     async def test_hidden_paths_cannot_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
         """A file and all that is in a folder."""
-        outside = _outside(workspace)
+        outside = _make_outside_folder(workspace)
         (outside / "empty/key").write_text("canary")
         held = (str(outside / "file"), str(outside / "empty"))
         script = f"cat {outside}/file; cat {outside}/empty/key; cat {outside}/empty/*; grep -r . {outside}"
@@ -247,7 +247,7 @@ class ConfinementContract(ProtectedLinksContract):
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
         """By no name."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         for name in (".env", "sub/.env", "keys/one"):
             (workspace / name).parent.mkdir(exist_ok=True)
             (workspace / name).write_text("canary")
@@ -258,7 +258,7 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize("attack", ["mv sub away", "mv sub/er away", "mv sub/keys away", "cp -rl sub away"])
     async def test_nor_by_the_next_command(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """What is hidden stays where it is looked for."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         for name in ("sub/er/.env", "sub/keys/one"):
             (workspace / name).parent.mkdir(parents=True, exist_ok=True)
             (workspace / name).write_text("canary")
@@ -273,7 +273,7 @@ class ConfinementContract(ProtectedLinksContract):
     async def test_what_it_works_in_cannot_be_hidden(self, sandbox: Sandbox, workspace: Path) -> None:
         """One cannot have both."""
         with pytest.raises(SandboxError, match="hidden"):
-            await sandbox.start(shell("true", workspace, hidden=(str(workspace.parent),)))
+            await sandbox.start(shell_command("true", workspace, hidden=(str(workspace.parent),)))
 
     async def test_it_cannot_look_into_other_processes(self, sandbox: Sandbox, workspace: Path) -> None:
         """Their variables, their memory, their files, their folders."""
@@ -331,7 +331,7 @@ class ConfinementContract(ProtectedLinksContract):
                 "for work in (tcp, udp, abstract, name, vsock, packet, raw): attempt(work)\nprint('tried')"
             )
             ended = await self.run(sandbox, f"exec {PYTHON} -c {shlex.quote(attack)}", workspace)
-            assert ended == Ended(0, "tried\n", "")
+            assert ended == CompletedCommand(0, "tried\n", "")
             for server in (tcp, abstract):
                 server.setblocking(False)
                 with pytest.raises(BlockingIOError):
@@ -384,7 +384,7 @@ class ConfinementContract(ProtectedLinksContract):
         assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
 
 
-def _outside(workspace: Path) -> Path:
+def _make_outside_folder(workspace: Path) -> Path:
     outside = workspace.parent / "outside"
     (outside / "empty").mkdir(parents=True)
     (outside / "file").write_text("as it was")

@@ -18,33 +18,33 @@ from vaka.core.types.errors import ConfigError
 from vaka.stores import failpoint
 
 VARIABLE = "VAKA_FAILPOINT"
-PLACES = ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack")
+FAILPOINTS = ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack")
 
 
-def arm(plan: str | None = None) -> None:
+def enable(plan: str | None = None) -> None:
     """Do at the stores' failpoints what ``plan`` says, or else the environment; without a plan, nothing."""
-    failpoint.hit = parse(os.environ.get(VARIABLE, "") if plan is None else plan)
+    failpoint.hit = parse_plan(os.environ.get(VARIABLE, "") if plan is None else plan)
 
 
-def disarm() -> None:
+def disable() -> None:
     """Let every failpoint be passed in silence again."""
     failpoint.hit = None
 
 
-def parse(plan: str) -> Callable[[str], None] | None:
+def parse_plan(plan: str) -> Callable[[str], None] | None:
     """Return what a plan does at each pass, ``None`` for an empty plan."""
     if not plan:
         return None
     name, _, rest = plan.partition(":")
     if name == "count" and rest:
-        return _counting(Path(rest))
+        return _count_passes(Path(rest))
     number, _, action = rest.partition(":")
-    if name not in PLACES or not number.isdigit() or action != "kill":
-        raise ConfigError(f"{VARIABLE}={plan!r} must be <place>:<number>:kill or count:<file>; places: {PLACES}")
-    return _killing(name, int(number))
+    if name not in FAILPOINTS or not number.isdigit() or action != "kill":
+        raise ConfigError(f"{VARIABLE}={plan!r} must be <place>:<number>:kill or count:<file>; places: {FAILPOINTS}")
+    return _kill_at(name, int(number))
 
 
-def _killing(place: str, number: int) -> Callable[[str], None]:
+def _kill_at(place: str, number: int) -> Callable[[str], None]:
     passes: Counter[str] = Counter()
 
     def hit(name: str) -> None:
@@ -55,7 +55,7 @@ def _killing(place: str, number: int) -> Callable[[str], None]:
     return hit
 
 
-def _counting(file: Path) -> Callable[[str], None]:
+def _count_passes(file: Path) -> Callable[[str], None]:
     passes: Counter[str] = Counter()
 
     def hit(name: str) -> None:

@@ -22,44 +22,50 @@ from pathlib import Path
 
 import pytest
 
-from vaka.core.ports.files import FileInfo, Files, Walks
+from vaka.core.ports.files import FileInfo, Files, WalkableFiles
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
-from vaka.files import failpoint
+from vaka.files import atomic_write
 
-PLACES = ("write.after_create", "write.after_data", "write.before_rename", "write.after_rename", "write.before_return")
+WRITE_FAILPOINTS = (
+    "write.after_create",
+    "write.after_data",
+    "write.before_rename",
+    "write.after_rename",
+    "write.before_return",
+)
 """Where a write can be stopped."""
 
-NAMES = [
+UNUSUAL_NAMES = [
     "a..b", "...", "..a", "-rf", "a b", " a", "a ", "a\nb", "~", "~root", "%41", "%", "*", "?", "[x]", "{a,b}", "\\",
     "C:", "CON", "é", "e\u0301", "日本", "🛶", "\u202e", "'; rm -rf $HOME", "A", "a", "caf\udce9", "x" * 255, "é" * 127,
 ]  # fmt: skip
 """Names that are odd, and only names."""
 
-UNNAMEABLE = ["a\0b", "x" * 256, "é" * 128, "/".join(["x" * 200] * 30), "half \ud800", "a/b\0"]
+IMPOSSIBLE_PATHS = ["a\0b", "x" * 256, "é" * 128, "/".join(["x" * 200] * 30), "half \ud800", "a/b\0"]
 """What no file can be called."""
 
-Action = Callable[[str], Awaitable[object]]
+PathAction = Callable[[str], Awaitable[object]]
 
 
-def arm(place: str) -> None:
+def kill_at_failpoint(failpoint_name: str) -> None:
     """From now on, kill this process (``SIGKILL``) when a write comes to a place."""
-    if place not in PLACES:
-        raise InvalidInput(f"there is no place {place!r} in a write; places: {PLACES}")
+    if failpoint_name not in WRITE_FAILPOINTS:
+        raise InvalidInput(f"there is no place {failpoint_name!r} in a write; places: {WRITE_FAILPOINTS}")
 
     def hit(name: str) -> None:
-        if name == place:
+        if name == failpoint_name:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    failpoint.hit = hit
+    atomic_write.on_failpoint = hit
 
 
-def digest(data: bytes) -> Digest:
+def sha256_digest(data: bytes) -> Digest:
     """Return what ``known`` takes for content."""
     return Digest(hashlib.sha256(data).hexdigest())
 
 
-def actions(files: Files) -> list[Action]:
+def path_actions(files: Files) -> list[PathAction]:
     """Return everything that can be done with a path."""
     return [files.stat, files.entries, files.read, lambda path: files.write(path, b"leaked"), files.delete]
 
@@ -70,19 +76,19 @@ class FilesContract:
     prefix = ""
     """What paths of this tree begin with, such as ``memories/``."""
 
-    def at(self, path: str) -> str:
+    def path_in_tree(self, path: str) -> str:
         """Return a path as this tree has it."""
         return (self.prefix + path) if path else self.prefix.rstrip("/")
 
-    async def names(self, files: Files, path: str = "") -> list[str]:
+    async def list_names(self, files: Files, path: str = "") -> list[str]:
         """Return the names in a folder."""
-        return [info.path.rpartition("/")[2] for info in await files.entries(self.at(path))]
+        return [info.path.rpartition("/")[2] for info in await files.entries(self.path_in_tree(path))]
 
     @pytest.mark.parametrize(
         "data", [b"", b"hello", bytes(range(256)), b"\r\n\0", "🛶".encode() * 9, os.urandom(700_000)], ids=len
     )
     async def test_what_was_written_is_read(self, files: Files, data: bytes) -> None:
-        path = self.at("a/b/file.bin")
+        path = self.path_in_tree("a/b/file.bin")
         written = await files.write(path, data)
         found = await files.read(path)
         assert found.data == data
@@ -91,7 +97,7 @@ class FilesContract:
         assert written.modified > 1_500_000_000_000_000_000
 
     async def test_what_is_written_again_is_replaced_whole(self, files: Files) -> None:
-        path = self.at("a")
+        path = self.path_in_tree("a")
         first = await files.write(path, b"x" * 300_000)
         second = await files.write(path, b"short")
         assert (await files.read(path)).data == b"short"
@@ -99,7 +105,7 @@ class FilesContract:
 
     @pytest.mark.parametrize("size", [10, 500_000])
     async def test_a_range_is_what_lies_there(self, files: Files, size: int) -> None:
-        path, data = self.at("ranges"), os.urandom(size)
+        path, data = self.path_in_tree("ranges"), os.urandom(size)
         await files.write(path, data)
         for start in (0, 1, size // 2, size - 1, size, size + 5):
             for count in (None, 0, 1, size // 3, size, size * 2):
@@ -108,77 +114,82 @@ class FilesContract:
                 assert found.info.size == size
 
     async def test_a_range_before_the_beginning_makes_no_sense(self, files: Files) -> None:
-        await files.write(self.at("a"), b"x")
+        await files.write(self.path_in_tree("a"), b"x")
         for start, size in ((-1, None), (0, -1)):
             with pytest.raises(InvalidInput):
-                await files.read(self.at("a"), start=start, size=size)
+                await files.read(self.path_in_tree("a"), start=start, size=size)
 
     async def test_what_is_not_there_is_missing(self, files: Files) -> None:
-        await files.write(self.at("there/file"), b"x")
+        await files.write(self.path_in_tree("there/file"), b"x")
         for path in ("gone", "there/gone", "gone/x/y", "there/file/x"):
             for action in (files.stat, files.entries, files.read, files.delete):
                 with pytest.raises(FileMissing):
-                    await action(self.at(path))
+                    await action(self.path_in_tree(path))
 
     async def test_a_folder_is_no_file_and_a_file_no_folder(self, files: Files) -> None:
-        await files.write(self.at("folder/file"), b"x")
+        await files.write(self.path_in_tree("folder/file"), b"x")
         for attempt in (
-            files.read(self.at("folder")), files.read(self.at("")), files.entries(self.at("folder/file")),
-            files.write(self.at("folder"), b""), files.write(self.at(""), b""),
-            files.write(self.at("folder/file/x"), b""),
+            files.read(self.path_in_tree("folder")), files.read(self.path_in_tree("")), files.entries(self.path_in_tree("folder/file")),
+            files.write(self.path_in_tree("folder"), b""), files.write(self.path_in_tree(""), b""),
+            files.write(self.path_in_tree("folder/file/x"), b""),
         ):  # fmt: skip
             with pytest.raises(FileError) as told:
                 await attempt
             assert not isinstance(told.value, FileMissing | FileChanged)
-        assert (await files.read(self.at("folder/file"))).data == b"x"
+        assert (await files.read(self.path_in_tree("folder/file"))).data == b"x"
 
     async def test_the_root_is_a_folder_from_the_start(self, files: Files) -> None:
-        info = await files.stat(self.at(""))
-        assert (info.path, info.kind) == (self.at(""), "folder")
-        assert await self.names(files) == []
+        info = await files.stat(self.path_in_tree(""))
+        assert (info.path, info.kind) == (self.path_in_tree(""), "folder")
+        assert await self.list_names(files) == []
 
     async def test_entries_are_sorted_and_told_by_their_whole_path(self, files: Files) -> None:
         for path in ("b/2", "b/10", "b/1", "a", "c/d/e", "B"):
-            await files.write(self.at(path), path.encode())
-        assert await self.names(files) == ["B", "a", "b", "c"]
-        found = await files.entries(self.at("b"))
+            await files.write(self.path_in_tree(path), path.encode())
+        assert await self.list_names(files) == ["B", "a", "b", "c"]
+        found = await files.entries(self.path_in_tree("b"))
         assert [(info.path, info.kind, info.size) for info in found] == [
-            (self.at("b/1"), "file", 3), (self.at("b/10"), "file", 4), (self.at("b/2"), "file", 3),
+            (self.path_in_tree("b/1"), "file", 3), (self.path_in_tree("b/10"), "file", 4), (self.path_in_tree("b/2"), "file", 3),
         ]  # fmt: skip
-        assert [info.kind for info in await files.entries(self.at(""))] == ["file", "file", "folder", "folder"]
+        assert [info.kind for info in await files.entries(self.path_in_tree(""))] == [
+            "file",
+            "file",
+            "folder",
+            "folder",
+        ]
         for info in found:
             assert await files.stat(info.path) == info
 
     async def test_a_file_is_written_only_over_what_was_known(self, files: Files) -> None:
-        path = self.at("a/known")
+        path = self.path_in_tree("a/known")
         await files.write(path, b"one")
-        await files.write(path, b"two", known=digest(b"one"))
+        await files.write(path, b"two", known=sha256_digest(b"one"))
         with pytest.raises(FileChanged):
-            await files.write(path, b"three", known=digest(b"one"))
+            await files.write(path, b"three", known=sha256_digest(b"one"))
         assert (await files.read(path)).data == b"two"
-        assert await self.names(files, "a") == ["known"]
+        assert await self.list_names(files, "a") == ["known"]
 
     async def test_what_was_known_and_is_gone_has_changed(self, files: Files) -> None:
         for path in ("gone", "no/folder"):
             with pytest.raises(FileChanged):
-                await files.write(self.at(path), b"x", known=digest(b""))
-        assert await self.names(files) == []
+                await files.write(self.path_in_tree(path), b"x", known=sha256_digest(b""))
+        assert await self.list_names(files) == []
 
     async def test_new_means_that_there_is_nothing_yet(self, files: Files) -> None:
-        path = self.at("a/new")
+        path = self.path_in_tree("a/new")
         await files.write(path, b"one", new=True)
         with pytest.raises(FileChanged):
             await files.write(path, b"two", new=True)
         assert (await files.read(path)).data == b"one"
         with pytest.raises(InvalidInput):
-            await files.write(path, b"two", new=True, known=digest(b"one"))
+            await files.write(path, b"two", new=True, known=sha256_digest(b"one"))
 
     @pytest.mark.parametrize("known", [True, False])
     async def test_of_many_who_knew_the_same_one_wins(self, files: Files, known: bool) -> None:
-        path = self.at("contested")
+        path = self.path_in_tree("contested")
         if known:
             await files.write(path, b"start")
-        expected = digest(b"start") if known else None
+        expected = sha256_digest(b"start") if known else None
 
         async def attempt(number: int) -> int | None:
             try:
@@ -192,7 +203,7 @@ class FilesContract:
         assert (await files.read(path)).data == b"%d" % won[0]
 
     async def test_a_reader_never_sees_half_a_file(self, files: Files) -> None:
-        path, whole = self.at("whole"), [b"a" * 400_000, b"b" * 390_000]
+        path, whole = self.path_in_tree("whole"), [b"a" * 400_000, b"b" * 390_000]
         await files.write(path, whole[0])
 
         async def write() -> None:
@@ -206,97 +217,97 @@ class FilesContract:
         await writing
 
     async def test_a_deleted_file_is_gone(self, files: Files) -> None:
-        await files.write(self.at("a/one"), b"1")
-        await files.write(self.at("a/two"), b"2")
-        await files.delete(self.at("a/one"))
-        assert await self.names(files, "a") == ["two"]
+        await files.write(self.path_in_tree("a/one"), b"1")
+        await files.write(self.path_in_tree("a/two"), b"2")
+        await files.delete(self.path_in_tree("a/one"))
+        assert await self.list_names(files, "a") == ["two"]
         with pytest.raises(FileMissing):
-            await files.delete(self.at("a/one"))
+            await files.delete(self.path_in_tree("a/one"))
 
     async def test_only_empty_folders_are_deleted(self, files: Files) -> None:
-        await files.write(self.at("a/b/c"), b"1")
+        await files.write(self.path_in_tree("a/b/c"), b"1")
         for path in ("a", "a/b"):
             with pytest.raises(FileError):
-                await files.delete(self.at(path))
-        await files.delete(self.at("a/b/c"))
+                await files.delete(self.path_in_tree(path))
+        await files.delete(self.path_in_tree("a/b/c"))
         for path in ("a/b", "a"):
             try:
-                await files.delete(self.at(path))
+                await files.delete(self.path_in_tree(path))
             except FileMissing:
                 continue  # a tree whose folders go with their last file
-        assert await self.names(files) == []
+        assert await self.list_names(files) == []
 
     async def test_the_root_stays(self, files: Files) -> None:
         with pytest.raises(FileRefused):
-            await files.delete(self.at(""))
+            await files.delete(self.path_in_tree(""))
 
     async def test_a_path_that_leaves_the_root_is_refused(self, files: Files) -> None:
-        await files.write(self.at("a/x"), b"x")
+        await files.write(self.path_in_tree("a/x"), b"x")
         up = "../" * (self.prefix.count("/") + 1)
-        for path in (self.at(f"{up}x"), self.at(f"a/../{up}x"), self.at(f"a/{up}../etc/passwd"), "/etc/passwd", "//x",
+        for path in (self.path_in_tree(f"{up}x"), self.path_in_tree(f"a/../{up}x"), self.path_in_tree(f"a/{up}../etc/passwd"), "/etc/passwd", "//x",
                      "/proc/self/environ", "/proc/self/cwd/x", "/../x"):  # fmt: skip
-            for action in actions(files):
+            for action in path_actions(files):
                 with pytest.raises(FileRefused):
                     await action(path)
 
-    @pytest.mark.parametrize("path", UNNAMEABLE, ids=repr)
+    @pytest.mark.parametrize("path", IMPOSSIBLE_PATHS, ids=repr)
     async def test_what_nothing_can_be_called_is_refused(self, files: Files, path: str) -> None:
-        for action in actions(files):
+        for action in path_actions(files):
             with pytest.raises(FileRefused) as told:
-                await action(self.at(path))
+                await action(self.path_in_tree(path))
             str(told.value).encode()  # can be told to anybody
             assert len(str(told.value)) < 1000
 
     async def test_many_ways_to_write_a_path_are_one_path(self, files: Files) -> None:
-        path = self.at("a/b")
+        path = self.path_in_tree("a/b")
         await files.write(path, b"x")
         for way in ("a//b", "./a/b", "a/./b", "a/b/", "a/c/../b", "a/../a/b", "x/y/../../a/b"):
-            assert (await files.read(self.at(way))).info.path == path
+            assert (await files.read(self.path_in_tree(way))).info.path == path
 
     async def test_odd_names_are_only_names(self, files: Files) -> None:
-        for name in NAMES:
-            await files.write(self.at(f"odd/{name}"), repr(name).encode())
-        assert await self.names(files, "odd") == sorted(NAMES)
-        for name in NAMES:
-            assert (await files.read(self.at(f"odd/{name}"))).data == repr(name).encode()
-            assert (await files.stat(self.at(f"odd/{name}"))).path == self.at(f"odd/{name}")
-            await files.delete(self.at(f"odd/{name}"))
+        for name in UNUSUAL_NAMES:
+            await files.write(self.path_in_tree(f"odd/{name}"), repr(name).encode())
+        assert await self.list_names(files, "odd") == sorted(UNUSUAL_NAMES)
+        for name in UNUSUAL_NAMES:
+            assert (await files.read(self.path_in_tree(f"odd/{name}"))).data == repr(name).encode()
+            assert (await files.stat(self.path_in_tree(f"odd/{name}"))).path == self.path_in_tree(f"odd/{name}")
+            await files.delete(self.path_in_tree(f"odd/{name}"))
 
     async def test_names_that_are_no_utf_8_are_told_safely(self, files: Files) -> None:
-        await files.write(self.at("caf\udce9/x"), b"1")
-        assert await self.names(files) == ["caf\udce9"]
-        assert (await files.read(self.at("caf\udce9/x"))).data == b"1"
+        await files.write(self.path_in_tree("caf\udce9/x"), b"1")
+        assert await self.list_names(files) == ["caf\udce9"]
+        assert (await files.read(self.path_in_tree("caf\udce9/x"))).data == b"1"
         with pytest.raises(FileMissing) as told:
-            await files.read(self.at("caf\udce9/y"))
+            await files.read(self.path_in_tree("caf\udce9/y"))
         assert "caf" in str(told.value).encode().decode()
 
     async def test_escaped_bytes_of_a_letter_are_the_letter(self, files: Files) -> None:
-        await files.write(self.at("caf\udcc3\udca9"), b"1")
-        assert await self.names(files) == ["café"]
+        await files.write(self.path_in_tree("caf\udcc3\udca9"), b"1")
+        assert await self.list_names(files) == ["café"]
 
     async def test_a_walk_finds_everything_that_git_would_not_ignore(self, files: Files) -> None:
         for path in ("a/one", "a/b/two", "a/b/two.log", ".hidden", "skipped/x", "c/keep.log"):
-            await files.write(self.at(path), b"12345")
-        await files.write(self.at(".gitignore"), b"*.log\n/skipped/\n")
-        await files.write(self.at("c/.gitignore"), b"!keep.log\n")
-        assert isinstance(files, Walks)
-        found = [info async for info in files.walk(self.at(""), details=True)]
+            await files.write(self.path_in_tree(path), b"12345")
+        await files.write(self.path_in_tree(".gitignore"), b"*.log\n/skipped/\n")
+        await files.write(self.path_in_tree("c/.gitignore"), b"!keep.log\n")
+        assert isinstance(files, WalkableFiles)
+        found = [info async for info in files.walk(self.path_in_tree(""), details=True)]
         told = sorted((info.path, info.kind, info.size) for info in found if info.kind == "file")
-        assert told == [(self.at(path), "file", 5) for path in ("a/b/two", "a/one", "c/keep.log")]
+        assert told == [(self.path_in_tree(path), "file", 5) for path in ("a/b/two", "a/one", "c/keep.log")]
         folders = sorted(info.path for info in found if info.kind == "folder")
-        assert folders == [self.at(path) for path in ("a", "a/b", "c")]
-        everything = [info.path async for info in files.walk(self.at(""), ignore=False, hidden=True)]
+        assert folders == [self.path_in_tree(path) for path in ("a", "a/b", "c")]
+        everything = [info.path async for info in files.walk(self.path_in_tree(""), ignore=False, hidden=True)]
         assert len(everything) == 12
-        assert [info.path async for info in files.walk(self.at("a/b"))] == [self.at("a/b/two")]
+        assert [info.path async for info in files.walk(self.path_in_tree("a/b"))] == [self.path_in_tree("a/b/two")]
 
     async def test_a_deep_path_is_fine(self, files: Files) -> None:
-        path = self.at("/".join(["d"] * 100))
+        path = self.path_in_tree("/".join(["d"] * 100))
         await files.write(path, b"deep")
         assert (await files.read(path)).data == b"deep"
 
 
 @contextmanager
-def special_files(folder: Path) -> Generator[list[str]]:
+def make_special_files(folder: Path) -> Generator[list[str]]:
     """Put a pipe and a socket into a folder."""
     os.mkfifo(folder / "pipe")
     here = Path.cwd()
@@ -335,13 +346,13 @@ class FolderContract(FilesContract):
             (folder / link).symlink_to(target)
         for path in ("file", "folder/file", "up", "absolute", "chain", "real/back", "whole/whole/file", "folder/back",
                      "absolute-folder/file", "whole/absolute-folder/back"):  # fmt: skip
-            assert (await files.read(self.at(path))).data == b"inside"
-            info = await files.stat(self.at(path))
-            assert (info.path, info.kind, info.size) == (self.at(path), "file", 6)
-        assert await self.names(files, "folder") == ["back", "file"]
-        told = {info.path: (info.kind, info.target) for info in await files.entries(self.at(""))}
-        assert told[self.at("file")] == ("link", "real/file")
-        assert told[self.at("folder")] == ("link", "real")
+            assert (await files.read(self.path_in_tree(path))).data == b"inside"
+            info = await files.stat(self.path_in_tree(path))
+            assert (info.path, info.kind, info.size) == (self.path_in_tree(path), "file", 6)
+        assert await self.list_names(files, "folder") == ["back", "file"]
+        told = {info.path: (info.kind, info.target) for info in await files.entries(self.path_in_tree(""))}
+        assert told[self.path_in_tree("file")] == ("link", "real/file")
+        assert told[self.path_in_tree("folder")] == ("link", "real")
 
     async def test_nothing_is_written_through_a_link(self, files: Files, folder: Path) -> None:
         (folder / "real").mkdir()
@@ -351,9 +362,9 @@ class FolderContract(FilesContract):
         (folder / "nowhere").symlink_to("real/not-yet")
         for path in ("file", "folder/file", "folder/new", "folder/deep/new", "nowhere", "folder"):
             with pytest.raises(FileRefused):
-                await files.write(self.at(path), b"changed")
+                await files.write(self.path_in_tree(path), b"changed")
         with pytest.raises(FileRefused):
-            await files.delete(self.at("folder/file"))
+            await files.delete(self.path_in_tree("folder/file"))
         assert (folder / "real" / "file").read_text() == "inside"
         assert os.listdir(folder / "real") == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell
 
@@ -361,8 +372,8 @@ class FolderContract(FilesContract):
         (folder / "real").write_text("inside")
         for name, target in (("in", "real"), ("out", str(outside)), ("nowhere", "gone")):
             (folder / name).symlink_to(target)
-            await files.delete(self.at(name))
-        assert await self.names(files) == ["real"]
+            await files.delete(self.path_in_tree(name))
+        assert await self.list_names(files) == ["real"]
 
     async def test_links_that_leave_are_refused(self, files: Files, folder: Path, outside: Path) -> None:
         (folder / "inside").mkdir()
@@ -375,14 +386,14 @@ class FolderContract(FilesContract):
         for link, target in leaving.items():
             (folder / link).symlink_to(target)
         for link in leaving:
-            for action in actions(files)[:-1]:
+            for action in path_actions(files)[:-1]:
                 with pytest.raises(FileRefused):
-                    await action(self.at(link))
+                    await action(self.path_in_tree(link))
         for path in ("folder/secret", "folder/new", "folder/inner/secret", "parent/outside/secret", "root/etc/passwd"):
-            for action in actions(files):
+            for action in path_actions(files):
                 with pytest.raises(FileRefused):
-                    await action(self.at(path))
-        assert {info.kind for info in await files.entries(self.at(""))} == {"link", "folder"}
+                    await action(self.path_in_tree(path))
+        assert {info.kind for info in await files.entries(self.path_in_tree(""))} == {"link", "folder"}
 
     async def test_links_in_a_circle_end(self, files: Files, folder: Path) -> None:
         (folder / "a").symlink_to("b")
@@ -393,58 +404,62 @@ class FolderContract(FilesContract):
         for path in ("a", "me", "a/x", "hop0"):
             for action in (files.stat, files.entries, files.read):
                 with pytest.raises(FileRefused):
-                    await action(self.at(path))
+                    await action(self.path_in_tree(path))
 
     async def test_special_files_are_refused_and_nobody_waits_for_them(self, files: Files, folder: Path) -> None:
-        with special_files(folder) as names:
+        with make_special_files(folder) as names:
             (folder / "link").symlink_to("pipe")
             for name in [*names, "link"]:
-                for action in actions(files)[: 5 if name != "link" else 4]:
+                for action in path_actions(files)[: 5 if name != "link" else 4]:
                     with pytest.raises(FileRefused):
-                        await action(self.at(name))
-            told = {info.path: info.kind for info in await files.entries(self.at(""))}
-        assert told == {self.at("link"): "link", self.at("pipe"): "other", self.at("socket"): "other"}
+                        await action(self.path_in_tree(name))
+            told = {info.path: info.kind for info in await files.entries(self.path_in_tree(""))}
+        assert told == {
+            self.path_in_tree("link"): "link",
+            self.path_in_tree("pipe"): "other",
+            self.path_in_tree("socket"): "other",
+        }
 
     async def test_the_mode_is_kept(self, files: Files, folder: Path) -> None:
         for mode in (0o600, 0o644, 0o755, 0o640, 0o664):
             (folder / "file").write_text("old")
             (folder / "file").chmod(mode)
-            info = await files.write(self.at("file"), b"new")
+            info = await files.write(self.path_in_tree("file"), b"new")
             assert (info.mode, (folder / "file").stat().st_mode & 0o7777) == (mode, mode)
 
     async def test_new_files_have_the_mode_that_people_expect(self, files: Files, folder: Path) -> None:
         (folder / "theirs").write_text("made by them")
-        await files.write(self.at("ours"), b"made by us")
+        await files.write(self.path_in_tree("ours"), b"made by us")
         assert (folder / "ours").stat().st_mode == (folder / "theirs").stat().st_mode
 
     async def test_rights_lent_to_whoever_runs_a_file_end_with_a_write(self, files: Files, folder: Path) -> None:
         (folder / "file").write_text("old")
         (folder / "file").chmod(0o6755)
-        assert (await files.write(self.at("file"), b"new")).mode == 0o755
+        assert (await files.write(self.path_in_tree("file"), b"new")).mode == 0o755
 
     async def test_what_others_do_to_the_folder_is_seen(self, files: Files, folder: Path) -> None:
         (folder / "theirs").write_bytes(b"1")
-        info: FileInfo = (await files.read(self.at("theirs"))).info
+        info: FileInfo = (await files.read(self.path_in_tree("theirs"))).info
         (folder / "theirs").write_bytes(b"22")
         with pytest.raises(FileChanged):
-            await files.write(self.at("theirs"), b"3", known=digest(b"1"))
+            await files.write(self.path_in_tree("theirs"), b"3", known=sha256_digest(b"1"))
         os.utime(folder / "theirs", ns=(1, info.modified + 1))
-        assert (await files.stat(self.at("theirs"))).modified == info.modified + 1
+        assert (await files.stat(self.path_in_tree("theirs"))).modified == info.modified + 1
 
     async def test_a_huge_file_is_read_by_ranges_only(self, files: Files, folder: Path) -> None:
         with (folder / "sparse").open("wb") as file:
             file.seek(1 << 40)
             file.write(b"end")
-        assert (await files.stat(self.at("sparse"))).size == (1 << 40) + 3
-        assert (await files.read(self.at("sparse"), start=1 << 40)).data == b"end"
-        assert (await files.read(self.at("sparse"), start=5, size=4)).data == bytes(4)
+        assert (await files.stat(self.path_in_tree("sparse"))).size == (1 << 40) + 3
+        assert (await files.read(self.path_in_tree("sparse"), start=1 << 40)).data == b"end"
+        assert (await files.read(self.path_in_tree("sparse"), start=5, size=4)).data == bytes(4)
         with pytest.raises(FileError, match="ranges"):
-            await files.read(self.at("sparse"))
+            await files.read(self.path_in_tree("sparse"))
 
     async def test_a_refused_write_leaves_nothing_behind(self, files: Files, folder: Path) -> None:
         (folder / "file").write_text("old")
         for attempt in (
-            files.write(self.at("file"), b"x", known=digest(b"other")), files.write(self.at("file"), b"x", new=True),
+            files.write(self.path_in_tree("file"), b"x", known=sha256_digest(b"other")), files.write(self.path_in_tree("file"), b"x", new=True),
         ):  # fmt: skip
             with pytest.raises(FileChanged):
                 await attempt
@@ -454,4 +469,4 @@ class FolderContract(FilesContract):
         (folder / "many").mkdir()
         for number in range(10_000):
             (folder / "many" / f"{number:05}").touch()
-        assert await self.names(files, "many") == [f"{number:05}" for number in range(10_000)]
+        assert await self.list_names(files, "many") == [f"{number:05}" for number in range(10_000)]

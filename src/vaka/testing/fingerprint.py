@@ -10,32 +10,31 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.session.branches import live_events_of
 from vaka.core.session.fold import fold
-from vaka.core.session.line import live
-from vaka.core.session.state import State
+from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.content import CallRef, Content
 from vaka.core.types.event import Event
-from vaka.core.types.ids import CallId, Path, digest_of
-from vaka.core.types.usage import Usage
+from vaka.core.types.ids import AgentPath, CallId, digest_of
+from vaka.core.types.message import CallRef, Content, Usage
 
 
 def fingerprint(events: Iterable[Event], *, without: Collection[str] = ()) -> str:
     """Return the word for a log. The results of the calls ``without`` do not count, as one whose outcome is unknown."""
-    return digest_of(outline(events, without=without))
+    return digest_of(outline_log(events, without=without))
 
 
-def outline(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[str, Any]:
+def outline_log(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[str, Any]:
     """Return what ``fingerprint`` is made of, to look at when two differ."""
-    branch = live(events)
-    story = _Story(frozenset(without))
+    branch = live_events_of(events)
+    story = _OutlineBuilder(frozenset(without))
     for event in branch:
-        story.take(event)
-    state = fold(State(), branch)
+        story.add_event(event)
+    state = fold(SessionState(), branch)
     made: dict[str, Any] = msgspec.to_builtins(
         {
             "agents": {name: story.threads[name] for name in sorted(story.threads)},
-            "usage": {name: _used(story.usage[name]) for name in sorted(story.usage)},
+            "usage": {name: _usage_fields(story.usage[name]) for name in sorted(story.usage)},
             "waiting": [story.inputs.get(key) for key in state.inputs],
             "unfinished": state.turn is not None,
             "open": sorted(story.calls[id]["as"] for id in state.open),
@@ -48,7 +47,7 @@ def outline(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[s
     return made
 
 
-class _Story:
+class _OutlineBuilder:
     """Each agent's part of a session, in the order it happened to that agent."""
 
     def __init__(self, without: frozenset[str]) -> None:
@@ -57,80 +56,93 @@ class _Story:
         self.inputs: dict[str, Content] = {}
         self.calls: dict[CallId, dict[str, Any]] = {}
         self._decisions: dict[str, dict[str, Any]] = {}
-        self._names: dict[Path, str] = {(): ""}
-        self._made: dict[str, int] = {}
+        self._names: dict[AgentPath, str] = {(): ""}
+        self._call_counts: dict[str, int] = {}
         self._without = without
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Take the next event of the branch."""
         body = event.data
         match body:
             case control.InputAdded():
                 self.inputs.setdefault(body.key, body.content)
             case progress.TurnStarted():
-                said = body.content if body.content is not None else self._said(body.inputs)
-                self._tell(event, "turn", agent=body.agent, said=said)
+                said = body.content if body.content is not None else self._inputs_of(body.inputs)
+                self._add_fact(event, "turn", agent=body.agent, said=said)
             case progress.StepStarted():
-                self._tell(event, "step", number=body.number, said=self._said(body.inputs))
+                self._add_fact(event, "step", number=body.number, said=self._inputs_of(body.inputs))
             case progress.MessageCompleted():
-                self._tell(event, "answer", content=self._content(body.content), cut=body.cut, stop=body.stop)
+                self._add_fact(
+                    event, "answer", content=self._without_call_ids(body.content), cut=body.cut, stop=body.stop
+                )
             case monitor.UsageRecorded():
-                name = self._name(event.path)
+                name = self._agent_name(event.path)
                 self.usage[name] = self.usage.get(name, Usage()) + body.usage
             case progress.ToolCalled():
-                self._called(event, body)
+                self._add_call(event, body)
             case progress.ToolCompleted() | progress.ToolFailed():
                 if body.result.call in self.calls and body.result.call not in self._without:
                     changed = msgspec.structs.replace(body.result, call=CallId(""))
                     self.calls[body.result.call]["result"] = changed
             case _:
-                self._lifecycle(event)
+                self._add_lifecycle(event)
 
-    def _lifecycle(self, event: Event) -> None:
+    def _add_lifecycle(self, event: Event) -> None:
         body = event.data
         match body:
             case progress.SubagentStarted():
-                self._names[*event.path, body.child] = self._child(body)
-                self._tell(event, "child", agent=body.agent, said=body.content)
+                self._names[*event.path, body.child] = self._child_name(body)
+                self._add_fact(event, "child", agent=body.agent, said=body.content)
             case progress.SubagentCompleted():
-                self._tell(event, "child ended", text=body.text, failed=body.failed, stop=body.stop)
+                self._add_fact(event, "child ended", text=body.text, failed=body.failed, stop=body.stop)
             case progress.TurnCompleted():
-                self._tell(event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=_used(body.usage))
+                self._add_fact(
+                    event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=_usage_fields(body.usage)
+                )
             case progress.TurnFailed():
-                self._tell(
-                    event, body.type, text=body.text, code=body.code, message=body.message, usage=_used(body.usage)
+                self._add_fact(
+                    event,
+                    body.type,
+                    text=body.text,
+                    code=body.code,
+                    message=body.message,
+                    usage=_usage_fields(body.usage),
                 )
             case progress.TurnCancelled() | progress.TurnInterrupted():
-                self._tell(event, body.type, text=body.text, note=body.note, usage=_used(body.usage))
+                self._add_fact(event, body.type, text=body.text, note=body.note, usage=_usage_fields(body.usage))
             case control.ContextCompacted():
-                self._tell(event, "compacted", summary=body.summary)
+                self._add_fact(event, "compacted", summary=body.summary)
             case control.Handoff():
-                self._tell(event, "handoff", source=body.source, target=body.target)
+                self._add_fact(event, "handoff", source=body.source, target=body.target)
             case _:
-                self._decision(event)
+                self._add_decision(event)
 
-    def _decision(self, event: Event) -> None:
+    def _add_decision(self, event: Event) -> None:
         body = event.data
         match body:
             case control.ApprovalRequested():
-                self._ask(body.approval, body.call.id, rule=body.rule, reason=body.reason, arguments=body.digest)
+                self._open_decision(
+                    body.approval, body.call.id, rule=body.rule, reason=body.reason, arguments=body.digest
+                )
             case control.QuestionAsked() if body.kind == "question":
-                self._ask(body.question, body.call, text=body.text, options=body.options)
+                self._open_decision(body.question, body.call, text=body.text, options=body.options)
             case control.ApprovalResolved():
-                self._decide(body.approval, said=body.decision, edit=body.edit, scope=body.scope, words=body.message)
+                self._close_decision(
+                    body.approval, said=body.decision, edit=body.edit, scope=body.scope, words=body.message
+                )
             case control.ApprovalExpired():
-                self._decide(body.approval, said="expired")
+                self._close_decision(body.approval, said="expired")
             case control.QuestionAnswered():
-                self._decide(body.question, said=body.answer)
+                self._close_decision(body.question, said=body.answer)
             case _:
                 return
 
-    def _tell(self, event: Event, what: str, **facts: Any) -> None:
-        self.threads.setdefault(self._name(event.path), []).append({"what": what, **facts})
+    def _add_fact(self, event: Event, what: str, **facts: Any) -> None:
+        self.threads.setdefault(self._agent_name(event.path), []).append({"what": what, **facts})
 
-    def _called(self, event: Event, body: progress.ToolCalled) -> None:
-        name = self._name(event.path)
-        number = self._made[name] = self._made.get(name, 0) + 1
+    def _add_call(self, event: Event, body: progress.ToolCalled) -> None:
+        name = self._agent_name(event.path)
+        number = self._call_counts[name] = self._call_counts.get(name, 0) + 1
         call = body.call
         fact: dict[str, Any] = {
             "what": "call", "as": f"{name}/{number}", "tool": call.name, "arguments": call.arguments, "raw": call.raw,
@@ -139,31 +151,31 @@ class _Story:
         self.calls[call.id] = fact
         self.threads.setdefault(name, []).append(fact)
 
-    def _ask(self, id: str, call: CallId | None, **facts: Any) -> None:
+    def _open_decision(self, id: str, call: CallId | None, **facts: Any) -> None:
         self._decisions[id] = facts
         if call is not None and call in self.calls:
             self.calls[call]["asked"].append(facts)
 
-    def _decide(self, id: str, **facts: Any) -> None:
+    def _close_decision(self, id: str, **facts: Any) -> None:
         decision = self._decisions.get(id)
         if decision is not None and "said" not in decision:
             decision.update(facts)
 
-    def _said(self, keys: Sequence[str]) -> list[Content]:
+    def _inputs_of(self, keys: Sequence[str]) -> list[Content]:
         return [self.inputs.get(key, ()) for key in keys]
 
-    def _content(self, content: Content) -> list[Any]:
+    def _without_call_ids(self, content: Content) -> list[Any]:
         return [{"type": "call"} if isinstance(part, CallRef) else part for part in content]
 
-    def _child(self, body: progress.SubagentStarted) -> str:
+    def _child_name(self, body: progress.SubagentStarted) -> str:
         call = self.calls.get(body.call)
         ordinal = body.child.partition("-")[2].partition("-")[2] or "1"
         return f"{call['as'] if call else '?'}.{ordinal}"
 
-    def _name(self, path: Path) -> str:
+    def _agent_name(self, path: AgentPath) -> str:
         return self._names.get(path, "/".join(path))
 
 
-def _used(usage: Usage) -> dict[str, Any]:
+def _usage_fields(usage: Usage) -> dict[str, Any]:
     """Return every field: an encoder leaves out some that have their default."""
     return msgspec.structs.asdict(usage)

@@ -27,43 +27,41 @@ from vaka.core.ports.model import (
     TextChunk,
     UsageChunk,
 )
-from vaka.core.types.content import Text
 from vaka.core.types.errors import ModelRefused, ModelUnavailable
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, Usage, UserMessage
 from vaka.core.types.tool import ToolSpec
-from vaka.core.types.usage import Usage
 from vaka.models.scripted import Scripted
 from vaka.testing.clock import FakeRandom
 
-Answer: TypeAlias = dict[str, Any]
+ScriptLine: TypeAlias = dict[str, Any]
 """A line of the scripted model; ``say("Hi.") | {"usage": {"input": 3}}`` adds to one."""
 
-FOR_EVER = 1e9
+FOREVER = 1e9
 
 
-def say(text: str, **more: Any) -> Answer:
+def say(text: str, **more: Any) -> ScriptLine:
     """The model says ``text``; ``more`` are other keys of a line, such as ``reasoning`` or ``usage``."""
     return {"text": text, **more}
 
 
-def call(name: str, /, **arguments: Any) -> Answer:
+def call(name: str, /, **arguments: Any) -> ScriptLine:
     """The model calls one tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def calls(*answers: Answer, **more: Any) -> Answer:
+def calls(*answers: ScriptLine, **more: Any) -> ScriptLine:
     """The model calls several tools at once."""
     return {"tool_calls": [made for answer in answers for made in answer["tool_calls"]], **more}
 
 
-def fail(status: int = 500, message: str = "the model failed", *, retry_after: float | None = None) -> Answer:
+def fail(status: int = 500, message: str = "the model failed", *, retry_after: float | None = None) -> ScriptLine:
     """The model answers with an error."""
     after = {} if retry_after is None else {"retry_after": retry_after}
     return {"error": {"status": status, "message": message, **after}}
 
 
-def stall(seconds: float = FOR_EVER, **more: Any) -> Answer:
+def stall(seconds: float = FOREVER, **more: Any) -> ScriptLine:
     """The model says nothing for a time, then ends without an end marker unless ``more`` has an answer."""
     return {"stall": seconds, **more}
 
@@ -76,8 +74,8 @@ class ScriptedModel(Scripted):
 
     def __init__(
         self,
-        *answers: Answer,
-        agents: Mapping[str, Sequence[Answer]] | None = None,
+        *answers: ScriptLine,
+        agents: Mapping[str, Sequence[ScriptLine]] | None = None,
         name: str = "scripted",
         clock: Clock | None = None,
     ) -> None:
@@ -117,7 +115,7 @@ class FunctionModel:
     """A model made of a function: it returns a text, an answer such as ``call("fly")``, or the chunks themselves."""
 
     def __init__(
-        self, answer: Callable[[Prompt], Awaitable[str | Answer | Sequence[Chunk]]], *, name: str = "function"
+        self, answer: Callable[[Prompt], Awaitable[str | ScriptLine | Sequence[Chunk]]], *, name: str = "function"
     ) -> None:
         self._answer, self._name = answer, name
 
@@ -163,28 +161,28 @@ class ChaosModel:
         ends = chance.randint(0, 8) if fate < self._cut + self._error else -1
         async with aclosing(self._inner.stream(prompt)) as chunks:
             async for whole in chunks:
-                for chunk in _shaken(whole, chance):
+                for chunk in _distort_chunk(whole, chance):
                     for _ in range(chance.randint(0, 2)):
                         await asyncio.sleep(0)
                     if ends == 0 or (ends > 0 and isinstance(chunk, StopChunk)):
-                        self._end(cut=fate < self._cut)
+                        self._end_early(cut=fate < self._cut)
                         return
                     ends -= 1
                     yield chunk
 
-    def _end(self, *, cut: bool) -> None:
+    def _end_early(self, *, cut: bool) -> None:
         if not cut:
             raise ModelUnavailable("the line broke (chaos)", status=529)
 
 
-def _shaken(chunk: Chunk, chance: FakeRandom) -> Iterator[Chunk]:
+def _distort_chunk(chunk: Chunk, chance: FakeRandom) -> Iterator[Chunk]:
     if isinstance(chunk, TextChunk):
-        yield from (TextChunk(piece) for piece in _split(chunk.text, chance))
+        yield from (TextChunk(piece) for piece in _split_text(chunk.text, chance))
     elif isinstance(chunk, CallChunk):
-        for at, piece in enumerate(_split(chunk.arguments, chance)):
+        for at, piece in enumerate(_split_text(chunk.arguments, chance)):
             yield msgspec.structs.replace(chunk, arguments=piece) if not at else CallChunk(chunk.index, "", piece)
     elif isinstance(chunk, ReasoningChunk):
-        *pieces, last = _split(chunk.text, chance)
+        *pieces, last = _split_text(chunk.text, chance)
         yield from (ReasoningChunk(piece) for piece in pieces)
         yield msgspec.structs.replace(chunk, text=last)
     elif isinstance(chunk, UsageChunk):
@@ -194,7 +192,7 @@ def _shaken(chunk: Chunk, chance: FakeRandom) -> Iterator[Chunk]:
         yield chunk
 
 
-def _split(text: str, chance: FakeRandom) -> list[str]:
+def _split_text(text: str, chance: FakeRandom) -> list[str]:
     """Cut a text into one to four pieces, some of them perhaps empty."""
     cuts = sorted(chance.randint(0, len(text)) for _ in range(chance.randint(0, 3)))
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -224,10 +222,10 @@ PROMPT = Prompt(
 )
 """A conversation with everything in it that a model may have to send on."""
 
-Answering: TypeAlias = Callable[[Answer], Model]
+ModelMaker: TypeAlias = Callable[[ScriptLine], Model]
 
 
-class Heard(msgspec.Struct, frozen=True):
+class StreamContent(msgspec.Struct, frozen=True):
     """What a stream came to."""
 
     text: str
@@ -238,24 +236,24 @@ class Heard(msgspec.Struct, frozen=True):
     stops: list[str]
 
 
-async def hear(model: Model, prompt: Prompt = PROMPT) -> Heard:
+async def collect_stream(model: Model, prompt: Prompt = PROMPT) -> StreamContent:
     """Drain a stream and put its pieces together."""
-    return heard(await drain(model, prompt))
+    return join_chunks(await drain_stream(model, prompt))
 
 
-async def drain(model: Model, prompt: Prompt = PROMPT) -> list[Chunk]:
+async def drain_stream(model: Model, prompt: Prompt = PROMPT) -> list[Chunk]:
     """Return the chunks of a stream."""
     async with aclosing(model.stream(prompt)) as chunks:
         return [chunk async for chunk in chunks]
 
 
-def heard(chunks: Sequence[Chunk]) -> Heard:
+def join_chunks(chunks: Sequence[Chunk]) -> StreamContent:
     """Put the pieces of an answer together."""
     made: dict[int, list[CallChunk]] = {}
     for chunk in chunks:
         if isinstance(chunk, CallChunk):
             made.setdefault(chunk.index, []).append(chunk)
-    return Heard(
+    return StreamContent(
         text="".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)),
         reasoning="".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningChunk)),
         calls=[("".join(p.name for p in parts), "".join(p.arguments for p in parts)) for parts in made.values()],
@@ -265,9 +263,9 @@ def heard(chunks: Sequence[Chunk]) -> Heard:
     )
 
 
-async def _failure(model: Model) -> Exception:
+async def _expect_failure(model: Model) -> Exception:
     try:
-        chunks = await drain(model)
+        chunks = await drain_stream(model)
     except (ModelUnavailable, ModelRefused) as error:
         return error
     raise AssertionError(f"expected an error, got {chunks!r}")
@@ -276,7 +274,7 @@ async def _failure(model: Model) -> Exception:
 class ModelContract:
     """What every model promises. The fixture ``answering`` turns a scripted line into your model's answer."""
 
-    async def test_it_is_a_model_with_a_name_that_stays(self, answering: Answering) -> None:
+    async def test_it_is_a_model_with_a_name_that_stays(self, answering: ModelMaker) -> None:
         """The name is the same before, during and after a call."""
         model = answering(say("Hi."))
         assert isinstance(model, Model)
@@ -287,73 +285,73 @@ class ModelContract:
         assert name
         assert model.name == name
 
-    async def test_text_arrives_whole_and_ends_with_exactly_one_stop(self, answering: Answering) -> None:
+    async def test_text_arrives_whole_and_ends_with_exactly_one_stop(self, answering: ModelMaker) -> None:
         """Pieces in order, nothing between or after, one end marker, last."""
         pieces = ["It", " will", "", " rain", " 🌧️\n", "\u202e日本", "語. "]
-        chunks = await drain(answering({"chunks": pieces}))
+        chunks = await drain_stream(answering({"chunks": pieces}))
         assert isinstance(chunks[-1], StopChunk)
-        assert heard(chunks).text == "".join(pieces)
-        assert heard(chunks).stops == ["end"]
-        assert heard(chunks).calls == []
+        assert join_chunks(chunks).text == "".join(pieces)
+        assert join_chunks(chunks).stops == ["end"]
+        assert join_chunks(chunks).calls == []
 
-    async def test_an_empty_answer_is_an_answer(self, answering: Answering) -> None:
+    async def test_an_empty_answer_is_an_answer(self, answering: ModelMaker) -> None:
         """Nothing said is not the same as cut."""
-        said = await hear(answering(say("")))
+        said = await collect_stream(answering(say("")))
         assert (said.text, said.calls, said.stops) == ("", [], ["end"])
 
-    async def test_calls_arrive_with_names_arguments_and_ids_of_their_own(self, answering: Answering) -> None:
+    async def test_calls_arrive_with_names_arguments_and_ids_of_their_own(self, answering: ModelMaker) -> None:
         """Arguments are JSON text; two calls of one tool differ by id and index."""
         made = calls(call("weather", city="Hilo 🌺"), call("weather", city='say "x"\n'), call("weather"))
-        said = await hear(answering(made))
+        said = await collect_stream(answering(made))
         decoded = [(name, msgspec.json.decode(arguments or "{}")) for name, arguments in said.calls]
         assert decoded == [("weather", {"city": "Hilo 🌺"}), ("weather", {"city": 'say "x"\n'}), ("weather", {})]
         assert len({*said.ids}) == 3
         assert "" not in said.ids
         assert said.stops == ["calls"]
 
-    async def test_what_a_model_wrote_for_arguments_is_handed_on_as_it_is(self, answering: Answering) -> None:
+    async def test_what_a_model_wrote_for_arguments_is_handed_on_as_it_is(self, answering: ModelMaker) -> None:
         """Mending is somebody else's business."""
         broken = '{"city": "Hilo"'
-        said = await hear(answering({"tool_calls": [{"name": "weather", "arguments": broken}]}))
+        said = await collect_stream(answering({"tool_calls": [{"name": "weather", "arguments": broken}]}))
         assert said.calls == [("weather", broken)]
 
-    async def test_text_and_calls_come_together(self, answering: Answering) -> None:
+    async def test_text_and_calls_come_together(self, answering: ModelMaker) -> None:
         """Words before a call are kept."""
-        said = await hear(answering(call("weather", city="Hilo") | {"text": "Let me look."}))
+        said = await collect_stream(answering(call("weather", city="Hilo") | {"text": "Let me look."}))
         assert said.text == "Let me look."
         assert [name for name, _ in said.calls] == ["weather"]
 
-    async def test_reasoning_is_kept_apart_from_text(self, answering: Answering) -> None:
+    async def test_reasoning_is_kept_apart_from_text(self, answering: ModelMaker) -> None:
         """What was thought is not said."""
-        said = await hear(answering(say("Yes.", reasoning="It is the wet side.")))
+        said = await collect_stream(answering(say("Yes.", reasoning="It is the wet side.")))
         assert (said.text, said.reasoning) == ("Yes.", "It is the wet side.")
 
-    async def test_the_last_usage_is_what_the_call_cost(self, answering: Answering) -> None:
+    async def test_the_last_usage_is_what_the_call_cost(self, answering: ModelMaker) -> None:
         """Tokens in and out."""
-        said = await hear(answering(say("Yes.", usage={"input": 12, "output": 3})))
+        said = await collect_stream(answering(say("Yes.", usage={"input": 12, "output": 3})))
         assert (said.usage.input, said.usage.output) == (12, 3)
 
-    async def test_an_answer_at_its_length_limit_says_so(self, answering: Answering) -> None:
+    async def test_an_answer_at_its_length_limit_says_so(self, answering: ModelMaker) -> None:
         """The reason is ``length``, whatever the provider calls it."""
-        assert (await hear(answering(say("Once upon a", stop="length")))).stops == ["length"]
+        assert (await collect_stream(answering(say("Once upon a", stop="length")))).stops == ["length"]
 
-    async def test_trouble_that_passes_is_unavailable(self, answering: Answering) -> None:
+    async def test_trouble_that_passes_is_unavailable(self, answering: ModelMaker) -> None:
         """Overload, limits, timeouts and server errors may be tried again."""
         for status in (408, 409, 429, 500, 502, 503, 529):
-            error = await _failure(answering(fail(status, "busy", retry_after=7)))
+            error = await _expect_failure(answering(fail(status, "busy", retry_after=7)))
             assert isinstance(error, ModelUnavailable), status
             assert error.status == status
             assert error.retry_after == 7
 
-    async def test_trouble_that_stays_is_refused(self, answering: Answering) -> None:
+    async def test_trouble_that_stays_is_refused(self, answering: ModelMaker) -> None:
         """A bad request does not get better; a bad key is called one."""
         for status in (400, 401, 403, 404, 413, 422):
-            error = await _failure(answering(fail(status, "no such thing")))
+            error = await _expect_failure(answering(fail(status, "no such thing")))
             assert isinstance(error, ModelRefused), status
             assert "no such thing" in str(error)
             assert status not in {401, 403} or "authentication" in str(error)
 
-    async def test_a_stream_that_was_cut_has_no_end_marker(self, answering: Answering) -> None:
+    async def test_a_stream_that_was_cut_has_no_end_marker(self, answering: ModelMaker) -> None:
         """It ends without a stop, or raises ``ModelUnavailable``; it never looks whole."""
         chunks: list[Chunk] = []
         try:
@@ -362,13 +360,13 @@ class ModelContract:
                     chunks.append(chunk)  # noqa: PERF401  # what came before an error counts
         except ModelUnavailable:
             pass
-        assert heard(chunks).stops == []
-        assert "llo" not in heard(chunks).text
+        assert join_chunks(chunks).stops == []
+        assert "llo" not in join_chunks(chunks).text
 
-    async def test_closing_stops_the_work(self, answering: Answering) -> None:
+    async def test_closing_stops_the_work(self, answering: ModelMaker) -> None:
         """No task is left behind, and the model answers again."""
         model = answering({"chunks": ["a", "b", "c", "d"]})
-        await hear(model)
+        await collect_stream(model)
         for _ in range(20):  # whoever answers may be in this loop too, and have a task for each connection
             await asyncio.sleep(0)
         before = asyncio.all_tasks()
@@ -377,11 +375,11 @@ class ModelContract:
         await chunks.aclose()
         assert asyncio.all_tasks() - before == set()
         assert [chunk async for chunk in chunks] == []
-        assert (await hear(model)).text == "abcd"
+        assert (await collect_stream(model)).text == "abcd"
 
-    async def test_cancelling_gets_through(self, answering: Answering) -> None:
+    async def test_cancelling_gets_through(self, answering: ModelMaker) -> None:
         """A call that hangs can be given up, and its end is a cancellation, not an error of the model."""
-        task = asyncio.create_task(hear(answering(stall())))
+        task = asyncio.create_task(collect_stream(answering(stall())))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not task.done()
@@ -389,15 +387,15 @@ class ModelContract:
         await asyncio.wait([task])
         assert task.cancelled()
 
-    async def test_streams_at_the_same_time_do_not_mix(self, answering: Answering) -> None:
+    async def test_streams_at_the_same_time_do_not_mix(self, answering: ModelMaker) -> None:
         """Each of many gets its own answer whole."""
         model = answering({"chunks": ["a", "b", "c", "d"], "usage": {"input": 1, "output": 2}})
-        alone = await hear(model)
-        many = await asyncio.gather(*(hear(model) for _ in range(20)))
+        alone = await collect_stream(model)
+        many = await asyncio.gather(*(collect_stream(model) for _ in range(20)))
         assert [(one.text, one.stops, one.usage) for one in many] == [(alone.text, alone.stops, alone.usage)] * 20
 
-    async def test_prompts_are_not_changed(self, answering: Answering) -> None:
+    async def test_prompts_are_not_changed(self, answering: ModelMaker) -> None:
         """What was handed over is as it was."""
         before = msgspec.json.encode(PROMPT)
-        await hear(answering(call("weather", city="Hilo")))
+        await collect_stream(answering(call("weather", city="Hilo")))
         assert msgspec.json.encode(PROMPT) == before

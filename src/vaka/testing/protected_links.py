@@ -10,12 +10,12 @@ import pytest
 
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
-from vaka.testing.sandboxes import PYTHON, Ended, SandboxContract, shell
+from vaka.testing.sandboxes import PYTHON, CompletedCommand, SandboxContract, shell_command
 
-_EXCHANGE = "import ctypes; ctypes.CDLL(None).syscall({}, -100, b'evil', -100, b'.claude', 2)".format(
+_RENAME_EXCHANGE = "import ctypes; ctypes.CDLL(None).syscall({}, -100, b'evil', -100, b'.claude', 2)".format(
     {"x86_64": 316, "aarch64": 276}.get(os.uname().machine, -1)
 )
-_PROTECTED = (
+_PROTECTED_PATHS = (
     ".claude", ".vscode", ".idea", ".mcp.json", ".devcontainer", "way/link/inner", ".git/config", ".git/hooks", ".envrc"
 )  # fmt: skip
 
@@ -23,9 +23,9 @@ _PROTECTED = (
 class ProtectedLinksContract(SandboxContract):
     """Neither a protected link nor what it leads to can be changed; both can be read."""
 
-    holds_inside = True
+    protects_inside_writable = True
     """Whether it can hold protected and hidden paths inside writable folders."""
-    holds_links = True
+    protects_links = True
     """Whether these can be links."""
 
     @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ class ProtectedLinksContract(SandboxContract):
         [
             "rm .claude", "mv .claude was", "ln -sfn evil .claude", "rm -rf .claude; cp -r evil .claude",
             "touch t; mv -fT t .claude", "mv -fT evil .claude", "ln -s evil t; mv -fT t .claude", "touch -h .claude",
-            f"{PYTHON} -c {shlex.quote(_EXCHANGE)}", "ln .claude hard; rm .claude; ln -s evil .claude",
+            f"{PYTHON} -c {shlex.quote(_RENAME_EXCHANGE)}", "ln .claude hard; rm .claude; ln -s evil .claude",
             "ln -P .idea hard && rm -f .idea", "unlink .vscode; mkdir .vscode", "rm -rf .vscode .idea .git .mcp.json",
             "echo x > .claude/file", "echo x > .claude/new", "echo x > real/file", "echo x > real/new", "rm -rf real",
             "mv real was; cp -r evil real", "ln real/file hard && echo x > hard", "ln .claude/file h && echo x > h",
@@ -48,33 +48,33 @@ class ProtectedLinksContract(SandboxContract):
     )  # fmt: skip
     async def test_a_protected_link_and_its_target_stay(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """Whatever is in the way: folders, links to links, links that lead nowhere or out of the workspace."""
-        self.needs_links()
-        outside = _links(workspace)
-        before = _held(workspace, outside)
-        held = tuple(f"{workspace}/{name}" for name in _PROTECTED)
+        self.skip_without_link_protection()
+        outside = _make_links(workspace)
+        before = _protected_state(workspace, outside)
+        held = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
         ended = await self.run(sandbox, f"exec 2>&1; {attack}; echo; echo ran", workspace, protected=held)
         assert ended.stdout.endswith("ran\n")
-        assert _held(workspace, outside) == before
+        assert _protected_state(workspace, outside) == before
 
     async def test_protected_links_are_followed_as_ever(self, sandbox: Sandbox, workspace: Path) -> None:
         """What is not protected is free, and nothing is left behind."""
-        self.needs_links()
-        _links(workspace)
+        self.skip_without_link_protection()
+        _make_links(workspace)
         before = sorted(path.name for path in workspace.iterdir())
-        held = tuple(f"{workspace}/{name}" for name in _PROTECTED)
+        held = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
         script = (
             "cat .claude/file .mcp.json .devcontainer/file .git/config && readlink .claude .idea && ls .claude/"
             " && echo x > free && echo x > conf/other && echo x > repo/HEAD && echo x > there/other && mkdir deep/other"
             " && ln -s real/file link && mv link moved && cat moved"
         )
         ended = await self.run(sandbox, script, workspace, protected=held)
-        assert ended == Ended(0, "as it was" * 4 + "real\ngone\nfile\nas it was", "")
+        assert ended == CompletedCommand(0, "as it was" * 4 + "real\ngone\nfile\nas it was", "")
         assert sorted(path.name for path in workspace.iterdir()) == sorted([*before, "free", "moved"])
         assert [path.name for path in (workspace / "there").iterdir()] == ["other"]
 
     async def test_what_a_link_leads_to_outside_can_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
         """As far as anything outside can."""
-        self.needs_links()
+        self.skip_without_link_protection()
         (workspace / "os-release").symlink_to("/etc/os-release")
         held = (f"{workspace}/os-release",)
         ended = await self.run(sandbox, "cat os-release; rm -f os-release 2>&1", workspace, protected=held)
@@ -89,10 +89,10 @@ class ProtectedLinksContract(SandboxContract):
         self, sandbox: Sandbox, workspace: Path, target: str, why: str
     ) -> None:
         """Links to where the command works, to themselves, and by way of what is not there."""
-        self.needs_inside()
+        self.skip_without_inside_protection()
         (workspace / ".claude").symlink_to(target)
         with pytest.raises(SandboxError, match=why):
-            await sandbox.start(shell("true", workspace, protected=(f"{workspace}/.claude",)))
+            await sandbox.start(shell_command("true", workspace, protected=(f"{workspace}/.claude",)))
         assert [path.name for path in workspace.iterdir()] == [".claude"]
 
     @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ class ProtectedLinksContract(SandboxContract):
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
         """Its repository is elsewhere, and what git runs and obeys is protected there."""
-        self.needs_inside()
-        _work_tree(workspace)
+        self.skip_without_inside_protection()
+        _make_work_tree(workspace)
         settings = [
             workspace / name
             for name in ("tree/.git", "repo/.git/config", "repo/.git/worktrees/tree/commondir")
@@ -117,7 +117,7 @@ class ProtectedLinksContract(SandboxContract):
         before = [path.read_bytes() for path in settings]
         hooks = sorted(path.name for path in (workspace / "repo/.git/hooks").iterdir())
         script = f"exec 2>&1; own=$PWD/repo/.git/worktrees/tree; {attack}"
-        await self.run(sandbox, script, workspace, protected=_of_git(workspace / "tree"))
+        await self.run(sandbox, script, workspace, protected=_git_paths(workspace / "tree"))
         assert [path.read_bytes() for path in settings] == before
         assert sorted(path.name for path in (workspace / "repo/.git/hooks").iterdir()) == hooks
         missing = ("repo/.git/commondir", "repo/.git/worktrees/tree/config.worktree")
@@ -126,37 +126,37 @@ class ProtectedLinksContract(SandboxContract):
     @pytest.mark.parametrize("folder", ["tree", "repo"])
     async def test_git_works_as_ever(self, sandbox: Sandbox, workspace: Path, folder: str) -> None:
         """In a repository and in a work tree of it: looking, and keeping."""
-        self.needs_inside()
-        _work_tree(workspace)
+        self.skip_without_inside_protection()
+        _make_work_tree(workspace)
         script = (
             f"cd {folder} && git status --short && echo x > new && git add new && git commit -qm new"
             " && git log --oneline | wc -l && git status --short && git rev-parse --show-toplevel"
         )
-        ended = await self.run(sandbox, script, workspace, protected=_of_git(workspace / folder))
-        assert ended == Ended(0, f"2\n{workspace / folder}\n", "")
+        ended = await self.run(sandbox, script, workspace, protected=_git_paths(workspace / folder))
+        assert ended == CompletedCommand(0, f"2\n{workspace / folder}\n", "")
 
     async def test_a_repository_takes_no_orders_from_elsewhere(self, sandbox: Sandbox, workspace: Path) -> None:
         """One small file is enough for git to take its settings, and with them its programs, from another folder."""
-        self.needs_inside()
-        _work_tree(workspace)
+        self.skip_without_inside_protection()
+        _make_work_tree(workspace)
         ended = await self.run(
-            sandbox, "echo ../../evil > .git/commondir", workspace / "repo", protected=_of_git(workspace / "repo")
+            sandbox, "echo ../../evil > .git/commondir", workspace / "repo", protected=_git_paths(workspace / "repo")
         )
         assert (ended.code != 0, (workspace / "repo/.git/commondir").exists()) == (True, False)
 
-    def needs_inside(self) -> None:
+    def skip_without_inside_protection(self) -> None:
         """Leave out a test of what it cannot do."""
-        if not self.holds_inside:
+        if not self.protects_inside_writable:
             pytest.skip("Landlock without namespaces cannot hold paths inside writable folders, and refuses them")
 
-    def needs_links(self) -> None:
+    def skip_without_link_protection(self) -> None:
         """Leave out a test of what it cannot do."""
-        self.needs_inside()
-        if not self.holds_links:
+        self.skip_without_inside_protection()
+        if not self.protects_links:
             pytest.skip("links cannot be held by mounts on kernels before Linux 5.12, and are refused")
 
 
-def _links(workspace: Path) -> Path:
+def _make_links(workspace: Path) -> Path:
     """Make links of all kinds, and what they lead to; return a folder outside."""
     outside = workspace.parent / "outside"
     for folder in (outside, *(workspace / name for name in ("real", "conf", "deep/er", "there", "evil", "repo/hooks"))):
@@ -176,7 +176,7 @@ def _links(workspace: Path) -> Path:
     return outside
 
 
-def _held(workspace: Path, outside: Path) -> list[object]:
+def _protected_state(workspace: Path, outside: Path) -> list[object]:
     """Return all that is to stay: links, with their times, and what is at their ends."""
     links = [workspace / name for name in (".claude", ".vscode", ".idea", ".mcp.json", "way/link", ".git", "one")]
     folders = [outside, *(workspace / name for name in ("real", "deep/er", "repo/hooks"))]
@@ -190,7 +190,7 @@ def _held(workspace: Path, outside: Path) -> list[object]:
     ]
 
 
-def _work_tree(workspace: Path) -> None:
+def _make_work_tree(workspace: Path) -> None:
     """Make a repository with a work tree beside it."""
     script = (
         "git init -q repo && cd repo && git config user.name kim && git config user.email kim@example.org"
@@ -200,6 +200,6 @@ def _work_tree(workspace: Path) -> None:
     subprocess.run(["/bin/bash", "-c", script], cwd=workspace, check=True, capture_output=True)
 
 
-def _of_git(folder: Path) -> tuple[str, ...]:
+def _git_paths(folder: Path) -> tuple[str, ...]:
     names = (".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/info/attributes")
     return tuple(f"{folder}/{name}" for name in names)

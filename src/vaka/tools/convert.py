@@ -7,61 +7,62 @@ from typing import Any
 
 import msgspec
 
-from vaka.tools.shape import (
+from vaka.tools.schema.json_types import (
     MISSING,
-    PATHS,
-    Alias,
-    Anything,
-    Choice,
-    Either,
-    Fixed,
-    Foreign,
-    Items,
-    Member,
-    Noted,
-    Record,
-    Scalar,
-    Shape,
-    Table,
-    bare,
+    PATH_TYPES,
+    AliasType,
+    AnnotatedType,
+    AnyType,
+    ArrayType,
+    EnumType,
+    JsonType,
+    MappingType,
+    PydanticType,
+    RecordType,
+    ScalarType,
+    TupleType,
+    TypeMember,
+    UnionType,
+    is_array,
+    is_object,
+    unwrap_type,
 )
-from vaka.tools.values import is_array, is_object
 
 
-class Mismatch(ValueError):
+class TypeMismatch(ValueError):
     """A value that is not of its shape."""
 
 
-def convert(shape: Shape, value: Any) -> Any:
+def convert(json_type: JsonType, value: Any) -> Any:
     """Return the Python value that JSON data stands for; raise what the type raises when it refuses it."""
-    return _CONVERT[type(shape)](shape, value)
+    return _CONVERTERS[type(json_type)](json_type, value)
 
 
-def members(parts: tuple[Member, ...], value: dict[str, Any]) -> dict[str, Any]:
+def convert_members(parts: tuple[TypeMember, ...], value: dict[str, Any]) -> dict[str, Any]:
     """Return the members that are there, converted, under their Python names."""
     found: dict[str, Any] = {}
     for part in parts:
         if part.name in value:
-            found[part.attribute] = convert(part.shape, value[part.name])
+            found[part.attribute] = convert(part.json_type, value[part.name])
         elif part.absent is not MISSING:
             found[part.attribute] = part.absent
         elif part.required:
-            raise Mismatch(f"{part.name!r} is missing")
+            raise TypeMismatch(f"{part.name!r} is missing")
     return found
 
 
-def _scalar(shape: Scalar, value: Any) -> Any:
-    found = _plain(shape.kind, value)
-    return found if shape.make is None else shape.make(found)
+def _convert_scalar(json_type: ScalarType, value: Any) -> Any:
+    found = _convert_plain(json_type.kind, value)
+    return found if json_type.make is None else json_type.make(found)
 
 
-def _plain(kind: Any, value: Any) -> Any:
+def _convert_plain(kind: Any, value: Any) -> Any:
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if kind is Decimal and isinstance(value, int | float) and not isinstance(value, bool):
         return Decimal(repr(value))
-    if kind in PATHS:
-        return kind(_plain(str, value))
+    if kind in PATH_TYPES:
+        return kind(_convert_plain(str, value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind in {str, int, float, bool, NoneType} and type(value) is kind:
@@ -69,76 +70,78 @@ def _plain(kind: Any, value: Any) -> Any:
     return msgspec.convert(value, kind)
 
 
-def _choice(shape: Choice, value: Any) -> Any:
-    for plain, found in shape.values:
+def _convert_enum(json_type: EnumType, value: Any) -> Any:
+    for plain, found in json_type.values:
         if plain == value and isinstance(plain, bool) is isinstance(value, bool):
             return found
-    raise Mismatch(f"{value!r} is not one of {', '.join(repr(plain) for plain, _ in shape.values)}")
+    raise TypeMismatch(f"{value!r} is not one of {', '.join(repr(plain) for plain, _ in json_type.values)}")
 
 
-def _items(shape: Items, value: Any) -> Any:
+def _convert_array(json_type: ArrayType, value: Any) -> Any:
     if not is_array(value):
-        raise Mismatch(f"expected an array, got {value!r}")
-    return shape.make([convert(shape.item, item) for item in value])
+        raise TypeMismatch(f"expected an array, got {value!r}")
+    return json_type.make([convert(json_type.item, item) for item in value])
 
 
-def _fixed(shape: Fixed, value: Any) -> Any:
-    if not is_array(value) or not shape.least <= len(value) <= len(shape.items):
-        raise Mismatch(f"expected an array of {len(shape.items)}, got {value!r}")
-    return shape.make([convert(part, item) for part, item in zip(shape.items, value, strict=False)])
+def _convert_tuple(json_type: TupleType, value: Any) -> Any:
+    if not is_array(value) or not json_type.min_length <= len(value) <= len(json_type.items):
+        raise TypeMismatch(f"expected an array of {len(json_type.items)}, got {value!r}")
+    return json_type.make([convert(part, item) for part, item in zip(json_type.items, value, strict=False)])
 
 
-def _table(shape: Table, value: Any) -> Any:
+def _convert_mapping(json_type: MappingType, value: Any) -> Any:
     if not is_object(value):
-        raise Mismatch(f"expected an object, got {value!r}")
-    return shape.make({_key(shape.key, key): convert(shape.value, item) for key, item in value.items()})
+        raise TypeMismatch(f"expected an object, got {value!r}")
+    return json_type.make(
+        {_convert_key(json_type.key, key): convert(json_type.value, item) for key, item in value.items()}
+    )
 
 
-def _key(shape: Shape, key: str) -> Any:
-    shape = bare(shape)
-    if isinstance(shape, Choice):
-        for plain, found in shape.values:
+def _convert_key(json_type: JsonType, key: str) -> Any:
+    json_type = unwrap_type(json_type)
+    if isinstance(json_type, EnumType):
+        for plain, found in json_type.values:
             if str(plain) == key:
                 return found
-    return int(key) if isinstance(shape, Scalar) and shape.kind is int else convert(shape, key)
+    return int(key) if isinstance(json_type, ScalarType) and json_type.kind is int else convert(json_type, key)
 
 
-def _record(shape: Record, value: Any) -> Any:
+def _convert_record(json_type: RecordType, value: Any) -> Any:
     if not is_object(value):
-        raise Mismatch(f"expected an object, got {value!r}")
-    known = {part.name for part in shape.members}
-    if shape.tag is not None:
-        tag, expected = shape.tag
+        raise TypeMismatch(f"expected an object, got {value!r}")
+    known = {part.name for part in json_type.members}
+    if json_type.tag is not None:
+        tag, expected = json_type.tag
         if value.get(tag) != expected:
-            raise Mismatch(f"{tag} is not {expected!r}")
+            raise TypeMismatch(f"{tag} is not {expected!r}")
         known.add(tag)
     if unknown := value.keys() - known:
-        raise Mismatch(f"{shape.name} has no {min(unknown)!r}")
-    return shape.make(**members(shape.members, value))
+        raise TypeMismatch(f"{json_type.name} has no {min(unknown)!r}")
+    return json_type.make(**convert_members(json_type.members, value))
 
 
-def _either(shape: Either, value: Any) -> Any:
+def _convert_union(json_type: UnionType, value: Any) -> Any:
     """Convert to the option whose plain type is the value's own, or to the first that takes it."""
-    for option in shape.options:
-        inner = bare(option)
-        if isinstance(inner, Scalar) and inner.kind is type(value) and not isinstance(value, str):
+    for option in json_type.options:
+        inner = unwrap_type(option)
+        if isinstance(inner, ScalarType) and inner.kind is type(value) and not isinstance(value, str):
             return convert(option, value)
-    for option in shape.options:
+    for option in json_type.options:
         try:
             return convert(option, value)
         except (ValueError, TypeError, ArithmeticError, LookupError):
             continue
-    raise Mismatch(f"{value!r} is none of what it may be")
+    raise TypeMismatch(f"{value!r} is none of what it may be")
 
 
-def _foreign(shape: Foreign, value: Any) -> Any:
+def _convert_pydantic(json_type: PydanticType, value: Any) -> Any:
     try:
-        return shape.adapter.validate_json(msgspec.json.encode(value))
+        return json_type.adapter.validate_json(msgspec.json.encode(value))
     except ValueError as error:
-        raise Mismatch("; ".join(_faults(error))) from error
+        raise TypeMismatch("; ".join(_pydantic_errors(error))) from error
 
 
-def _faults(error: Any) -> Iterator[str]:
+def _pydantic_errors(error: Any) -> Iterator[str]:
     """What pydantic found, without its links and without what was sent."""
     if not hasattr(error, "errors"):  # raised on the way there
         yield str(error)
@@ -148,16 +151,16 @@ def _faults(error: Any) -> Iterator[str]:
         yield f"{path}: {fault['msg']}" if path else fault["msg"]
 
 
-_CONVERT: dict[type, Callable[[Any, Any], Any]] = {
-    Anything: lambda _, value: value,
-    Scalar: _scalar,
-    Choice: _choice,
-    Items: _items,
-    Fixed: _fixed,
-    Table: _table,
-    Record: _record,
-    Either: _either,
-    Foreign: _foreign,
-    Alias: lambda shape, value: convert(shape.target, value),
-    Noted: lambda shape, value: convert(shape.shape, value),
+_CONVERTERS: dict[type, Callable[[Any, Any], Any]] = {
+    AnyType: lambda _, value: value,
+    ScalarType: _convert_scalar,
+    EnumType: _convert_enum,
+    ArrayType: _convert_array,
+    TupleType: _convert_tuple,
+    MappingType: _convert_mapping,
+    RecordType: _convert_record,
+    UnionType: _convert_union,
+    PydanticType: _convert_pydantic,
+    AliasType: lambda shape, value: convert(shape.target, value),
+    AnnotatedType: lambda shape, value: convert(shape.shape, value),
 }

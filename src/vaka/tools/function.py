@@ -1,35 +1,63 @@
-"""Tools from Python functions."""
+"""Tools made of Python functions, and the names that every model provider accepts."""
 
 import copy
 import functools
+import hashlib
 import inspect
+import re
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeGuard, TypeVar, get_args, overload
 
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.types.content import clean
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.tool import Arguments, Effect, Problem, ToolSpec
-from vaka.tools.names import sanitised
-from vaka.tools.output import NotPlain, Returned, failure, is_content, plain
-from vaka.tools.reader import Reader
-from vaka.tools.shape import Unsupported
-from vaka.tools.signature import Signature, doc_of, is_async, name_of, output_schema, read
-from vaka.tools.strict import strict_schema
-from vaka.tools.thread import in_thread
+from vaka.core.types.message import replace_surrogates
+from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.tools.arguments import ArgumentReader
+from vaka.tools.output import NotSerializable, ToolReturn, failed_result, is_content, normalize_output
+from vaka.tools.schema.json_types import UnsupportedType
+from vaka.tools.schema.openai_strict import strict_schema
+from vaka.tools.schema.signature import (
+    ToolSignature,
+    callable_name_of,
+    docstring_of,
+    is_async_callable,
+    output_schema_of,
+    read_signature,
+)
+from vaka.tools.threads import run_in_thread
 from vaka.tools.validate import Validator
 
+_match_valid_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def sanitize_name(name: str) -> str:
+    """Return the name, or for one that providers refuse always the same name that they take."""
+    if _match_valid_name(name):
+        return name
+    plain = _INVALID_CHARACTER.sub("_", name)
+    if len(plain) <= 64 and plain.strip("_-"):
+        return plain
+    mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{plain[:55].strip('_') or 'tool'}_{mark}"
+
+
 P = ParamSpec("P")
+
 R = TypeVar("R")
+
 _UNSET: Any = object()
+
 _EFFECTS: tuple[str, ...] = get_args(Effect)
-_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
+
+_CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ToolOptions:
     """What was said when a function was made a tool."""
 
     name: str | None = None
@@ -48,52 +76,54 @@ class Options:
         object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
 
 
-_DEFAULTS = Options()
+_DEFAULTS = ToolOptions()
 
 
-class _Plan:
+class _ToolDefinition:
     """What is worked out of a function once, when first needed."""
 
-    def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, options: ToolOptions) -> None:
         raw = options.parameters
-        self.signature: Signature = read(function, name, typed=raw is None)
-        parameters = _written(self.signature, name) if raw is None else _given(raw, name)
-        output = output_schema(function)
+        self.signature: ToolSignature = read_signature(function, name, typed=raw is None)
+        parameters = _schema_from_signature(self.signature, name) if raw is None else _check_given_schema(raw, name)
+        output = output_schema_of(function)
         if options.validate_output and output is None:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
         self.spec = ToolSpec(
             name=name,
-            description=clean(options.description or self.signature.text),
+            description=replace_surrogates(options.description or self.signature.description),
             parameters=parameters,
             output=output,
             effect=options.effect,
-            timeout=_timeout(options),
+            timeout=_timeout_of(options),
             poll=options.poll,
             strict=strict_schema(parameters).lossless,
         )
-        self.waits = is_async(function)
-        self.reader = Reader(parameters, None if raw is None else self.signature.known)
-        self.output = Validator(output) if options.validate_output and output is not None else None
+        self.is_async = is_async_callable(function)
+        self.argument_reader = ArgumentReader(parameters, None if raw is None else self.signature.known_names)
+        self.output_validator = Validator(output) if options.validate_output and output is not None else None
 
 
-class _Once:
+class _DefinitionCell:
     """A place for a plan."""
 
-    plan: _Plan | None = None
+    definition: _ToolDefinition | None = None
 
 
 class FunctionTool(Generic[P, R]):
     """A tool that is a Python function; calling it calls the function."""
 
-    def __init__(self, function: Callable[P, R], options: Options = _DEFAULTS, once: "_Once | None" = None) -> None:
+    def __init__(
+        self, function: Callable[P, R], options: ToolOptions = _DEFAULTS, cell: "_DefinitionCell | None" = None
+    ) -> None:
         self.function = function
         self.options = options
-        self.original_name = options.name or name_of(function)
-        self.name = sanitised(self.original_name)
+        self.original_name = options.name or callable_name_of(function)
+        self.name = sanitize_name(self.original_name)
         self.__name__ = self.original_name
-        self.__doc__ = doc_of(function)
-        self._once = once or _Once()
-        self._methods: _Once | None = None
+        self.__doc__ = docstring_of(function)
+        self._cell = cell or _DefinitionCell()
+        self._method_cell: _DefinitionCell | None = None
         if not (options.description or (self.__doc__ or "").strip()):
             raise InvalidInput(f"tool {self.original_name!r} needs a docstring")
 
@@ -110,88 +140,94 @@ class FunctionTool(Generic[P, R]):
         function = bind(instance, owner) if bind is not None else self.function
         if function is self.function:
             return self
-        self._methods = self._methods or _Once()  # the methods of all objects share one plan
-        return FunctionTool(function, self.options, self._methods)
+        self._method_cell = self._method_cell or _DefinitionCell()  # the methods of all objects share one plan
+        return FunctionTool(function, self.options, self._method_cell)
 
     @property
     def spec(self) -> ToolSpec:
         """The tool as models, rules and people see it."""
-        return (self._once.plan or self._ready()).spec
+        return (self._cell.definition or self._load_definition()).spec
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
-        return self._ready().reader.read(raw)
+        return self._load_definition().argument_reader.read(raw)
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Returned:
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
         """Call the function and return what it gave back as content or plain data."""
-        plan = self._ready()
+        plan = self._load_definition()
         try:
             args, kwargs = plan.signature.bind(context, arguments)
-        except _REFUSALS as error:
-            return failure(context.call, f"the arguments of {self.name} cannot be used: {error}", arguments=True)
+        except _CONVERSION_ERRORS as error:
+            return failed_result(
+                context.call, f"the arguments of {self.name} cannot be used: {error}", invalid_arguments=True
+            )
         try:
-            value = plain(await self._run(context, functools.partial(self.function, *args, **kwargs)))
-        except NotPlain as error:
-            return failure(context.call, f"{self.name} ran, but {error}")
-        if plan.output is not None and not is_content(value) and (faults := plan.output.faults(value)):
+            value = normalize_output(await self._run(context, functools.partial(self.function, *args, **kwargs)))
+        except NotSerializable as error:
+            return failed_result(context.call, f"{self.name} ran, but {error}")
+        if (
+            plan.output_validator is not None
+            and not is_content(value)
+            and (faults := plan.output_validator.find_faults(value))
+        ):
             said = "; ".join(faults)
-            return failure(context.call, f"{self.name} ran, but its result is not what it promises: {said}")
+            return failed_result(context.call, f"{self.name} ran, but its result is not what it promises: {said}")
         return value
 
-    def _ready(self) -> _Plan:
-        if self._once.plan is None:
-            self._once.plan = _Plan(self.function, self.name, self.options)
-        return self._once.plan
+    def _load_definition(self) -> _ToolDefinition:
+        if self._cell.definition is None:
+            self._cell.definition = _ToolDefinition(self.function, self.name, self.options)
+        return self._cell.definition
 
     async def _run(self, context: ToolContext, work: Callable[[], Any]) -> Any:
         try:
-            if self._ready().waits:
+            if self._load_definition().is_async:
                 value = work()
             else:
-                value = await in_thread(lambda: _drained(context, work()), self.name)
+                value = await run_in_thread(lambda: _drain_generator(context, work()), self.name)
             if inspect.isasyncgen(value):
                 async with aclosing(value) as pieces:
-                    return "".join([_shown(context, piece) async for piece in pieces])
+                    return "".join([_emit_piece(context, piece) async for piece in pieces])
             return await value if inspect.isawaitable(value) else value
         except SystemExit as error:
             raise RuntimeError(f"the tool called exit({error.code!r})") from error
 
 
-def _drained(context: ToolContext, value: Any) -> Any:
+def _drain_generator(context: ToolContext, value: Any) -> Any:
     """Return what a generator yields as one text, shown piece by piece; other values as they are."""
     if not inspect.isgenerator(value):
         return value
     pieces: list[str] = []
     for piece in value:
-        pieces.append(_shown(context, piece))
+        pieces.append(_emit_piece(context, piece))
         if context.stopping:
             value.close()
             break
     return "".join(pieces)
 
 
-def _shown(context: ToolContext, piece: Any) -> str:
+def _emit_piece(context: ToolContext, piece: Any) -> str:
     if not isinstance(piece, str):
-        raise NotPlain(f"it yielded {type(piece).__name__}; a tool that yields must yield text")
-    text = clean(piece)
+        raise NotSerializable(f"it yielded {type(piece).__name__}; a tool that yields must yield text")
+    text = replace_surrogates(piece)
     context.emit(text)
     return text
 
 
-def _timeout(options: Options) -> float | None:
+def _timeout_of(options: ToolOptions) -> float | None:
     if options.timeout is _UNSET:
         return None if options.effect == "resume" else 60.0
     return options.timeout
 
 
-def _written(signature: Signature, name: str) -> dict[str, Any]:
+def _schema_from_signature(signature: ToolSignature, name: str) -> dict[str, Any]:
     try:
-        return signature.schema()
-    except Unsupported as error:
+        return signature.json_schema()
+    except UnsupportedType as error:
         raise InvalidInput(f"tool {name!r}: {error}") from error
 
 
-def _given(parameters: dict[str, Any], name: str) -> dict[str, Any]:
+def _check_given_schema(parameters: dict[str, Any], name: str) -> dict[str, Any]:
     """A schema somebody wrote: it must be one of an object."""
     if parameters.get("type", "object") != "object":
         raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
@@ -230,7 +266,7 @@ def tool(
 
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function: ``@tool``, ``@tool(effect="read")``, ``tool(function)``."""
-    chosen = Options(**options) if options else _DEFAULTS
+    chosen = ToolOptions(**options) if options else _DEFAULTS
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         return FunctionTool(function.function if isinstance(function, FunctionTool) else function, chosen)

@@ -7,20 +7,19 @@ import msgspec
 
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.tool import Arguments, Problem, ToolSpec
-from vaka.tools.function import FunctionTool, as_tool
-from vaka.tools.names import sanitised
-from vaka.tools.output import Returned
-from vaka.tools.validate import near
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.tools.function import FunctionTool, as_tool, sanitize_name
+from vaka.tools.output import ToolReturn
+from vaka.tools.validate import suggest_name
 
 
-class Renamed:
+class RenamedTool:
     """A tool under another name."""
 
     def __init__(self, tool: Tool, name: str) -> None:
         self.tool = tool
         self.original_name = name
-        self.name = sanitised(name)
+        self.name = sanitize_name(name)
         self._spec: ToolSpec | None = None
 
     def __repr__(self) -> str:
@@ -33,11 +32,11 @@ class Renamed:
             self._spec = msgspec.structs.replace(self.tool.spec, name=self.name)
         return self._spec
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
         return self.tool.parse(raw)
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> Returned:
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
         """Call the tool."""
         return await self.tool.call(context, arguments)
 
@@ -47,15 +46,15 @@ class Toolset(Mapping[str, Tool]):
 
     def __init__(self, tools: "Iterable[Tool | Callable[..., Any]]" = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self.originals: dict[str, str] = {}
+        self.original_names: dict[str, str] = {}
         """What each name was before it was made one that providers take."""
         for thing in tools:
             tool = as_tool(thing)
-            name, original = _names(tool)
+            name, original = _names_of(tool)
             if name in self._tools:
-                raise InvalidInput(f"two tools are named {name!r} ({self.originals[name]!r} and {original!r})")
+                raise InvalidInput(f"two tools are named {name!r} ({self.original_names[name]!r} and {original!r})")
             self._tools[name] = tool
-            self.originals[name] = original
+            self.original_names[name] = original
 
     def __getitem__(self, name: str) -> Tool:
         return self._tools[name]
@@ -77,25 +76,25 @@ class Toolset(Mapping[str, Tool]):
         if callable(wanted):
             return Toolset(tool for tool in self.values() if wanted(tool))
         names = set(wanted)
-        self._known(names)
+        self._check_known(names)
         return Toolset(tool for name, tool in self.items() if name in names)
 
     def prefix(self, prefix: str) -> "Toolset":
         """Return the tools with a prefix on every name."""
-        return Toolset(Renamed(tool, prefix + name) for name, tool in self.items())
+        return Toolset(RenamedTool(tool, prefix + name) for name, tool in self.items())
 
     def rename(self, names: Mapping[str, str]) -> "Toolset":
         """Return the tools with some names changed; an unknown name raises ``InvalidInput``."""
-        self._known(names)
-        return Toolset(Renamed(tool, names[name]) if name in names else tool for name, tool in self.items())
+        self._check_known(names)
+        return Toolset(RenamedTool(tool, names[name]) if name in names else tool for name, tool in self.items())
 
-    def _known(self, names: Iterable[str]) -> None:
+    def _check_known(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._tools:
-                raise InvalidInput(f"there is no tool {name!r}{near(name, self._tools)}")
+                raise InvalidInput(f"there is no tool {name!r}{suggest_name(name, self._tools)}")
 
 
-def _names(tool: Tool) -> tuple[str, str]:
-    if isinstance(tool, FunctionTool | Renamed):
+def _names_of(tool: Tool) -> tuple[str, str]:
+    if isinstance(tool, FunctionTool | RenamedTool):
         return tool.name, tool.original_name
     return tool.spec.name, tool.spec.name

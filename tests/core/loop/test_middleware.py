@@ -7,12 +7,21 @@ import msgspec
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, last, logged, reasons, results, runtime, said, sound, types
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect_turn,
+    event_types,
+    last_body,
+    read_log,
+    reasons_by_call,
+    results_by_call,
+    runtime,
+)
 from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Prompt
-from vaka.core.types.content import CallRef, Text
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import AssistantMessage, CallRef, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.progress import MessageCompleted, StepStarted
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -26,7 +35,7 @@ async def look(at: str = "") -> str:
     return f"seen {at}"
 
 
-def noting(name: str, notes: list[str]) -> vaka.Middleware:
+def recording_middleware(name: str, notes: list[str]) -> vaka.Middleware:
     def point(which: str) -> Any:
         async def function(turn: Any, *values: Any) -> Any:
             notes.append(f"{name}.{which}")
@@ -37,29 +46,31 @@ def noting(name: str, notes: list[str]) -> vaka.Middleware:
     return vaka.from_functions(name, **{which: point(which) for which in POINTS})
 
 
-def at(point: str, function: Any, name: str = "mine") -> vaka.Middleware:
+def middleware_at(point: str, function: Any, name: str = "mine") -> vaka.Middleware:
     return vaka.from_functions(name, **{point: function})
 
 
-async def turn_of(model: Any, *middleware: Any, tools: Any = (look,), **more: Any) -> list[Any]:
+async def run_with_middleware(model: Any, *middleware: Any, tools: Any = (look,), **more: Any) -> list[Any]:
     store = MemoryStore()
     async with runtime(store) as rt:
-        await said(await rt.open(agent(model, *tools, middleware=middleware, **more), id="s"))
-    log = await logged(store, "s")
-    sound(log)
+        await collect_turn(await rt.open(agent(model, *tools, middleware=middleware, **more), id="s"))
+    log = await read_log(store, "s")
+    check_log(log)
     return log
 
 
 async def test_the_six_points_in_order_and_in_order_of_registration() -> None:
     notes: list[str] = []
-    await turn_of(ScriptedModel(call("look"), say("done")), noting("a", notes), noting("b", notes))
+    await run_with_middleware(
+        ScriptedModel(call("look"), say("done")), recording_middleware("a", notes), recording_middleware("b", notes)
+    )
     order = [*POINTS[:5], "before_model", "after_model", "after_agent"]
     assert notes == [f"{name}.{point}" for point in order for name in "ab"]
 
 
 async def test_a_tool_with_someone_listening_is_returned_before_it_is_completed() -> None:
-    log = await turn_of(ScriptedModel(call("look"), say("done")), noting("a", []))
-    kinds = types(log)
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), recording_middleware("a", []))
+    kinds = event_types(log)
     assert kinds.index("tool.returned") < kinds.index("tool.completed")
 
 
@@ -90,11 +101,11 @@ async def test_each_point_may_change_what_it_sees() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         response = await (await rt.open(agent(model, look, middleware=[mw]), id="s")).run("Go.")
-        texts = [await rt.store.blobs.get(digest) for digest in _digests(await logged(store, "s"))]
+        texts = [await rt.store.blobs.get(digest) for digest in _digests(await read_log(store, "s"))]
     assert response.text == "LOUD?"
     assert model.prompts[0].messages[0] == UserMessage(content=(Text(text="Go."), Text(text=" Be kind.")))
     assert (model.prompts[0].system, model.prompts[0].tools) == ("Changed.", ())
-    assert results(await logged(store, "s"))["call_1"].text == "seen moon!"
+    assert results_by_call(await read_log(store, "s"))["call_1"].text == "seen moon!"
     assert b"Changed." in texts
     assert b"[]" in texts
 
@@ -111,7 +122,7 @@ async def test_what_the_model_saw_is_known_from_the_log() -> None:
         return prompt if prompt.number == 1 else msgspec.structs.replace(prompt, system="Other.")
 
     model = ScriptedModel(call("look"), say("done"))
-    log = await turn_of(model, at("before_model", second_only), instructions="Mine.")
+    log = await run_with_middleware(model, middleware_at("before_model", second_only), instructions="Mine.")
     messages = [event.data for event in log if isinstance(event.data, MessageCompleted)]
     assert messages[0].system is None
     assert messages[1].system is not None
@@ -125,23 +136,23 @@ async def test_an_answer_from_before_agent_needs_no_model() -> None:
     model = ScriptedModel(say("After."))
     store = MemoryStore()
     async with runtime(store) as rt:
-        who = agent(model, middleware=[at("before_agent", answer)])
+        who = agent(model, middleware=[middleware_at("before_agent", answer)])
         session = await rt.open(who, id="s")
         assert (await session.run("One.")).text == "Cached."
         who.middleware = ()
         await session.run("Two.")
-    sound(await logged(store, "s"))
+    check_log(await read_log(store, "s"))
     assert [type(m).__name__ for m in model.prompts[0].messages] == ["UserMessage", "AssistantMessage", "UserMessage"]
 
 
 async def test_a_blocked_input_leaves_no_trace_in_later_prompts() -> None:
     async def guard(turn: Any, content: Any) -> Any:
-        return vaka.Block("not here") if "secret" in content[0].text else content
+        return vaka.Reject("not here") if "secret" in content[0].text else content
 
     model = ScriptedModel(say("a"), say("b"))
     store = MemoryStore()
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, middleware=[at("before_agent", guard)]), id="s")
+        session = await rt.open(agent(model, middleware=[middleware_at("before_agent", guard)]), id="s")
         await session.run("One.")
         with pytest.raises(vaka.VakaError, match="not here") as caught:
             await session.run("A secret.")
@@ -149,7 +160,7 @@ async def test_a_blocked_input_leaves_no_trace_in_later_prompts() -> None:
         assert "secret" not in str(await session.messages())
     assert caught.value.code == "blocked"
     assert "secret" not in str(model.prompts)
-    sound(await logged(store, "s"))
+    check_log(await read_log(store, "s"))
 
 
 async def test_a_message_from_before_model_is_the_answer_and_may_make_calls() -> None:
@@ -160,9 +171,11 @@ async def test_a_message_from_before_model_is_the_answer_and_may_make_calls() ->
         return AssistantMessage(id=MessageId("x"), content=(CallRef(id=CallId("mine")),), calls=(made,))
 
     notes: list[str] = []
-    log = await turn_of(ScriptedModel(), at("before_model", instead), noting("n", notes))
-    assert results(log)["call_1"].text == "seen sun"
-    assert last(log).text == "done"
+    log = await run_with_middleware(
+        ScriptedModel(), middleware_at("before_model", instead), recording_middleware("n", notes)
+    )
+    assert results_by_call(log)["call_1"].text == "seen sun"
+    assert last_body(log).text == "done"
     assert "n.after_model" not in notes
 
 
@@ -177,9 +190,11 @@ async def test_calls_that_middleware_makes_are_validated_like_a_models(point: st
             return AssistantMessage(id=MessageId("x"), calls=(bad, good))
         return msgspec.structs.replace(value, calls=(bad, *value.calls, good))
 
-    log = await turn_of(ScriptedModel(call("look", at="mine"), say("done"), say("done")), at(point, adds))
-    assert reasons(log)["call_1"] == "invalid_arguments"
-    assert set(reasons(log).values()) == {"invalid_arguments", "ok"}
+    log = await run_with_middleware(
+        ScriptedModel(call("look", at="mine"), say("done"), say("done")), middleware_at(point, adds)
+    )
+    assert reasons_by_call(log)["call_1"] == "invalid_arguments"
+    assert set(reasons_by_call(log).values()) == {"invalid_arguments", "ok"}
 
 
 async def test_after_model_may_take_calls_away() -> None:
@@ -187,8 +202,8 @@ async def test_after_model_may_take_calls_away() -> None:
         return msgspec.structs.replace(message, calls=message.calls[1:])
 
     model = ScriptedModel(calls(call("look", at="a"), call("look", at="b")), say("done"))
-    log = await turn_of(model, at("after_model", drops))
-    assert {call: result.text for call, result in results(log).items()} == {"call_1": "seen b"}
+    log = await run_with_middleware(model, middleware_at("after_model", drops))
+    assert {call: result.text for call, result in results_by_call(log).items()} == {"call_1": "seen b"}
     shown = next(event.data for event in log if isinstance(event.data, MessageCompleted))
     assert shown.content == (CallRef(id=CallId("call_1")),)
 
@@ -206,8 +221,10 @@ async def test_before_tool_may_answer_refuse_or_ask() -> None:
     store = MemoryStore()
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abcde")), say("done"))
     async with runtime(store, ask="deny") as rt:
-        response = await (await rt.open(agent(model, look, middleware=[at("before_tool", decide)]), id="s")).run("Go.")
-    found = {call: result.text for call, result in results(await logged(store, "s")).items()}
+        response = await (
+            await rt.open(agent(model, look, middleware=[middleware_at("before_tool", decide)]), id="s")
+        ).run("Go.")
+    found = {call: result.text for call, result in results_by_call(await read_log(store, "s")).items()}
     assert found == {
         "call_1": "cached",
         "call_2": "no b",
@@ -230,11 +247,13 @@ async def test_an_error_before_a_tool_keeps_it_from_running() -> None:
     async def fails(turn: Any, given: Any) -> Any:
         raise ValueError("nope")
 
-    log = await turn_of(ScriptedModel(call("act"), say("sorry")), at("before_tool", fails), tools=[act])
+    log = await run_with_middleware(
+        ScriptedModel(call("act"), say("sorry")), middleware_at("before_tool", fails), tools=[act]
+    )
     assert ran == []
-    assert results(log)["call_1"].reason == "middleware"
-    assert results(log)["call_1"].text == "middleware 'mine': ValueError: nope"
-    assert last(log).text == "sorry"
+    assert results_by_call(log)["call_1"].reason == "middleware"
+    assert results_by_call(log)["call_1"].text == "middleware 'mine': ValueError: nope"
+    assert last_body(log).text == "sorry"
 
 
 @pytest.mark.parametrize("point", ["before_agent", "before_model", "after_model", "after_tool", "after_agent"])
@@ -242,9 +261,11 @@ async def test_an_error_elsewhere_fails_the_turn_and_names_the_middleware(point:
     async def fails(*_: Any) -> Any:
         raise ValueError("nope")
 
-    log = await turn_of(ScriptedModel(call("look"), say("done")), noting("fine", []), at(point, fails))
-    assert (last(log).type, last(log).code) == ("turn.failed", "middleware")
-    assert last(log).message == "middleware 'mine': ValueError: nope"
+    log = await run_with_middleware(
+        ScriptedModel(call("look"), say("done")), recording_middleware("fine", []), middleware_at(point, fails)
+    )
+    assert (last_body(log).type, last_body(log).code) == ("turn.failed", "middleware")
+    assert last_body(log).message == "middleware 'mine': ValueError: nope"
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -252,8 +273,8 @@ async def test_middleware_that_forgets_to_return_is_told_so(point: str) -> None:
     async def forgets(*_: Any) -> Any:
         return None
 
-    log = await turn_of(ScriptedModel(call("look"), say("done")), at(point, forgets))
-    said_so = results(log)["call_1"].text if point == "before_tool" else last(log).message
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at(point, forgets))
+    said_so = results_by_call(log)["call_1"].text if point == "before_tool" else last_body(log).message
     assert said_so.startswith("middleware 'mine' returned None, expected one of ")
 
 
@@ -263,8 +284,10 @@ async def test_each_call_of_each_middleware_has_a_time(point: str) -> None:
         await asyncio.Event().wait()
 
     limits = vaka.Limits(middleware_timeout=0.01)
-    log = await turn_of(ScriptedModel(call("look"), say("done")), at(point, waits), limits=limits)
-    said_so = results(log)["call_1"].text if point == "before_tool" else last(log).message
+    log = await run_with_middleware(
+        ScriptedModel(call("look"), say("done")), middleware_at(point, waits), limits=limits
+    )
+    said_so = results_by_call(log)["call_1"].text if point == "before_tool" else last_body(log).message
     assert said_so == "middleware 'mine' timed out after 0.01 s"
 
 
@@ -273,32 +296,32 @@ async def test_a_timeout_of_its_own_is_an_ordinary_error() -> None:
         async with asyncio.timeout(0.001):
             await asyncio.Event().wait()
 
-    log = await turn_of(ScriptedModel(say("done")), at("before_model", waits))
-    assert last(log).message.startswith("middleware 'mine': TimeoutError")
+    log = await run_with_middleware(ScriptedModel(say("done")), middleware_at("before_model", waits))
+    assert last_body(log).message.startswith("middleware 'mine': TimeoutError")
 
 
 async def test_middleware_may_not_swap_the_tool() -> None:
     async def swaps(turn: Any, given: Any) -> Any:
         return msgspec.structs.replace(given, name="other")
 
-    log = await turn_of(ScriptedModel(call("look"), say("done")), at("before_tool", swaps))
-    assert results(log)["call_1"].text == "middleware 'mine' may not turn 'look' into 'other'"
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at("before_tool", swaps))
+    assert results_by_call(log)["call_1"].text == "middleware 'mine' may not turn 'look' into 'other'"
 
 
 async def test_arguments_that_middleware_changed_are_validated_again() -> None:
     async def breaks(turn: Any, given: Any) -> Any:
         return msgspec.structs.replace(given, arguments={"at": 7})
 
-    log = await turn_of(ScriptedModel(call("look"), say("done")), at("before_tool", breaks))
-    assert reasons(log) == {"call_1": "invalid_arguments"}
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at("before_tool", breaks))
+    assert reasons_by_call(log) == {"call_1": "invalid_arguments"}
 
 
 async def test_a_result_nobody_can_keep_fails_the_turn_not_the_log() -> None:
     async def breaks(turn: Any, given: Any, result: Any) -> Any:
         return msgspec.structs.replace(result, value=object())
 
-    log = await turn_of(ScriptedModel(call("look"), say("done")), at("after_tool", breaks))
-    assert last(log).type == "turn.failed"
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at("after_tool", breaks))
+    assert last_body(log).type == "turn.failed"
 
 
 @pytest.mark.parametrize("ending", ["failure", "interrupt", "cancel", "answer", "block", "limit"])
@@ -310,7 +333,7 @@ async def test_after_agent_always_runs(ending: str) -> None:
         return outcome
 
     async def before_agent(turn: Any, content: Any) -> Any:
-        return {"answer": vaka.Answer("a"), "block": vaka.Block("b")}.get(ending, content)
+        return {"answer": vaka.Answer("a"), "block": vaka.Reject("b")}.get(ending, content)
 
     async def before_model(turn: Any, prompt: Any) -> Any:
         if ending == "failure":
@@ -321,7 +344,7 @@ async def test_after_agent_always_runs(ending: str) -> None:
 
     mw = vaka.from_functions("n", before_agent=before_agent, before_model=before_model, after_agent=notes)
     limits = vaka.Limits(max_steps=0 if ending == "limit" else 5)
-    await turn_of(ScriptedModel(say("done")), mw, limits=limits)
+    await run_with_middleware(ScriptedModel(say("done")), mw, limits=limits)
     stops = {"failure": "failed", "interrupt": "interrupted", "cancel": "cancelled", "block": "failed"}
     assert [outcome.stop for outcome in seen] == [stops.get(ending, "completed")]
     assert seen[0].limit == ("steps" if ending == "limit" else "")
@@ -336,11 +359,13 @@ async def test_every_after_agent_runs_whatever_the_others_do() -> None:
     async def fails_too(turn: Any, outcome: Any) -> Any:
         raise ValueError("second")
 
-    middle = at("after_agent", fails_too, "other")
-    log = await turn_of(ScriptedModel(say("done")), at("after_agent", fails), middle, noting("n", notes))
+    middle = middleware_at("after_agent", fails_too, "other")
+    log = await run_with_middleware(
+        ScriptedModel(say("done")), middleware_at("after_agent", fails), middle, recording_middleware("n", notes)
+    )
     assert "n.after_agent" in notes
-    assert last(log).message == "middleware 'mine': ValueError: first"
-    assert last(log).text == "done"
+    assert last_body(log).message == "middleware 'mine': ValueError: first"
+    assert last_body(log).text == "done"
 
 
 async def test_tools_of_middleware_reach_the_model_and_run() -> None:
@@ -353,9 +378,9 @@ async def test_tools_of_middleware_reach_the_model_and_run() -> None:
         return "boo"
 
     model = ScriptedModel(call("peek"), say("done"))
-    log = await turn_of(model, Brings())
+    log = await run_with_middleware(model, Brings())
     assert [spec.name for spec in model.prompts[0].tools] == ["look", "peek"]
-    assert results(log)["call_1"].text == "boo"
+    assert results_by_call(log)["call_1"].text == "boo"
     assert Brings().name == "Brings"
 
 
@@ -366,7 +391,7 @@ async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
     @vaka.tool
     async def add() -> str:
         """Add a middleware."""
-        who.use(noting("late", notes))
+        who.use(recording_middleware("late", notes))
         return "added"
 
     who.tools = (add,)
@@ -380,7 +405,7 @@ async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
 
 async def test_a_point_that_does_not_exist_is_refused() -> None:
     with pytest.raises(vaka.VakaError, match="middleware 'x': no such point 'before_lunch', expected one of before_a"):
-        vaka.from_functions("x", before_lunch=noting)  # type: ignore[arg-type]  # what people do
+        vaka.from_functions("x", before_lunch=recording_middleware)  # type: ignore[arg-type]  # what people do
 
 
 async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
@@ -388,7 +413,7 @@ async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
         return msgspec.structs.replace(result, content=(Text(text="[hidden]"),))
 
     model = ScriptedModel(call("look"), say("done"))
-    await turn_of(model, at("after_tool", hides))
+    await run_with_middleware(model, middleware_at("after_tool", hides))
     shown = model.prompts[1].messages[-1]
     assert isinstance(shown, ToolMessage)
     assert shown.results[0].text == "[hidden]"
@@ -399,8 +424,8 @@ async def test_a_middleware_counts_what_was_called() -> None:
         return given if turn.count("look") < 2 else vaka.Deny("enough")
 
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abc")), say("done"))
-    log = await turn_of(model, at("before_tool", limits))
-    assert reasons(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
+    log = await run_with_middleware(model, middleware_at("before_tool", limits))
+    assert reasons_by_call(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
 
 
 async def test_what_is_not_overridden_changes_nothing() -> None:
@@ -423,8 +448,8 @@ async def test_what_is_not_overridden_changes_nothing() -> None:
         async def after_agent(self, turn: Any, outcome: Any) -> Any:
             return await super().after_agent(turn, outcome)
 
-    log = await turn_of(ScriptedModel(call("look", at="a"), say("done")), Plain())
-    assert (results(log)["call_1"].text, last(log).text) == ("seen a", "done")
+    log = await run_with_middleware(ScriptedModel(call("look", at="a"), say("done")), Plain())
+    assert (results_by_call(log)["call_1"].text, last_body(log).text) == ("seen a", "done")
 
 
 async def test_middleware_that_stops_the_turn_and_waits_is_cut() -> None:
@@ -432,8 +457,8 @@ async def test_middleware_that_stops_the_turn_and_waits_is_cut() -> None:
         turn.stop.trigger("interrupted", "by a middleware")
         await asyncio.Event().wait()
 
-    log = await turn_of(ScriptedModel(say("never")), at("before_model", stops))
-    assert (last(log).type, last(log).note) == ("turn.interrupted", "by a middleware")
+    log = await run_with_middleware(ScriptedModel(say("never")), middleware_at("before_model", stops))
+    assert (last_body(log).type, last_body(log).note) == ("turn.interrupted", "by a middleware")
 
 
 async def test_middleware_sees_what_its_run_has_used() -> None:
@@ -444,5 +469,5 @@ async def test_middleware_sees_what_its_run_has_used() -> None:
         return outcome
 
     model = ScriptedModel(call("look") | {"usage": {"input": 3}}, say("done"))
-    await turn_of(model, at("after_agent", notes))
+    await run_with_middleware(model, middleware_at("after_agent", notes))
     assert used == [3]

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, last, logged, runtime, said
+from tests.runtime.runtime_fixtures import agent, collect_turn, last_body, read_log, runtime
 from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
-from vaka.core.types.content import Image, Reasoning, Text
 from vaka.core.types.control import ContextCompacted
-from vaka.core.types.message import AssistantMessage, UserMessage
+from vaka.core.types.message import AssistantMessage, Image, Reasoning, Text, UserMessage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, say
 
@@ -20,8 +19,8 @@ async def test_a_large_picture_is_a_blob_in_the_log_and_whole_in_the_prompt() ->
     picture = Image(media_type="image/png", data=data)
     model = ScriptedModel(say("nice"))
     async with runtime(store) as rt:
-        await said(await rt.open(agent(model), id="s"), (Text(text="Look."), picture))  # type: ignore[arg-type]  # parts
-    assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024
+        await collect_turn(await rt.open(agent(model), id="s"), (Text(text="Look."), picture))  # type: ignore[arg-type]  # parts
+    assert max(len(event.stored) for event in await read_log(store, "s")) < 32 * 1024
     assert model.prompts[0].messages == (UserMessage(content=(Text(text="Look."), picture)),)
 
 
@@ -39,7 +38,7 @@ async def test_a_large_thought_is_a_blob_in_the_log_and_whole_in_the_prompt_unti
             await session.run("Think.")
         store.hub.shared.blobs.clear()
         await session.run("Think.")
-    assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024
+    assert max(len(event.stored) for event in await read_log(store, "s")) < 32 * 1024
     whole, erased = prompts[1].messages[1], prompts[2].messages[1]
     assert isinstance(whole, AssistantMessage)
     assert whole.content[0] == Reasoning(text="hm", signature="signed", opaque=thought.opaque)
@@ -57,8 +56,8 @@ async def test_a_picture_that_is_none_is_refused() -> None:
 async def test_a_text_just_short_of_large_stays_in_the_log() -> None:
     store, text = MemoryStore(), "a" * 20_000
     async with runtime(store) as rt:
-        await said(await rt.open(agent(ScriptedModel(say("x"))), id="s"), text)
-    assert text.encode() in (await logged(store, "s"))[1].stored
+        await collect_turn(await rt.open(agent(ScriptedModel(say("x"))), id="s"), text)
+    assert text.encode() in (await read_log(store, "s"))[1].stored
 
 
 async def test_a_registered_secret_reaches_neither_log_nor_blob() -> None:
@@ -66,9 +65,9 @@ async def test_a_registered_secret_reaches_neither_log_nor_blob() -> None:
     model = ScriptedModel(say("x"))
     async with runtime(store, secrets=(secret,)) as rt:
         session = await rt.open(agent(model, instructions=f"The key is {secret}."), id="s")
-        await said(session, f"{secret} " * 5_000)
+        await collect_turn(session, f"{secret} " * 5_000)
     kept = b"".join(data for data, _ in store.hub.shared.blobs.values())
-    kept += b"".join(event.stored for event in await logged(store, "s"))
+    kept += b"".join(event.stored for event in await read_log(store, "s"))
     assert secret.encode() not in kept
     assert model.prompts[0].system == f"The key is {secret}."
 
@@ -80,13 +79,13 @@ async def test_after_a_compaction_the_model_sees_the_summary_and_what_was_kept()
         session = await rt.open(agent(model), id="s")
         await session.run("one")
         await session.run("two")
-        log = await logged(store, "s")
+        log = await read_log(store, "s")
         second = [event.seq for event in log if event.type == "turn.started"][1]
         await rt.write(session.id, ContextCompacted(summary="They said one.", keep_from=second))
         await session.run("three")
     seen: list[Any] = [text for message in model.prompts[2].messages for text in _texts(message)]
     assert seen == ["They said one.", "two", "answer 1", "three"]
-    assert last(await logged(store, "s")).text == "answer 2"
+    assert last_body(await read_log(store, "s")).text == "answer 2"
 
 
 def _texts(message: Any) -> list[str]:
@@ -109,4 +108,4 @@ async def test_an_input_that_waited_is_seen_whole() -> None:
         heard = await session.messages()
     assert heard[2] == UserMessage(content=(Text(text="z" * 40_000),))
     assert seen[1] == (Text(text="z" * 40_000),)
-    assert max(len(event.stored) for event in await logged(store, "s")) < 32 * 1024
+    assert max(len(event.stored) for event in await read_log(store, "s")) < 32 * 1024

@@ -6,27 +6,27 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import (
+from tests.runtime.runtime_fixtures import (
     agent,
+    check_log,
     collect,
-    counted,
-    last,
-    load,
-    logged,
-    now,
-    reasons,
-    results,
+    collect_turn,
+    count_commits,
+    count_events,
+    event_types,
+    last_body,
+    log_writer,
+    read_log,
+    reasons_by_call,
+    results_by_call,
     runtime,
-    said,
-    sound,
-    transcript,
-    types,
-    until,
+    wait_until,
+    without_ids,
 )
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.content import Text
 from vaka.core.types.control import InputAdded, QuestionAsked
 from vaka.core.types.errors import Suspended
+from vaka.core.types.message import Text
 from vaka.core.types.progress import ToolStarted
 from vaka.policy.names import NamePolicy
 from vaka.stores.memory import MemoryStore
@@ -35,7 +35,7 @@ from vaka.testing.fingerprint import fingerprint
 from vaka.testing.models import ScriptedModel, call, calls, say
 
 
-class World:
+class EffectWorld:
     """Tools of every effect, a child and a question; and what was done."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ async def decide(rt: Any, *, outcome: Any = None) -> None:
             await rt.answer(row.id, "this one")
 
 
-async def through(rt: Any, session: Any, begin: Any, **more: Any) -> None:
+async def run_to_end(rt: Any, session: Any, begin: Any, **more: Any) -> None:
     """Go on until the turn has ended, deciding whatever is asked."""
     while True:
         try:
@@ -109,64 +109,64 @@ async def through(rt: Any, session: Any, begin: Any, **more: Any) -> None:
             return
 
 
-async def whole() -> tuple[list[Any], list[list[str]], Any]:
+async def run_whole_turn() -> tuple[list[Any], list[list[str]], Any]:
     """Record the run nobody disturbs."""
     store, clock = MemoryStore(), FakeClock(auto=True)
-    counting = counted(store)
+    counting = count_commits(store)
     async with runtime(store, policy=RULES, ask="suspend", clock=clock) as rt:
-        session = await rt.open(World().agent(), id="s")
-        await through(rt, session, session.stream("Go."))
-        messages = transcript(await session.messages())
-    log = await logged(store, "s")
-    sound(log)
-    assert last(log).text == "all done"
+        session = await rt.open(EffectWorld().agent(), id="s")
+        await run_to_end(rt, session, session.stream("Go."))
+        messages = without_ids(await session.messages())
+    log = await read_log(store, "s")
+    check_log(log)
+    assert last_body(log).text == "all done"
     return log, counting.commits, messages
 
 
-def begun_once(log: list[Any]) -> set[str]:
+def started_once_calls(log: list[Any]) -> set[str]:
     """The ``once`` calls a log shows as begun but not ended."""
-    ended = results(log)
+    ended = results_by_call(log)
     started = [e.data for e in log if isinstance(e.data, ToolStarted) and e.data.effect == "once"]
     return {body.call.id for body in started if body.call.id not in ended}
 
 
-async def resumed(prefix: list[Any], **more: Any) -> tuple[World, list[Any], Any]:
-    world, store = World(), MemoryStore()
-    await load(store, "s", prefix)()
+async def resume_from(prefix: list[Any], **more: Any) -> tuple[EffectWorld, list[Any], Any]:
+    world, store = EffectWorld(), MemoryStore()
+    await log_writer(store, "s", prefix)()
     before = asyncio.all_tasks()
     async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
         session = await rt.open(world.agent(), id="s")
-        await through(rt, session, session.resume(), **more)
-        messages = transcript(await session.messages())
+        await run_to_end(rt, session, session.resume(), **more)
+        messages = without_ids(await session.messages())
     assert asyncio.all_tasks() == before
-    return world, await logged(store, "s"), messages
+    return world, await read_log(store, "s"), messages
 
 
 async def test_a_run_cut_off_after_any_event_comes_to_its_end() -> None:
-    log, _, _ = await whole()
+    log, _, _ = await run_whole_turn()
     for cut in range(3, len(log)):
         prefix = log[:cut]
-        world, after, _ = await resumed(prefix)
-        sound(after)
-        assert last(after).type == "turn.completed", cut
-        lost = begun_once(prefix)
+        world, after, _ = await resume_from(prefix)
+        check_log(after)
+        assert last_body(after).type == "turn.completed", cut
+        lost = started_once_calls(prefix)
         paid = [e.data.call.id for e in prefix if isinstance(e.data, ToolStarted) and e.data.call.name in ONCE]
         again = {key.partition("/")[2] for key in world.paid if "/" in key} & set(paid)
         assert not again, f"{again} was paid twice after event {cut}"
-        assert {call for call, why in reasons(after).items() if why == "outcome_unknown"} == lost
+        assert {call for call, why in reasons_by_call(after).items() if why == "outcome_unknown"} == lost
         assert len(world.put) == len(set(world.put))
 
 
 async def test_a_run_cut_off_after_any_commit_comes_to_the_same_end() -> None:
-    log, commits, messages = await whole()
+    log, commits, messages = await run_whole_turn()
     cut = 0
     for commit in commits[:-1]:
         cut += len(commit)
         while cut < len(log) and log[cut].type in {"approval.resolved", "question.answered"}:
             cut += 1  # offered by someone else
         prefix = log[:cut]
-        _, after, found = await resumed(prefix)
-        lost = begun_once(prefix)
+        _, after, found = await resume_from(prefix)
+        lost = started_once_calls(prefix)
         assert lost or found == messages, f"after event {cut}, {prefix[-1].type}"
         assert fingerprint(after, without=lost) == fingerprint(log, without=lost), f"after event {cut}"
 
@@ -183,26 +183,26 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
 
     who = agent(ScriptedModel(call("pay", amount=1), say("done")), pay)
     async with runtime(store, clock=clock) as rt:
-        await said(await rt.open(who, id="s"))
-    log = await logged(store, "s")
+        await collect_turn(await rt.open(who, id="s"))
+    log = await read_log(store, "s")
     again, paid[:] = MemoryStore(), []
-    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+    await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(again, clock=clock) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect(session.resume()))
-        await clock.until_sleeping()
-        assert now(again, "s", "question.asked") == 0
+        await clock.wait_for_sleeps()
+        assert count_events(again, "s", "question.asked") == 0
         clock.advance(31)
-        await until(lambda: now(again, "s", "question.asked") == 1)
+        await wait_until(lambda: count_events(again, "s", "question.asked") == 1)
         [row] = await rt.decisions()
         assert isinstance(row.event.data, QuestionAsked)
         assert row.event.data.text.startswith('The process stopped while this call was running. Did pay {"amount":1}')
         answer: Any = {"outcome": outcome, "result": "receipt 7"} if outcome == "happened" else {"outcome": outcome}
         await rt.answer(row.id, answer)
         await task
-    after = await logged(again, "s")
-    sound(after)
-    found = {call: (result.reason, result.text) for call, result in results(after).items()}
+    after = await read_log(again, "s")
+    check_log(after)
+    found = {call: (result.reason, result.text) for call, result in results_by_call(after).items()}
     text = "The process stopped while this call was running. It had begun: its outcome is unknown"
     if outcome == "happened":
         assert found == {"call_1": ("", "receipt 7")}
@@ -215,10 +215,10 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
 
 
 async def test_a_plain_word_is_answer_enough() -> None:
-    log, _, _ = await whole()
+    log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
-    _, after, _ = await resumed(log[:cut], outcome="happened")
-    assert results(after)["call_4"].text == ""
+    _, after, _ = await resume_from(log[:cut], outcome="happened")
+    assert results_by_call(after)["call_4"].text == ""
 
 
 async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None:
@@ -230,16 +230,19 @@ async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None
     store, again = MemoryStore(), MemoryStore()
     who = agent(ScriptedModel(calls(call("pay", amount=1), call("pay", amount=2)), say("done")), pay)
     async with runtime(store) as rt:
-        await said(await rt.open(who, id="s"))
-    log = await logged(store, "s")
-    await load(again, "s", log[: types(log).index("tool.started") + 2])()
+        await collect_turn(await rt.open(who, id="s"))
+    log = await read_log(store, "s")
+    await log_writer(again, "s", log[: event_types(log).index("tool.started") + 2])()
     async with runtime(again, ask="suspend") as rt:
         session = await rt.open(who, id="s")
-        await through(rt, session, session.resume(), outcome="did not happen")
-    after = await logged(again, "s")
-    sound(after)
-    assert {c: r.text for c, r in results(after).items() if not r.failed} == {"call_3": "paid 1", "call_4": "paid 2"}
-    assert types(after).count("tool.called") == 4
+        await run_to_end(rt, session, session.resume(), outcome="did not happen")
+    after = await read_log(again, "s")
+    check_log(after)
+    assert {c: r.text for c, r in results_by_call(after).items() if not r.failed} == {
+        "call_3": "paid 1",
+        "call_4": "paid 2",
+    }
+    assert event_types(after).count("tool.called") == 4
 
 
 async def test_a_repeated_call_is_asked_about_like_a_new_one() -> None:
@@ -252,46 +255,46 @@ async def test_a_repeated_call_is_asked_about_like_a_new_one() -> None:
     who = agent(ScriptedModel(call("sign"), say("done")), sign)
     async with runtime(store, policy=RULES, ask="suspend") as rt:
         session = await rt.open(who, id="s")
-        await through(rt, session, session.stream("Go."))
-    log = await logged(store, "s")
-    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+        await run_to_end(rt, session, session.stream("Go."))
+    log = await read_log(store, "s")
+    await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(again, policy=RULES, ask="suspend") as rt:
         session = await rt.open(who, id="s")
-        await through(rt, session, session.resume(), outcome="did not happen")
-    after = await logged(again, "s")
-    sound(after)
-    assert types(after).count("approval.requested") == 2
-    assert reasons(after) == {"call_1": "outcome_unknown", "call_2": "ok"}
+        await run_to_end(rt, session, session.resume(), outcome="did not happen")
+    after = await read_log(again, "s")
+    check_log(after)
+    assert event_types(after).count("approval.requested") == 2
+    assert reasons_by_call(after) == {"call_1": "outcome_unknown", "call_2": "ok"}
 
 
 @pytest.mark.parametrize("asked", [False, True])
 async def test_a_lost_call_is_sealed_where_nobody_can_be_asked(asked: bool) -> None:
-    log, _, _ = await whole()
+    log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
-    world, store = World(), MemoryStore()
-    await load(store, "s", log[:cut])()
+    world, store = EffectWorld(), MemoryStore()
+    await log_writer(store, "s", log[:cut])()
     if asked:
         async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
             with pytest.raises(Suspended):
                 await collect((await rt.open(world.agent(), id="s")).resume())
     async with runtime(store, policy=RULES, ask="deny", clock=FakeClock(auto=True)) as rt:
         events = await collect((await rt.open(world.agent(), id="s")).resume())
-    assert results(await logged(store, "s"))["call_4"].reason == "outcome_unknown"
-    assert last(events).text == "all done"
+    assert results_by_call(await read_log(store, "s"))["call_4"].reason == "outcome_unknown"
+    assert last_body(events).text == "all done"
     assert "s/call_4" not in world.paid
 
 
 async def test_a_clock_that_was_set_back_makes_nobody_wait_longer_than_the_tool_could_have_taken() -> None:
-    log, _, _ = await whole()
+    log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
     clock, store = FakeClock(), MemoryStore()
     clock.jump(-365 * 24 * 3600)
-    await load(store, "s", log[:cut])()
+    await log_writer(store, "s", log[:cut])()
     async with runtime(store, policy=RULES, ask="deny", clock=clock) as rt:
-        task = asyncio.create_task(collect((await rt.open(World().agent(), id="s")).resume()))
-        await clock.until_sleeping()
+        task = asyncio.create_task(collect((await rt.open(EffectWorld().agent(), id="s")).resume()))
+        await clock.wait_for_sleeps()
         clock.advance(60)
-        assert last(await task).text == "all done"
+        assert last_body(await task).text == "all done"
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
@@ -307,12 +310,12 @@ async def test_a_call_that_may_run_again_does_with_its_key_and_the_next_attempt(
     who = agent(ScriptedModel(call("put"), say("done")), put)
     store = MemoryStore()
     async with runtime(store) as rt:
-        await said(await rt.open(who, id="s"))
+        await collect_turn(await rt.open(who, id="s"))
     for attempt in (1, 2):
-        log = await logged(store, "s")
+        log = await read_log(store, "s")
         cut = [n for n, event in enumerate(log, 1) if event.type == "tool.started"][attempt - 1]
         store = MemoryStore()
-        await load(store, "s", log[:cut])()
+        await log_writer(store, "s", log[:cut])()
         async with runtime(store) as rt:
             await collect((await rt.open(who, id="s")).resume())
     assert seen == [("s/call_1", 1), ("s/call_1", 2), ("s/call_1", 3)]
@@ -332,23 +335,23 @@ async def test_a_tool_that_has_become_once_is_not_run_again() -> None:
     lines = [call("put"), say("done")]
     store, again = MemoryStore(), MemoryStore()
     async with runtime(store) as rt:
-        await said(await rt.open(agent(ScriptedModel(*lines), tool("read")), id="s"))
-    log = await logged(store, "s")
-    await load(again, "s", log[: types(log).index("tool.started") + 1])()
+        await collect_turn(await rt.open(agent(ScriptedModel(*lines), tool("read")), id="s"))
+    log = await read_log(store, "s")
+    await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(agent(ScriptedModel(*lines), tool("once")), id="s")).resume())
     assert ran == ["read"]
-    assert reasons(await logged(again, "s")) == {"call_1": "outcome_unknown"}
+    assert reasons_by_call(await read_log(again, "s")) == {"call_1": "outcome_unknown"}
 
 
 async def test_a_tool_that_is_gone_is_unknown() -> None:
-    log, _, _ = await whole()
-    cut = types(log).index("tool.started") + 1
+    log, _, _ = await run_whole_turn()
+    cut = event_types(log).index("tool.started") + 1
     store = MemoryStore()
-    await load(store, "s", log[:cut])()
+    await log_writer(store, "s", log[:cut])()
     async with runtime(store) as rt:
         events = await collect((await rt.open(agent(ScriptedModel(say("-"), say("bare"))), id="s")).resume())
-    assert reasons(events) == {"call_1": "unknown_tool"}
+    assert reasons_by_call(events) == {"call_1": "unknown_tool"}
 
 
 async def test_a_call_nobody_could_read_is_read_when_its_tool_is_there() -> None:
@@ -363,24 +366,24 @@ async def test_a_call_nobody_could_read_is_read_when_its_tool_is_there() -> None
 
     store, again = MemoryStore(), MemoryStore()
     async with runtime(store) as rt:
-        await said(await rt.open(agent(ScriptedModel(call("later", at="sea"), say("done"))), id="s"))
-    log = await logged(store, "s")
-    await load(again, "s", log[: types(log).index("tool.called") + 1])()
+        await collect_turn(await rt.open(agent(ScriptedModel(call("later", at="sea"), say("done"))), id="s"))
+    log = await read_log(store, "s")
+    await log_writer(again, "s", log[: event_types(log).index("tool.called") + 1])()
     async with runtime(again) as rt:
         await collect((await rt.open(agent(ScriptedModel(say("-"), say("done")), later), id="s")).resume())
     assert got == ["sea"]
 
 
 async def test_a_steered_input_survives_a_crash() -> None:
-    log, _, _ = await whole()
-    store, world = MemoryStore(), World()
-    await load(store, "s", log[: types(log).index("tool.started") + 1])()
+    log, _, _ = await run_whole_turn()
+    store, world = MemoryStore(), EffectWorld()
+    await log_writer(store, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
         session = await rt.open(world.agent(), id="s")
         await rt.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")
-        await through(rt, session, session.resume())
-    after = await logged(store, "s")
-    sound(after)
+        await run_to_end(rt, session, session.resume())
+    after = await read_log(store, "s")
+    check_log(after)
     assert [event.data.inputs for event in after if event.type == "step.started"].count(("k",)) == 1  # type: ignore[attr-defined]  # steps
 
 

@@ -8,18 +8,29 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.scene import agent, last, logged, now, reasons, results, runtime, sound, types, until
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    count_events,
+    event_types,
+    last_body,
+    read_log,
+    reasons_by_call,
+    results_by_call,
+    runtime,
+    wait_until,
+)
 from vaka.core.ports.model import CallChunk, Chunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Interrupted
+from vaka.core.types.message import Usage
 from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import Ask
-from vaka.core.types.usage import Usage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say, stall
 
 
-class Halting:
+class HaltingModel:
     """A model that says some chunks and then nothing more, until it is stopped."""
 
     name = "halting"
@@ -49,18 +60,18 @@ async def hang(n: int = 0) -> str:
     return ""
 
 
-async def stopped(rt: Any, session: Any, when: Any, how: str) -> Any:
+async def stop_turn(rt: Any, session: Any, when: Any, how: str) -> Any:
     """Run a turn, stop it when something holds, and return its last event."""
     task = asyncio.create_task(session.run("Go."))
-    await until(when)
+    await wait_until(when)
     if how == "interrupt":
         await (await rt.open(session.agent, id=session.id)).interrupt("enough", by="me")
     else:
         task.cancel()
     await asyncio.wait([task])
-    log = await logged(rt.store, session.id)
-    sound(log)
-    return last(log)
+    log = await read_log(rt.store, session.id)
+    check_log(log)
+    return last_body(log)
 
 
 HOW = pytest.mark.parametrize("how", ["interrupt", "cancel"])
@@ -70,35 +81,35 @@ REASON = {"interrupt": "interrupted", "cancel": "cancelled"}
 
 @HOW
 async def test_a_message_cut_short_keeps_its_text_and_loses_its_calls(how: str) -> None:
-    model = Halting(TextChunk("Half"), CallChunk(0, "hang", "{}"), UsageChunk(Usage(input=5)))
+    model = HaltingModel(TextChunk("Half"), CallChunk(0, "hang", "{}"), UsageChunk(Usage(input=5)))
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(model, hang), id="s")
-        end = await stopped(rt, session, model.there.is_set, how)
+        end = await stop_turn(rt, session, model.there.is_set, how)
     assert (end.type, end.text, end.usage.input) == (TYPE[how], "Half", 5)
-    log = await logged(store, "s")
-    assert "tool.called" not in types(log)
+    log = await read_log(store, "s")
+    assert "tool.called" not in event_types(log)
     assert model.closed
     assert [event.data.cut for event in log if isinstance(event.data, MessageCompleted)] == [True]
 
 
 @HOW
 async def test_a_message_of_nothing_but_a_call_is_discarded(how: str) -> None:
-    model = Halting(CallChunk(0, "hang", "{}"))
+    model = HaltingModel(CallChunk(0, "hang", "{}"))
     async with runtime() as rt:
         session = await rt.open(agent(model, hang), id="s")
-        end = await stopped(rt, session, model.there.is_set, how)
-        log = await logged(rt.store, "s")  # type: ignore[arg-type]  # it is a memory
+        end = await stop_turn(rt, session, model.there.is_set, how)
+        log = await read_log(rt.store, "s")  # type: ignore[arg-type]  # it is a memory
     assert end.type == TYPE[how]
-    assert "message.discarded" in types(log)
-    assert "message.completed" not in types(log)
+    assert "message.discarded" in event_types(log)
+    assert "message.completed" not in event_types(log)
 
 
 @HOW
 async def test_a_model_that_hides_the_stop_is_stopped_all_the_same(how: str) -> None:
-    model = Halting(TextChunk("Half"), swallow=True)
+    model = HaltingModel(TextChunk("Half"), swallow=True)
     async with runtime() as rt:
-        end = await stopped(rt, await rt.open(agent(model), id="s"), model.there.is_set, how)
+        end = await stop_turn(rt, await rt.open(agent(model), id="s"), model.there.is_set, how)
     assert (end.type, end.text) == (TYPE[how], "Half")
 
 
@@ -108,13 +119,13 @@ async def test_running_and_waiting_tools_are_all_sealed(how: str) -> None:
     model = ScriptedModel(calls(*(call("hang", n=n) for n in range(5))) | {"text": "Working."})
     async with runtime(store) as rt:
         session = await rt.open(agent(model, hang, limits=vaka.Limits(max_tool_concurrency=2)), id="s")
-        end = await stopped(rt, session, lambda: now(store, "s", "tool.started") == 2, how)
-    log = await logged(store, "s")
+        end = await stop_turn(rt, session, lambda: count_events(store, "s", "tool.started") == 2, how)
+    log = await read_log(store, "s")
     assert (end.type, end.text) == (TYPE[how], "Working.")
-    assert set(reasons(log).values()) == {REASON[how]}
-    assert types(log).count("tool.started") == 2
+    assert set(reasons_by_call(log).values()) == {REASON[how]}
+    assert event_types(log).count("tool.started") == 2
     note = "; its outcome is unknown, verify before repeating it"
-    assert [result.text.endswith(note) for result in results(log).values()].count(True) == 2
+    assert [result.text.endswith(note) for result in results_by_call(log).values()].count(True) == 2
 
 
 @HOW
@@ -122,9 +133,9 @@ async def test_a_single_running_tool_is_sealed_once(how: str) -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(call("hang")), hang), id="s")
-        end = await stopped(rt, session, lambda: now(store, "s", "tool.started") == 1, how)
+        end = await stop_turn(rt, session, lambda: count_events(store, "s", "tool.started") == 1, how)
     assert end.type == TYPE[how]
-    assert reasons(await logged(store, "s")) == {"call_1": REASON[how]}
+    assert reasons_by_call(await read_log(store, "s")) == {"call_1": REASON[how]}
 
 
 @HOW
@@ -138,10 +149,10 @@ async def test_a_turn_that_waits_for_a_person_can_be_stopped(how: str) -> None:
     async with runtime(store) as rt:
         model = ScriptedModel(calls(call("hang", n=1), call("hang", n=2)))
         session = await rt.open(agent(model, hang, middleware=[mw]), id="s")
-        end = await stopped(rt, session, lambda: now(store, "s", "approval.requested") == 2, how)
+        end = await stop_turn(rt, session, lambda: count_events(store, "s", "approval.requested") == 2, how)
         assert not await rt.decisions()
     assert end.type == TYPE[how]
-    assert set(reasons(await logged(store, "s")).values()) == {REASON[how]}
+    assert set(reasons_by_call(await read_log(store, "s")).values()) == {REASON[how]}
 
 
 @HOW
@@ -154,7 +165,7 @@ async def test_a_tool_that_waits_for_a_person_can_be_stopped(how: str) -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(call("ask")), ask), id="s")
-        end = await stopped(rt, session, lambda: now(store, "s", "question.asked") == 1, how)
+        end = await stop_turn(rt, session, lambda: count_events(store, "s", "question.asked") == 1, how)
     assert end.type == TYPE[how]
 
 
@@ -166,11 +177,11 @@ async def test_a_child_at_work_writes_its_end_and_so_does_its_parent(how: str) -
     helper = vaka.Agent("helper", model=lines, tools=[hang])
     async with runtime(store) as rt:
         session = await rt.open(agent(model, helper), id="s")
-        end = await stopped(rt, session, lambda: now(store, "s", "tool.started") == 4, how)
-    log = await logged(store, "s")
+        end = await stop_turn(rt, session, lambda: count_events(store, "s", "tool.started") == 4, how)
+    log = await read_log(store, "s")
     assert end.type == TYPE[how]
-    assert reasons(log) == dict.fromkeys(["call_1.1", "call_2.1", "call_1", "call_2"], REASON[how])
-    assert types(log).count("subagent.completed") == 2
+    assert reasons_by_call(log) == dict.fromkeys(["call_1.1", "call_2.1", "call_1", "call_2"], REASON[how])
+    assert event_types(log).count("subagent.completed") == 2
 
 
 @pytest.mark.parametrize("point", ["before_agent", "before_model", "after_model", "before_tool"])
@@ -186,9 +197,9 @@ async def test_middleware_that_hangs_does_not_keep_a_turn_from_stopping(point: s
     async with runtime(store) as rt:
         mw = vaka.from_functions("slow", **{point: wait})
         session = await rt.open(agent(ScriptedModel(calls(call("hang"), call("hang"))), hang, middleware=[mw]), id="s")
-        end = await stopped(rt, session, inside.is_set, how)
+        end = await stop_turn(rt, session, inside.is_set, how)
     assert end.type == TYPE[how]
-    assert set(reasons(await logged(store, "s")).values()) <= {REASON[how]}
+    assert set(reasons_by_call(await read_log(store, "s")).values()) <= {REASON[how]}
 
 
 async def test_after_tool_always_hears_of_a_result() -> None:
@@ -214,7 +225,7 @@ async def test_after_tool_always_hears_of_a_result() -> None:
         go.set()
         with pytest.raises(Interrupted):
             await task
-    assert results(await logged(store, "s"))["call_1"].value == "checked"
+    assert results_by_call(await read_log(store, "s"))["call_1"].value == "checked"
 
 
 async def test_interrupting_an_idle_session_does_nothing() -> None:
@@ -230,7 +241,7 @@ async def test_an_unfinished_turn_that_was_told_to_stop_ends_when_it_is_taken_up
     rt = runtime(store)
     session = await rt.open(agent(ScriptedModel(calls(call("hang"), call("hang", n=1))), hang), id="s")
     task = asyncio.create_task(session.run("Go."))
-    await until(lambda: now(store, "s", "tool.started") == 2)
+    await wait_until(lambda: count_events(store, "s", "tool.started") == 2)
     driver = rt.driver(session.id)
     assert driver is not None
     driver.abort()
@@ -239,13 +250,13 @@ async def test_an_unfinished_turn_that_was_told_to_stop_ends_when_it_is_taken_up
     await session.interrupt("too late")
     async with runtime(store) as again:
         events = [e async for e in (await again.open(session.agent, id="s")).resume()]
-    assert last(events).type == "turn.interrupted"
-    sound(await logged(store, "s"))
-    assert set(reasons(await logged(store, "s")).values()) == {"outcome_unknown"}
+    assert last_body(events).type == "turn.interrupted"
+    check_log(await read_log(store, "s"))
+    assert set(reasons_by_call(await read_log(store, "s")).values()) == {"outcome_unknown"}
 
 
 async def test_who_interrupts_gets_the_part_that_is_ready() -> None:
-    model = Halting(TextChunk("Half."))
+    model = HaltingModel(TextChunk("Half."))
     async with runtime() as rt:
         session = await rt.open(agent(model), id="s")
         task = asyncio.create_task(session.run("Go."))
@@ -272,15 +283,15 @@ async def test_a_model_that_cancels_itself_fails_its_turn() -> None:
 
 async def test_the_runtime_goes_on_after_many_cancellations_at_any_moment() -> None:
     """Tiny turns of every kind, cancelled after a random number of steps of the loop."""
-    await storm(500, seed=1)
+    await run_stop_storm(500, seed=1)
 
 
 @pytest.mark.exhaustive
 async def test_ten_thousand_random_cancellations() -> None:
-    await storm(10_000, seed=7)
+    await run_stop_storm(10_000, seed=7)
 
 
-async def storm(rounds: int, *, seed: int) -> None:
+async def run_stop_storm(rounds: int, *, seed: int) -> None:
     chance = random.Random(seed)
 
     @vaka.tool(effect="read")
@@ -318,5 +329,5 @@ async def storm(rounds: int, *, seed: int) -> None:
             assert task.cancelled() or task.exception() is None or isinstance(task.exception(), vaka.VakaError)
     assert asyncio.all_tasks() == baseline
     for _, name in store.hub.shared.logs:
-        sound(await logged(store, name))
+        check_log(await read_log(store, name))
     assert not store.hub.shared.claims

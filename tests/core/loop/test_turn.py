@@ -4,7 +4,18 @@ from typing import Any
 from inline_snapshot import snapshot
 
 import vaka
-from tests.runtime.scene import agent, counted, last, logged, reasons, results, runtime, said, sound, types
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect_turn,
+    count_commits,
+    event_types,
+    last_body,
+    read_log,
+    reasons_by_call,
+    results_by_call,
+    runtime,
+)
 from vaka.core.types import progress
 from vaka.core.types.message import ToolMessage
 from vaka.stores.memory import MemoryStore
@@ -22,8 +33,8 @@ async def test_a_run_with_one_tool_call_shows_itself_as_it_happens() -> None:
     model = ScriptedModel(call("weather", city="Hilo"), say("It rains."))
     async with runtime(store) as rt:
         session = await rt.open(agent(model, weather), id="s")
-        events = await said(session, "Is it raining?")
-    assert types(events, live=True) == snapshot(
+        events = await collect_turn(session, "Is it raining?")
+    assert event_types(events, live=True) == snapshot(
         [
             "session.opened",
             "input.added",
@@ -47,16 +58,16 @@ async def test_a_run_with_one_tool_call_shows_itself_as_it_happens() -> None:
             "turn.completed",
         ]
     )
-    assert last(events).text == "It rains."
-    sound(await logged(store, "s"))
+    assert last_body(events).text == "It rains."
+    check_log(await read_log(store, "s"))
 
 
 async def test_a_run_with_one_tool_call_is_four_commits() -> None:
     store = MemoryStore()
-    counting = counted(store)
+    counting = count_commits(store)
     model = ScriptedModel(call("weather", city="Hilo"), say("It rains."))
     async with runtime(store) as rt:
-        await said(await rt.open(agent(model, weather), id="s"))
+        await collect_turn(await rt.open(agent(model, weather), id="s"))
     assert counting.commits == snapshot(
         [
             ["session.opened", "input.added", "turn.started", "step.started"],
@@ -89,7 +100,7 @@ async def test_results_reach_the_model_in_call_order_whatever_order_they_finish(
 
     model = ScriptedModel(calls(call("wait", name="a"), call("wait", name="b"), call("wait", name="c")), say("done"))
     async with runtime() as rt:
-        events = await said(await rt.open(agent(model, wait), id="s"))
+        events = await collect_turn(await rt.open(agent(model, wait), id="s"))
     finished = [event.data.result.text for event in events if isinstance(event.data, progress.ToolCompleted)]
     assert finished == ["c", "b", "a"]
     shown = model.prompts[1].messages[-1]
@@ -114,32 +125,32 @@ async def test_no_more_tools_run_at_once_than_allowed() -> None:
     store = MemoryStore()
     limits = vaka.Limits(max_tool_concurrency=2)
     async with runtime(store) as rt:
-        events = await said(await rt.open(agent(ScriptedModel(many, say("done")), work, limits=limits), id="s"))
+        events = await collect_turn(await rt.open(agent(ScriptedModel(many, say("done")), work, limits=limits), id="s"))
     assert running[1] == 2
-    assert [result.value for result in results(events).values()] == list(range(9))
-    sound(await logged(store, "s"))
+    assert [result.value for result in results_by_call(events).values()] == list(range(9))
+    check_log(await read_log(store, "s"))
 
 
 async def test_an_unknown_tool_is_told_to_the_model_not_raised() -> None:
     model = ScriptedModel(call("fly"), say("I cannot."))
     async with runtime() as rt:
-        events = await said(await rt.open(agent(model, weather), id="s"))
-    assert results(events)["call_1"].text == "there is no tool 'fly'; the tools are: weather"
-    assert last(events).text == "I cannot."
+        events = await collect_turn(await rt.open(agent(model, weather), id="s"))
+    assert results_by_call(events)["call_1"].text == "there is no tool 'fly'; the tools are: weather"
+    assert last_body(events).text == "I cannot."
 
 
 async def test_without_any_tool_the_model_is_told_so() -> None:
     async with runtime() as rt:
-        events = await said(await rt.open(agent(ScriptedModel(call("fly"), say("No."))), id="s"))
-    assert results(events)["call_1"].text == "there is no tool 'fly'"
+        events = await collect_turn(await rt.open(agent(ScriptedModel(call("fly"), say("No."))), id="s"))
+    assert results_by_call(events)["call_1"].text == "there is no tool 'fly'"
 
 
 async def test_arguments_that_do_not_fit_are_told_to_the_model() -> None:
     bad: dict[str, Any] = {"tool_calls": [{"name": "weather", "arguments": '{"city": "Hi'}]}
     model = ScriptedModel(calls(call("weather", town=3), bad), say("Sorry."))
     async with runtime() as rt:
-        events = await said(await rt.open(agent(model, weather), id="s"))
-    assert reasons(events) == {"call_1": "invalid_arguments", "call_2": "invalid_arguments"}
+        events = await collect_turn(await rt.open(agent(model, weather), id="s"))
+    assert reasons_by_call(events) == {"call_1": "invalid_arguments", "call_2": "invalid_arguments"}
 
 
 async def test_a_second_turn_sees_the_first() -> None:
@@ -167,6 +178,6 @@ async def test_names_of_calls_are_never_used_twice_in_a_session() -> None:
         session = await rt.open(agent(model, weather), id="s")
         await session.run("One.")
         await session.run("Two.")
-    log = await logged(store, "s")
-    sound(log)
-    assert list(results(log)) == ["call_1", "call_2", "call_3"]
+    log = await read_log(store, "s")
+    check_log(log)
+    assert list(results_by_call(log)) == ["call_1", "call_2", "call_3"]

@@ -2,43 +2,40 @@
 
 import pytest
 
-from tests.core.session.desk import (
+from tests.core.session.log_harness import (
     NOW,
     T1,
-    Desk,
+    LogHarness,
     S,
-    answered,
-    asked,
-    at,
-    begun,
-    called,
-    ended,
-    note,
-    ok,
-    resolved,
-    said,
-    simple_turn,
-    started,
-    stepped,
+    approval_requested,
+    approval_resolved,
+    input_added,
+    log_line,
+    message_completed,
+    scope_at,
+    step_started,
+    tool_called,
+    tool_completed,
+    tool_started,
+    turn_completed,
+    turn_started,
+    write_simple_turn,
 )
 from vaka.core.ports.store import SessionInfo
-from vaka.core.ports.world import CHANGED_FILE
-from vaka.core.session.branch import ended as sealed_end
-from vaka.core.session.branch import forked
+from vaka.core.ports.tool import CHANGED_FILE_KEY
+from vaka.core.session.branches import end_turn_entries as sealed_end
+from vaka.core.session.branches import fork_entries
 from vaka.core.session.fold import fold
-from vaka.core.session.index import advance, blobs_of, rebuild, settled
-from vaka.core.session.index import asked as rows_asked
-from vaka.core.session.place import Place
-from vaka.core.session.state import State, call_id, child_name
+from vaka.core.session.index_rows import advance_row, blobs_of, find_settled_decisions, rebuild_row
+from vaka.core.session.index_rows import find_asked_decisions as rows_asked
+from vaka.core.session.state import SessionState, call_id, child_name
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.content import Image, Stored, Text
 from vaka.core.types.event import Body, Event, seal
-from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, TurnId
-from vaka.core.types.message import AssistantMessage, ToolResult
-from vaka.core.types.usage import Usage
+from vaka.core.types.ids import CallId, DecisionId, Digest, EventScope, MessageId, TurnId
+from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolResult, Usage
 
 
-def chain(*bodies: Body, place: Place = T1) -> list[Event]:
+def sealed_events(*bodies: Body, place: EventScope = T1) -> list[Event]:
     """Seal bodies one after the other without asking the rules."""
     events: list[Event] = []
     for seq, body in enumerate(bodies, 1):
@@ -50,33 +47,33 @@ def chain(*bodies: Body, place: Place = T1) -> list[Event]:
 @pytest.mark.parametrize(
     "body",
     [
-        ok("call_9"), started("call_9"), progress.ToolReturned(result=ToolResult(call=CallId("call_9"))),
-        progress.TurnResumed(agent="a"), control.InterruptRequested(key="i"), asked("apr_9", "call_9"),
-        control.ApprovalExpired(approval=DecisionId("apr_8")), begun("unknown key"),
+        tool_completed("call_9"), tool_started("call_9"), progress.ToolReturned(result=ToolResult(call=CallId("call_9"))),
+        progress.TurnResumed(agent="a"), control.InterruptRequested(key="i"), approval_requested("apr_9", "call_9"),
+        control.ApprovalExpired(approval=DecisionId("apr_8")), turn_started("unknown key"),
     ],
 )  # fmt: skip
 def test_what_has_no_counterpart_breaks_nothing(body: Body) -> None:
-    state = fold(State(), chain(body))
+    state = fold(SessionState(), sealed_events(body))
     assert state.seq == 1
     assert state.open == {}
 
 
 def test_the_first_interrupt_counts_and_an_input_can_be_one() -> None:
-    events = chain(
-        begun(), control.InterruptRequested(key="i", note="first"), control.InterruptRequested(key="j", note="second"),
-        said("now!", "k", "interrupt"),
+    events = sealed_events(
+        turn_started(), control.InterruptRequested(key="i", note="first"), control.InterruptRequested(key="j", note="second"),
+        input_added("now!", "k", "interrupt"),
     )  # fmt: skip
-    turn = fold(State(), events).turn
+    turn = fold(SessionState(), events).turn
     assert turn is not None
     assert turn.interrupted == "first"
-    turn = fold(State(), chain(begun(), said("now!", "k", "interrupt"))).turn
+    turn = fold(SessionState(), sealed_events(turn_started(), input_added("now!", "k", "interrupt"))).turn
     assert turn is not None
     assert turn.interrupted
-    assert fold(State(), chain(said("now!", "k", "interrupt"))).turn is None
+    assert fold(SessionState(), sealed_events(input_added("now!", "k", "interrupt"))).turn is None
 
 
 def test_one_key_is_one_input() -> None:
-    state = fold(State(), chain(said("first"), said("second")))
+    state = fold(SessionState(), sealed_events(input_added("first"), input_added("second")))
     assert [queued.seq for queued in state.inputs.values()] == [1]
 
 
@@ -84,23 +81,30 @@ def test_model_calls_are_counted_for_each_agent_and_tries_count_when_they_are_re
     def failed(retried: bool) -> Body:
         return monitor.ModelFailed(model="m", code="c", message="m", agent="a", retried=retried)
 
-    state = fold(State(), chain(begun(), stepped(), failed(True), failed(False), answered("x"), stepped(2)))
+    state = fold(
+        SessionState(),
+        sealed_events(
+            turn_started(), step_started(), failed(True), failed(False), message_completed("x"), step_started(2)
+        ),
+    )
     assert state.models == {"a": 3}
-    assert state.lane(()).number == 3
+    assert state.agent_progress(()).number == 3
 
 
 def test_usage_is_added_up_for_the_agent_the_turn_and_the_session() -> None:
     used = monitor.UsageRecorded(model="m", usage=Usage(input=2, output=1))
-    state = fold(State(), chain(used, begun(), used, used))
+    state = fold(SessionState(), sealed_events(used, turn_started(), used, used))
     assert state.turn is not None
-    assert (state.usage.input, state.turn.usage.input, state.lane(()).usage.input) == (6, 4, 4)
+    assert (state.usage.input, state.turn.usage.input, state.agent_progress(()).usage.input) == (6, 4, 4)
 
 
 def test_values_come_and_go() -> None:
-    events = chain(control.StateChanged(key="a", value=1), control.StateChanged(key="b", value=0))
-    assert fold(State(), events).values == {"a": 1, "b": 0}
-    gone = chain(control.StateChanged(key="a", value=1), control.StateChanged(key="a"), control.StateChanged(key="x"))
-    assert fold(State(), gone).values == {}
+    events = sealed_events(control.StateChanged(key="a", value=1), control.StateChanged(key="b", value=0))
+    assert fold(SessionState(), events).values == {"a": 1, "b": 0}
+    gone = sealed_events(
+        control.StateChanged(key="a", value=1), control.StateChanged(key="a"), control.StateChanged(key="x")
+    )
+    assert fold(SessionState(), gone).values == {}
 
 
 def test_names_say_where_in_the_tree_a_call_is() -> None:
@@ -110,21 +114,21 @@ def test_names_say_where_in_the_tree_a_call_is() -> None:
 
 
 def test_a_call_that_ends_takes_its_children_and_questions_along_and_nobody_elses() -> None:
-    events = chain(
-        begun(), called("call_1"), called("call_2"),
+    events = sealed_events(
+        turn_started(), tool_called("call_1"), tool_called("call_2"),
         progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1"),
         progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1-2"),
         progress.SubagentStarted(call=CallId("call_2"), agent="x", child="agent-2"),
-        asked("apr_1", "call_1"), asked("apr_2", "call_2"), ok("call_1"),
+        approval_requested("apr_1", "call_1"), approval_requested("apr_2", "call_2"), tool_completed("call_1"),
     )  # fmt: skip
-    state = fold(State(), events)
+    state = fold(SessionState(), events)
     assert set(state.lanes) == {"", "agent-2"}
     assert list(state.decisions) == ["apr_2"]
 
 
 def test_what_was_said_twice_in_a_row_is_counted() -> None:
-    same, other = called("call_1", n=1), called("call_3", n=2)
-    state = fold(State(), chain(begun(), same, called("call_2", n=1), other))
+    same, other = tool_called("call_1", n=1), tool_called("call_3", n=2)
+    state = fold(SessionState(), sealed_events(turn_started(), same, tool_called("call_2", n=1), other))
     assert [call.streak for call in state.open.values()] == [1, 2, 1]
 
 
@@ -137,13 +141,13 @@ class TestTheIndex:
         assert SessionInfo(id=S, turn="t", closed=True).status == "closed"
 
     def test_it_follows_the_log(self) -> None:
-        events = chain(
-            control.SessionOpened(agent="first"), said("  What\n is   this? " + "x" * 100), begun("k", agent="second"),
-            called(), asked(), control.QuestionAsked(question=DecisionId("q"), text="?"), resolved(),
-            control.QuestionAnswered(question=DecisionId("q")), said("more", "k2"), stepped(2, "k2"), ok(), ended(),
+        events = sealed_events(
+            control.SessionOpened(agent="first"), input_added("  What\n is   this? " + "x" * 100), turn_started("k", agent="second"),
+            tool_called(), approval_requested(), control.QuestionAsked(question=DecisionId("q"), text="?"), approval_resolved(),
+            control.QuestionAnswered(question=DecisionId("q")), input_added("more", "k2"), step_started(2, "k2"), tool_completed(), turn_completed(),
             control.SessionClosed(),
         )  # fmt: skip
-        rows = [rebuild(S, events[:count]) for count in range(len(events) + 1)]
+        rows = [rebuild_row(S, events[:count]) for count in range(len(events) + 1)]
         assert [row.status for row in rows] == [
             "idle", "idle", "queued", "running", "running", "waiting", "waiting", "waiting", "running", "running",
             "running", "running", "idle", "closed",
@@ -151,17 +155,22 @@ class TestTheIndex:
         assert rows[-1].title.startswith("What is this? xxx")
         assert len(rows[-1].title) == 80
         assert (rows[-1].agent, rows[-1].head, rows[-1].hash) == ("second", len(events), events[-1].hash)
-        assert advance(rows[3], events[3:]) == rows[-1]
+        assert advance_row(rows[3], events[3:]) == rows[-1]
 
     def test_decisions_are_opened_and_settled(self) -> None:
-        events = chain(asked("a"), control.QuestionAsked(question=DecisionId("q"), text="?"), note("x"), resolved("a"))
+        events = sealed_events(
+            approval_requested("a"),
+            control.QuestionAsked(question=DecisionId("q"), text="?"),
+            log_line("x"),
+            approval_resolved("a"),
+        )
         assert [row.id for row in rows_asked(S, events)] == ["a", "q"]
-        assert settled(events) == (["a"], False)
-        late = chain(
+        assert find_settled_decisions(events) == (["a"], False)
+        late = sealed_events(
             control.ApprovalExpired(approval=DecisionId("b")), control.QuestionAnswered(question=DecisionId("q"))
         )
-        assert settled(late) == (["b", "q"], False)
-        assert settled(chain(ended())) == ([], True)
+        assert find_settled_decisions(late) == (["b", "q"], False)
+        assert find_settled_decisions(sealed_events(turn_completed())) == ([], True)
 
     def test_every_blob_an_event_names_is_found(self) -> None:
         a, b, c = Digest("a"), Digest("b"), Digest("c")
@@ -174,37 +183,37 @@ class TestTheIndex:
             progress.SubagentStarted(call=CallId("call_1"), agent="a", child="c", content=content),
         ]  # fmt: skip
         for body in bodies:
-            assert list(blobs_of(chain(body)[0])) == [a, b], body.type
+            assert list(blobs_of(sealed_events(body)[0])) == [a, b], body.type
         step = progress.StepStarted(agent="a", number=1, system=a, tools=c)
         message = progress.MessageCompleted(message_id=MessageId("m"), content=content, system=c)
-        assert list(blobs_of(chain(step)[0])) == [a, c]
+        assert list(blobs_of(sealed_events(step)[0])) == [a, c]
         token = {"path": "x", "was": "a" * 64, "becomes": "c" * 64}
-        assert blobs_of(chain(control.StateChanged(key=CHANGED_FILE, value=token))[0]) == ["a" * 64]
+        assert blobs_of(sealed_events(control.StateChanged(key=CHANGED_FILE_KEY, value=token))[0]) == ["a" * 64]
         for other in ({"was": "gone"}, {"was": 1}, "x", None):
-            assert blobs_of(chain(control.StateChanged(key=CHANGED_FILE, value=other))[0]) == []
-        assert list(blobs_of(chain(message)[0])) == [c, a, b]
-        assert list(blobs_of(chain(note("x"))[0])) == []
-        assert list(blobs_of(chain(begun())[0])) == []
+            assert blobs_of(sealed_events(control.StateChanged(key=CHANGED_FILE_KEY, value=other))[0]) == []
+        assert list(blobs_of(sealed_events(message)[0])) == [c, a, b]
+        assert list(blobs_of(sealed_events(log_line("x"))[0])) == []
+        assert list(blobs_of(sealed_events(turn_started())[0])) == []
 
 
 class TestBranches:
     async def test_a_turn_nobody_goes_on_with_is_sealed_and_ended(self) -> None:
-        log = await Desk().open()
-        await log.append(T1, said("q"), begun("k"), called(), started())
+        log = await LogHarness().open()
+        await log.append(T1, input_added("q"), turn_started("k"), tool_called(), tool_started())
         entries = sealed_end(log.state, "over")
         assert [body.type for _, body in entries] == ["tool.failed", "turn.interrupted"]
         assert {place.turn for place, _ in entries} == {TurnId("t1")}
         for place, body in entries:
-            log.later(place, body)
-        await log.append(Place())
+            log.defer(place, body)
+        await log.append(EventScope())
         assert sealed_end(log.state, "over") == []
-        assert [body.type for _, body in forked(log.state, S, "1.6")] == ["session.forked"]
+        assert [body.type for _, body in fork_entries(log.state, S, "1.6")] == ["session.forked"]
 
     async def test_the_last_words_of_a_turn(self) -> None:
-        log = await Desk().open()
-        await simple_turn(log)
-        assert log.window.text(TurnId("t1"), ()) == "answer 1"
-        assert log.window.text(TurnId("t9"), ()) == ""
+        log = await LogHarness().open()
+        await write_simple_turn(log)
+        assert log.window.last_text(TurnId("t1"), ()) == "answer 1"
+        assert log.window.last_text(TurnId("t9"), ()) == ""
         message = AssistantMessage(id=MessageId("m"), content=(Text(text="a"), Text(text="b")))
         assert message.text == "ab"
-        assert at("t1", 1) == T1
+        assert scope_at("t1", 1) == T1

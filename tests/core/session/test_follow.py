@@ -6,46 +6,52 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.core.session.desk import (
+from tests.core.session.log_harness import (
     T1,
-    Desk,
+    LogHarness,
     S,
-    answered,
-    at,
-    begun,
-    delta,
-    ended,
-    flaky,
-    note,
-    said,
-    settled,
-    simple_turn,
-    stepped,
-    texts,
+    flaky_harness,
+    input_added,
+    log_line,
+    message_completed,
+    run_event_loop,
+    scope_at,
+    step_started,
+    text_delta,
+    turn_completed,
+    turn_started,
+    visible_texts,
+    write_simple_turn,
 )
-from vaka.core.session.cursor import Cursor
-from vaka.core.session.fanout import MERGE, OUTPUT, QUEUE, TAIL, Block, Fanout, Follower
-from vaka.core.session.follow import BATCH, Following
+from vaka.core.session.fanout import (
+    MAX_OUTPUT_CHARS,
+    MAX_QUEUED,
+    MERGE_FROM,
+    RECENT_EVENTS,
+    BlockBuffer,
+    Fanout,
+    Follower,
+)
+from vaka.core.session.follow import READ_BATCH, Subscription
 from vaka.core.session.log import Log
-from vaka.core.session.place import Place
 from vaka.core.types import progress
 from vaka.core.types.errors import Closed, Unavailable
 from vaka.core.types.event import Event
-from vaka.core.types.ids import MessageId, SessionId
+from vaka.core.types.ids import Cursor, EventScope, MessageId, SessionId
 from vaka.stores.memory import MemoryStore
 
 
-class Reader:
+class EventReader:
     """Somebody who follows in a task of their own, and reads only when told to."""
 
-    def __init__(self, desk: Desk, after: Cursor | None = None) -> None:
+    def __init__(self, desk: LogHarness, after: Cursor | None = None) -> None:
         self.seen: list[Event] = []
         self.open = asyncio.Event()
         self.open.set()
         self.error: BaseException | None = None
         self.task = asyncio.create_task(self._read(desk, after or Cursor()))
 
-    async def _read(self, desk: Desk, after: Cursor) -> None:
+    async def _read(self, desk: LogHarness, after: Cursor) -> None:
         try:
             async with aclosing(desk.hub.follow(S, after)) as events:
                 async for event in events:
@@ -68,261 +74,261 @@ class Reader:
 
 
 @pytest.fixture
-async def desk() -> AsyncGenerator[Desk]:
-    made = Desk()
+async def desk() -> AsyncGenerator[LogHarness]:
+    made = LogHarness()
     yield made
     await made.hub.close()
-    await settled(5)
+    await run_event_loop(5)
     assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
 
 
-async def speak(log: Log, text: str, start: int = 0, message: str = "m1") -> None:
+async def publish_text(log: Log, text: str, start: int = 0, message: str = "m1") -> None:
     """Say a text letter by letter."""
     for offset, letter in enumerate(text, start):
-        log.live(T1, delta(letter, offset, message))
-        await settled(2)
+        log.publish_live(T1, text_delta(letter, offset, message))
+        await run_event_loop(2)
 
 
 class TestOneProcess:
-    async def test_everything_comes_once_and_in_order_from_any_place(self, desk: Desk) -> None:
+    async def test_everything_comes_once_and_in_order_from_any_place(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await simple_turn(log)
-        readers = [Reader(desk, Cursor(1, seq)) for seq in range(log.head + 1)]
-        await settled()
-        await simple_turn(log, 2)
-        await settled()
+        await write_simple_turn(log)
+        readers = [EventReader(desk, Cursor(1, seq)) for seq in range(log.head + 1)]
+        await run_event_loop()
+        await write_simple_turn(log, 2)
+        await run_event_loop()
         for seq, reader in enumerate(readers):
             assert reader.seqs == list(range(seq + 1, log.head + 1))
             await reader.stop()
 
-    async def test_who_joins_in_the_middle_of_a_message_gets_what_was_said_so_far(self, desk: Desk) -> None:
+    async def test_who_joins_in_the_middle_of_a_message_gets_what_was_said_so_far(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        early = Reader(desk)
-        await settled()
-        await speak(log, "Hel")
-        late = Reader(desk, Cursor(1, 2))
-        await settled()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        early = EventReader(desk)
+        await run_event_loop()
+        await publish_text(log, "Hel")
+        late = EventReader(desk, Cursor(1, 2))
+        await run_event_loop()
         assert late.types == ["step.started", "message.snapshot"]
-        await speak(log, "lo", 3)
-        latest = Reader(desk, Cursor(1, 3))
-        await settled()
+        await publish_text(log, "lo", 3)
+        latest = EventReader(desk, Cursor(1, 3))
+        await run_event_loop()
         assert latest.types == ["message.snapshot"]
         for reader in (early, late, latest):
-            assert texts(reader.seen) == ["Hello"]
-        await log.append(T1, answered("Hello!"), ended())
-        await settled()
+            assert visible_texts(reader.seen) == ["Hello"]
+        await log.append(T1, message_completed("Hello!"), turn_completed())
+        await run_event_loop()
         for reader in (early, late, latest):
-            assert texts(reader.seen) == ["Hello!"]
+            assert visible_texts(reader.seen) == ["Hello!"]
             assert reader.seqs[-1] == log.head
             await reader.stop()
-        after = Reader(desk)
-        await settled()
+        after = EventReader(desk)
+        await run_event_loop()
         assert "message.snapshot" not in after.types
         await after.stop()
 
-    async def test_a_message_that_is_discarded_is_open_for_nobody(self, desk: Desk) -> None:
+    async def test_a_message_that_is_discarded_is_open_for_nobody(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        await speak(log, "Hmm")
-        reader = Reader(desk)
-        await settled()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        await publish_text(log, "Hmm")
+        reader = EventReader(desk)
+        await run_event_loop()
         await log.append(T1, progress.MessageDiscarded(message_id=MessageId("m1")))
-        await speak(log, "Yes", 0, "m2")
-        late = Reader(desk, Cursor(1, log.head))
-        await settled()
-        assert texts(reader.seen) == texts(late.seen) == ["Yes"]
+        await publish_text(log, "Yes", 0, "m2")
+        late = EventReader(desk, Cursor(1, log.head))
+        await run_event_loop()
+        assert visible_texts(reader.seen) == visible_texts(late.seen) == ["Yes"]
         await reader.stop()
         await late.stop()
 
-    async def test_what_a_turn_left_open_ends_with_it(self, desk: Desk) -> None:
+    async def test_what_a_turn_left_open_ends_with_it(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        await speak(log, "Hm")
-        log.live(T1, progress.ToolOutputDelta(message_id=MessageId("call_1"), block=0, offset=0, text="…"))
-        await log.append(T1, ended())
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        await publish_text(log, "Hm")
+        log.publish_live(T1, progress.ToolOutputDelta(message_id=MessageId("call_1"), block=0, offset=0, text="…"))
+        await log.append(T1, turn_completed())
         assert log.fanout.snapshots() == []
 
-    async def test_a_cursor_of_another_epoch_starts_over_also_while_the_writer_is_here(self, desk: Desk) -> None:
+    async def test_a_cursor_of_another_epoch_starts_over_also_while_the_writer_is_here(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await simple_turn(log)
+        await write_simple_turn(log)
         for cursor in (Cursor(2, 3), Cursor(7, 0), Cursor(1, 10_000), Cursor(0, 10_000)):
-            reader = Reader(desk, cursor)
-            await settled()
+            reader = EventReader(desk, cursor)
+            await run_event_loop()
             assert reader.types[0] == "stream.reset"
             assert reader.seqs == list(range(1, log.head + 1))
             await reader.stop()
 
-    async def test_a_slow_reader_loses_pieces_and_gets_the_whole(self, desk: Desk) -> None:
+    async def test_a_slow_reader_loses_pieces_and_gets_the_whole(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        slow = Reader(desk)
-        await settled()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        slow = EventReader(desk)
+        await run_event_loop()
         slow.open.clear()
         text = ""
-        for number in range(10 * QUEUE):
+        for number in range(10 * MAX_QUEUED):
             message = f"m{number % 3}"
-            log.live(T1, delta("x", number // 3, message))
+            log.publish_live(T1, text_delta("x", number // 3, message))
             if number % 50 == 0:
-                await log.append(T1, note(str(number)))
+                await log.append(T1, log_line(str(number)))
             text += "x"
         follower = next(iter(log.fanout.followers))
-        assert len(follower.queue) <= QUEUE + 60
+        assert len(follower.queue) <= MAX_QUEUED + 60
         slow.open.set()
-        await settled(20)
+        await run_event_loop(20)
         assert slow.seqs == list(range(1, log.head + 1))
-        assert sorted(map(len, texts(slow.seen))) == [QUEUE * 10 // 3] * 2 + [QUEUE * 10 // 3 + 1]
-        assert slow.types.count("text.delta") < QUEUE + 10
+        assert sorted(map(len, visible_texts(slow.seen))) == [MAX_QUEUED * 10 // 3] * 2 + [MAX_QUEUED * 10 // 3 + 1]
+        assert slow.types.count("text.delta") < MAX_QUEUED + 10
         assert "message.snapshot" in slow.types
         await slow.stop()
 
     async def test_pieces_for_a_slow_reader_are_joined(self) -> None:
         fanout, follower = Fanout(S), Follower()
         fanout.followers.add(follower)
-        follower.behind = False
+        follower.needs_snapshot = False
         for number in range(10_000):
-            fanout.live(Event(data=delta("x", number), session=S, ts=""))
-        assert len(follower.queue) <= MERGE + 3
-        assert not follower.behind
-        assert texts(item for item in follower.queue if isinstance(item, Event)) == ["x" * 10_000]
+            fanout.publish_live(Event(data=text_delta("x", number), session=S, ts=""))
+        assert len(follower.queue) <= MERGE_FROM + 3
+        assert not follower.needs_snapshot
+        assert visible_texts(item for item in follower.queue if isinstance(item, Event)) == ["x" * 10_000]
 
-    async def test_following_what_does_not_exist_yet_waits_for_it(self, desk: Desk) -> None:
-        reader = Reader(desk)
-        lost = Reader(desk, Cursor(1, 42))
-        await settled()
+    async def test_following_what_does_not_exist_yet_waits_for_it(self, desk: LogHarness) -> None:
+        reader = EventReader(desk)
+        lost = EventReader(desk, Cursor(1, 42))
+        await run_event_loop()
         assert reader.types == []
         assert lost.types == ["stream.reset"]
         log = await desk.open()
-        await simple_turn(log)
-        await settled()
+        await write_simple_turn(log)
+        await run_event_loop()
         assert reader.seqs == lost.seqs == list(range(1, log.head + 1))
         await reader.stop()
         await lost.stop()
 
-    async def test_a_long_history_is_read_in_batches(self, desk: Desk) -> None:
+    async def test_a_long_history_is_read_in_batches(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(Place(), *[note("x")] * (TAIL + 3 * BATCH))
-        following = Following(desk.hub, S, Cursor())
+        await log.append(EventScope(), *[log_line("x")] * (RECENT_EVENTS + 3 * READ_BATCH))
+        following = Subscription(desk.hub, S, Cursor())
         async with following:
-            sizes = [len(await following.batch()) for _ in range(4)]
-        assert sizes == [BATCH, BATCH, BATCH, TAIL]
+            sizes = [len(await following.next_batch()) for _ in range(4)]
+        assert sizes == [READ_BATCH, READ_BATCH, READ_BATCH, RECENT_EVENTS]
 
-    async def test_pieces_and_stored_events_come_in_the_order_they_happened(self, desk: Desk) -> None:
+    async def test_pieces_and_stored_events_come_in_the_order_they_happened(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        async with Following(desk.hub, S, Cursor(1, 3)) as following:
-            log.live(T1, delta("He", 0))
-            assert [event.type for event in await following.batch()] == ["message.snapshot"]
-            log.live(T1, delta("llo", 2))
-            await log.append(T1, answered("Hello"))
-            log.live(T1, delta("Aha", 0, "m2"))
-            batches = [await following.batch() for _ in range(2)]
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        async with Subscription(desk.hub, S, Cursor(1, 3)) as following:
+            log.publish_live(T1, text_delta("He", 0))
+            assert [event.type for event in await following.next_batch()] == ["message.snapshot"]
+            log.publish_live(T1, text_delta("llo", 2))
+            await log.append(T1, message_completed("Hello"))
+            log.publish_live(T1, text_delta("Aha", 0, "m2"))
+            batches = [await following.next_batch() for _ in range(2)]
             assert [[event.type for event in batch] for batch in batches] == [
                 ["text.delta"], ["message.completed", "text.delta"]
             ]  # fmt: skip
-            await log.append(T1, *[note("x")] * (BATCH + 50))
-            log.fanout.tail.clear()
-            assert [len(await following.batch()) for _ in range(2)] == [BATCH, 50]
+            await log.append(T1, *[log_line("x")] * (READ_BATCH + 50))
+            log.fanout.recent_events.clear()
+            assert [len(await following.next_batch()) for _ in range(2)] == [READ_BATCH, 50]
 
-    async def test_a_thousand_followers_see_the_same(self, desk: Desk) -> None:
+    async def test_a_thousand_followers_see_the_same(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        readers = [Reader(desk, Cursor(1, number % 4)) for number in range(1_000)]
-        await settled(5)
-        await speak(log, "Hello")
-        await log.append(T1, answered("Hello"), ended())
-        await settled(20)
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        readers = [EventReader(desk, Cursor(1, number % 4)) for number in range(1_000)]
+        await run_event_loop(5)
+        await publish_text(log, "Hello")
+        await log.append(T1, message_completed("Hello"), turn_completed())
+        await run_event_loop(20)
         assert {tuple(reader.seqs)[-2:] for reader in readers} == {(4, 5)}
-        assert all(texts(reader.seen) == ["Hello"] for reader in readers)
+        assert all(visible_texts(reader.seen) == ["Hello"] for reader in readers)
         for reader in readers:
             await reader.stop()
         assert not log.fanout.followers
 
-    async def test_a_head_that_the_store_does_not_have_is_waited_for_and_does_not_spin(self, desk: Desk) -> None:
+    async def test_a_head_that_the_store_does_not_have_is_waited_for_and_does_not_spin(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await log.append(Place(), note("one"))
-        log.fanout.forget()
-        log.fanout.reach(5)
-        reader = Reader(desk)
-        await settled()
+        await log.append(EventScope(), log_line("one"))
+        log.fanout.clear_open_blocks()
+        log.fanout.advance_head(5)
+        reader = EventReader(desk)
+        await run_event_loop()
         assert reader.seqs == [1]
-        log.fanout.reach(6)
-        await settled()
+        log.fanout.advance_head(6)
+        await run_event_loop()
         assert reader.seqs == [1]
         await reader.stop()
 
     async def test_what_a_tool_prints_is_kept_from_its_end_only(self) -> None:
         first = progress.ToolOutputDelta(message_id=MessageId("call_1"), block=0, offset=0, text="")
-        block = Block(Event(data=first, session=S, ts=""))
+        block = BlockBuffer(Event(data=first, session=S, ts=""))
         for number in range(1_000):
             block.add(f"{number:0512}")
         snapshot = block.snapshot().data
         assert isinstance(snapshot, progress.MessageSnapshot)
-        assert OUTPUT <= len(snapshot.text) <= 2 * OUTPUT
+        assert MAX_OUTPUT_CHARS <= len(snapshot.text) <= 2 * MAX_OUTPUT_CHARS
         assert snapshot.offset + len(snapshot.text) == 512_000
         assert snapshot.text.endswith("999")
 
 
 class TestComingAndGoing:
-    async def test_followers_stay_while_the_writer_comes_and_goes(self, desk: Desk) -> None:
-        reader = Reader(desk)
+    async def test_followers_stay_while_the_writer_comes_and_goes(self, desk: LogHarness) -> None:
+        reader = EventReader(desk)
         for number in range(1, 6):
             log = await desk.open()
-            await simple_turn(log, number)
-            other = Reader(desk, Cursor(1, log.head))
-            await desk.shut(log)
-            await desk.offer(said("from outside", f"o{number}"), f"o{number}")
-            await settled()
+            await write_simple_turn(log, number)
+            other = EventReader(desk, Cursor(1, log.head))
+            await desk.release(log)
+            await desk.offer(input_added("from outside", f"o{number}"), f"o{number}")
+            await run_event_loop()
             assert other.seqs == [log.head + 1]
             await other.stop()
-        await settled()
-        assert reader.seqs == list(range(1, len(await desk.stored()) + 1))
+        await run_event_loop()
+        assert reader.seqs == list(range(1, len(await desk.stored_events()) + 1))
         await reader.stop()
 
-    async def test_two_writers_of_one_process_in_turn_count_as_two(self, desk: Desk) -> None:
+    async def test_two_writers_of_one_process_in_turn_count_as_two(self, desk: LogHarness) -> None:
         first = await desk.open()
-        desk.hub.attach(S)
-        await simple_turn(first)
-        desk.hub.detach(S)
-        assert desk.hub.writes(S)
-        await desk.shut(first)
-        assert not desk.hub.writes(S)
+        desk.hub.attach_writer(S)
+        await write_simple_turn(first)
+        desk.hub.detach_writer(S)
+        assert desk.hub.has_writer(S)
+        await desk.release(first)
+        assert not desk.hub.has_writer(S)
 
-    async def test_nothing_is_left_of_a_session_nobody_looks_at(self, desk: Desk) -> None:
+    async def test_nothing_is_left_of_a_session_nobody_looks_at(self, desk: LogHarness) -> None:
         log = await desk.open()
         fanout = log.fanout
-        await simple_turn(log)
-        await desk.shut(log)
-        assert desk.hub.fanout(S) is not fanout
-        desk.hub.leave(S, Follower())
+        await write_simple_turn(log)
+        await desk.release(log)
+        assert desk.hub.fanout_of(S) is not fanout
+        desk.hub.remove_follower(S, Follower())
 
-    async def test_closing_ends_every_follower(self, desk: Desk) -> None:
+    async def test_closing_ends_every_follower(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await simple_turn(log)
-        here, elsewhere = Reader(desk), asyncio.create_task(_drain(desk, SessionId("other")))
-        await settled()
+        await write_simple_turn(log)
+        here, elsewhere = EventReader(desk), asyncio.create_task(_drain(desk, SessionId("other")))
+        await run_event_loop()
         await desk.hub.close()
         await asyncio.wait([here.task, elsewhere])
         assert here.seqs == list(range(1, log.head + 1))
         assert elsewhere.result() == []
 
-    async def test_a_follower_told_to_end_reads_what_there_is_first(self, desk: Desk) -> None:
+    async def test_a_follower_told_to_end_reads_what_there_is_first(self, desk: LogHarness) -> None:
         log = await desk.open()
-        await simple_turn(log)
+        await write_simple_turn(log)
         follower = Follower()
         follower.end(Closed("over"))
-        async with Following(desk.hub, S, Cursor(), follower) as following:
-            assert len(await following.batch()) == log.head
-            assert await following.batch() == []
-            assert await following.batch() == []
+        async with Subscription(desk.hub, S, Cursor(), follower) as following:
+            assert len(await following.next_batch()) == log.head
+            assert await following.next_batch() == []
+            assert await following.next_batch() == []
 
 
-async def _drain(desk: Desk, session: SessionId) -> list[Event]:
+async def _drain(desk: LogHarness, session: SessionId) -> list[Event]:
     async with aclosing(desk.hub.follow(session, Cursor())) as events:
         return [event async for event in events]
 
 
-class Silent:
+class SilentLiveChannel:
     """A line to other processes that is down."""
 
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
@@ -340,79 +346,79 @@ class Silent:
 class TestTwoProcesses:
     async def test_both_see_the_same_events_and_the_text_as_it_grows(self) -> None:
         store = MemoryStore()
-        here, there = Desk(store), Desk(store.handle())
-        near, far = Reader(here), Reader(there)
+        here, there = LogHarness(store), LogHarness(store.open_handle())
+        near, far = EventReader(here), EventReader(there)
         log = await here.open()
-        await log.append(T1, said("q"), begun("k"), stepped())
-        await speak(log, "Hello")
-        while texts(far.seen) != ["Hello"]:
-            await settled(1)
-        late = Reader(there, Cursor(1, 3))
-        await settled()
-        assert texts(late.seen) == ["Hello"], "although nothing more is said"
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        await publish_text(log, "Hello")
+        while visible_texts(far.seen) != ["Hello"]:
+            await run_event_loop(1)
+        late = EventReader(there, Cursor(1, 3))
+        await run_event_loop()
+        assert visible_texts(late.seen) == ["Hello"], "although nothing more is said"
         assert late.types == ["message.snapshot"]
-        await log.append(T1, answered("Hello!"), ended())
-        await settled()
+        await log.append(T1, message_completed("Hello!"), turn_completed())
+        await run_event_loop()
         assert near.seqs == far.seqs == list(range(1, log.head + 1))
-        assert texts(near.seen) == texts(far.seen) == texts(late.seen) == ["Hello!"]
+        assert visible_texts(near.seen) == visible_texts(far.seen) == visible_texts(late.seen) == ["Hello!"]
         for reader in (near, far, late):
             await reader.stop()
 
     async def test_a_snapshot_that_comes_after_its_message_is_not_shown(self) -> None:
         fanout, follower = Fanout(S), Follower()
         fanout.followers.add(follower)
-        follower.behind = False
+        follower.needs_snapshot = False
         shown = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
         event = Event(data=shown, session=S, ts="", turn=T1.turn)
-        fanout.elsewhere(event)
+        fanout.publish_remote_block(event)
         assert fanout.snapshots() == [event]
-        fanout.close([Event(data=answered("Hello"), session=S, ts="")])
-        fanout.elsewhere(event)
+        fanout.close_blocks([Event(data=message_completed("Hello"), session=S, ts="")])
+        fanout.publish_remote_block(event)
         assert fanout.snapshots() == []
         assert list(follower.queue) == [event]
 
     async def test_what_a_dead_writer_had_open_is_not_open_when_another_resumes(self) -> None:
         fanout = Fanout(S)
         shown = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
-        fanout.elsewhere(Event(data=shown, session=S, ts="", turn=T1.turn))
-        fanout.close([Event(data=progress.TurnResumed(agent="a"), session=S, ts="", turn=T1.turn)])
+        fanout.publish_remote_block(Event(data=shown, session=S, ts="", turn=T1.turn))
+        fanout.close_blocks([Event(data=progress.TurnResumed(agent="a"), session=S, ts="", turn=T1.turn)])
         assert fanout.snapshots() == []
 
     async def test_who_follows_hears_that_the_store_is_gone_and_can_come_back(self) -> None:
-        desk, events = flaky()
-        reader = Reader(desk)
-        await settled()
+        desk, events = flaky_harness()
+        reader = EventReader(desk)
+        await run_event_loop()
         assert isinstance(desk.store, MemoryStore)
         await desk.store.close()
-        await settled()
+        await run_event_loop()
         assert isinstance(reader.error, Closed)
         assert reader.task.done()
         assert events.rows == 0
 
     async def test_so_do_they_when_only_the_open_blocks_cannot_be_heard_of(self) -> None:
-        desk = Desk()
-        desk.store.live = Silent()
-        reader = Reader(desk)
-        await settled()
+        desk = LogHarness()
+        desk.store.live = SilentLiveChannel()
+        reader = EventReader(desk)
+        await run_event_loop()
         assert isinstance(reader.error, Unavailable)
-        await settled(3)
+        await run_event_loop(3)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def test_a_store_that_cannot_be_read_is_told_too(self) -> None:
-        desk, events = flaky()
+        desk, events = flaky_harness()
         log = await desk.open()
-        await simple_turn(log)
-        await desk.shut(log)
+        await write_simple_turn(log)
+        await desk.release(log)
         events.down = 1
-        reader = Reader(desk)
-        await settled()
+        reader = EventReader(desk)
+        await run_event_loop()
         assert isinstance(reader.error, Unavailable)
-        again = Reader(desk)
-        await settled()
+        again = EventReader(desk)
+        await run_event_loop()
         assert again.seqs == list(range(1, log.head + 1))
         await again.stop()
         await desk.hub.close()
 
 
 def test_places_are_values() -> None:
-    assert at("t1", 1) == T1
+    assert scope_at("t1", 1) == T1

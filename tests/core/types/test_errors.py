@@ -8,7 +8,7 @@ from vaka.core.types import errors
 from vaka.core.types.errors import EXIT_CODES, ModelUnavailable, Suspended, TurnError, VakaError
 
 
-def drawn() -> list[tuple[str, str, int | None]]:
+def parse_error_tree() -> list[tuple[str, str, int | None]]:
     """Each line of the drawing: a class, its parent, its exit code."""
     stack: list[str] = []
     found: list[tuple[str, str, int | None]] = []
@@ -25,8 +25,8 @@ def drawn() -> list[tuple[str, str, int | None]]:
 
 def test_the_drawing_is_the_tree() -> None:
     kinds = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
-    assert {name for name, _, _ in drawn()} == kinds
-    for name, parent, code in drawn():
+    assert {name for name, _, _ in parse_error_tree()} == kinds
+    for name, parent, code in parse_error_tree():
         kind: type[VakaError] = getattr(errors, name)
         if parent:
             assert getattr(errors, parent) in kind.__bases__
@@ -36,11 +36,11 @@ def test_the_drawing_is_the_tree() -> None:
 
 
 def test_codes_are_words_for_programs_and_each_has_its_exit_code() -> None:
-    for name, _, _ in drawn():
+    for name, _, _ in parse_error_tree():
         kind: type[VakaError] = getattr(errors, name)
         assert re.fullmatch(r"[a-z_]+", kind.code)
         assert EXIT_CODES[kind.code] == kind.exit_code
-    assert len({getattr(errors, name).code for name, _, _ in drawn()}) == len(drawn())
+    assert len({getattr(errors, name).code for name, _, _ in parse_error_tree()}) == len(parse_error_tree())
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [("", 1), ("model", 6), ("busy", 75), ("never heard of", 1)])

@@ -7,29 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.core.types.content import Image, Text, as_content, clean, text_of
 from vaka.core.types.control import CheckpointSaved, InputAdded, InterruptRequested, SessionClosed, StateChanged
 from vaka.core.types.errors import Corrupt, InvalidInput, LogError
 from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode, decode_body, encode, encode_body, seal
-from vaka.core.types.ids import SessionId, TurnId, digest_of, session_id
+from vaka.core.types.ids import SessionId, TurnId, digest_of, parse_session_id
+from vaka.core.types.message import Image, Text, Usage, as_content, replace_surrogates, text_of
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import TextDelta, TurnQueued
 from vaka.core.types.tool import ToolSpec
-from vaka.core.types.usage import Usage
 
 S = SessionId("s")
 TS = "2026-01-01T00:00:00.000Z"
 
 
-def sealed(body: Any, **more: Any) -> Event:
+def seal_body(body: Any, **more: Any) -> Event:
     event = Event(data=body, session=S, ts=TS, turn=TurnId("t"), step=2, path=("agent-1",), **more)
     return seal(event, epoch=3, seq=7, prev="0" * 64)
 
 
-WIRE = msgspec.json.decode(sealed(TurnQueued(input="k")).stored)
+WIRE = msgspec.json.decode(seal_body(TurnQueued(input="k")).stored)
 
 
-def changed(**fields: Any) -> bytes:
+def wire_with(**fields: Any) -> bytes:
     return msgspec.json.encode({**WIRE, **fields})
 
 
@@ -39,7 +38,7 @@ class TestTheEnvelope:
         assert WIRE["id"] == "3.7"
 
     def test_what_was_written_is_read(self) -> None:
-        event = sealed(Custom(name="mine", value={"n": [1, 2.5, None, "ü"]}))
+        event = seal_body(Custom(name="mine", value={"n": [1, 2.5, None, "ü"]}))
         assert decode(event.stored) == event
         assert encode(event) is event.stored
 
@@ -51,7 +50,7 @@ class TestTheEnvelope:
 
     def test_a_type_nobody_knows_is_kept_with_its_bytes(self) -> None:
         raw = b'{"some": [1,  2], "more":null}'
-        stored = changed(type="from.tomorrow", channel="control", data=msgspec.Raw(raw))
+        stored = wire_with(type="from.tomorrow", channel="control", data=msgspec.Raw(raw))
         event = decode(stored)
         assert event.data == Unknown(name="from.tomorrow", raw=raw, of="control")
         assert (event.type, event.channel, event.stored) == ("from.tomorrow", "control", stored)
@@ -59,16 +58,16 @@ class TestTheEnvelope:
         assert again.stored == stored
         live = Event(data=event.data, session=S, ts=TS)
         assert decode(encode(live)).data == event.data
-        assert decode(changed(type="unknown")).data == Unknown(name="unknown", raw=b'{"input":"k"}', of="progress")
+        assert decode(wire_with(type="unknown")).data == Unknown(name="unknown", raw=b'{"input":"k"}', of="progress")
 
     def test_fields_from_tomorrow_are_ignored(self) -> None:
-        assert decode(changed(extra=1, data={"input": "k", "more": [1]})).data == TurnQueued(input="k")
+        assert decode(wire_with(extra=1, data={"input": "k", "more": [1]})).data == TurnQueued(input="k")
 
     def test_an_event_of_a_higher_version_is_followed_although_it_is_not_understood(self) -> None:
-        event = decode(changed(v=VERSION + 1, data={"input": {"now": "an object"}}))
+        event = decode(wire_with(v=VERSION + 1, data={"input": {"now": "an object"}}))
         assert event.v == VERSION + 1
         assert isinstance(event.data, Unknown)
-        assert decode(changed(v=VERSION + 1)).data == TurnQueued(input="k")
+        assert decode(wire_with(v=VERSION + 1)).data == TurnQueued(input="k")
 
 
 class TestStoredDataIsInput:
@@ -97,7 +96,7 @@ class TestStoredDataIsInput:
     )  # fmt: skip
     def test_a_field_of_the_wrong_kind_is_corrupt(self, fields: dict[str, Any]) -> None:
         with pytest.raises(Corrupt, match="cannot be read"):
-            decode(changed(**fields))
+            decode(wire_with(**fields))
 
     @pytest.mark.parametrize(
         "value",
@@ -115,19 +114,19 @@ class TestStoredDataIsInput:
         ],
     )
     def test_what_is_not_json_is_corrupt_also_inside_free_data(self, value: bytes) -> None:
-        stored = sealed(StateChanged(key="k", value="HERE")).stored.replace(b'"HERE"', value)
+        stored = seal_body(StateChanged(key="k", value="HERE")).stored.replace(b'"HERE"', value)
         with pytest.raises(Corrupt):
             decode(stored)
 
     @pytest.mark.parametrize("value", [10**100, -(10**100), 1e308, "\x00", "\u202e", "🛶", "x" * 100_000, [[]] * 1000])
     def test_odd_but_honest_data_survives(self, value: object) -> None:
-        event = sealed(StateChanged(key="k", value=value))
+        event = seal_body(StateChanged(key="k", value=value))
         assert decode(event.stored) == event
         assert event.data == StateChanged(key="k", value=value)
 
     @pytest.mark.parametrize("name", ["__class__", "__reduce__", "py/object", "$type", "@type"])
     def test_the_name_of_a_class_is_only_a_word(self, name: str) -> None:
-        event = sealed(StateChanged(key="k", value={name: "os.system", "args": ["true"]}))
+        event = seal_body(StateChanged(key="k", value={name: "os.system", "args": ["true"]}))
         assert type(decode(event.stored).data) is StateChanged
         assert decode(event.stored).data.value == {name: "os.system", "args": ["true"]}  # type: ignore[attr-defined]  # just checked
 
@@ -136,16 +135,16 @@ class TestStoredDataIsInput:
     )
     def test_what_json_cannot_say_is_refused_before_it_is_written(self, value: object) -> None:
         with pytest.raises(LogError, match=r"state\.changed cannot be written down"):
-            sealed(StateChanged(key="k", value=value))
+            seal_body(StateChanged(key="k", value=value))
 
     def test_what_cannot_be_read_back_is_refused_before_it_is_written(self) -> None:
         with pytest.raises(LogError):
-            sealed(Logged(level="loud", message="m"))  # type: ignore[arg-type]  # that is the point
+            seal_body(Logged(level="loud", message="m"))  # type: ignore[arg-type]  # that is the point
         with pytest.raises(LogError):
-            sealed(InputAdded(key="k", content="words"))  # type: ignore[arg-type]  # that is the point
+            seal_body(InputAdded(key="k", content="words"))  # type: ignore[arg-type]  # that is the point
         for body in (CheckpointSaved(label=5), InterruptRequested(key="k", note=5), SessionClosed(reason=["x"])):  # type: ignore[arg-type]  # what a careless caller says
             with pytest.raises(LogError):
-                sealed(body)
+                seal_body(body)
 
     @given(
         st.recursive(
@@ -156,14 +155,14 @@ class TestStoredDataIsInput:
     )
     def test_any_json_is_read_as_it_was_written(self, value: Any) -> None:
         try:
-            event = sealed(StateChanged(key="k", value=value))
+            event = seal_body(StateChanged(key="k", value=value))
         except LogError:
             assert "\\ud" in ascii(value)
             return
         assert decode(event.stored) == event
 
     def test_every_flipped_bit_is_corrupt_or_shows_in_the_hash(self) -> None:
-        event = sealed(StateChanged(key="k", value={"n": 12, "words": "some more"}))
+        event = seal_body(StateChanged(key="k", value={"n": 12, "words": "some more"}))
         for index in range(len(event.stored)):
             for bit in range(8):
                 broken = bytearray(event.stored)
@@ -185,9 +184,9 @@ class TestBodies:
 
 class TestWords:
     def test_lone_surrogates_become_marks_and_all_else_stays(self) -> None:
-        assert clean("a\ud800b") == "a\ufffdb"
-        assert clean("\ud83d\udef6") == "🛶"
-        assert clean("plain 🛶 \x00") == "plain 🛶 \x00"
+        assert replace_surrogates("a\ud800b") == "a\ufffdb"
+        assert replace_surrogates("\ud83d\udef6") == "🛶"
+        assert replace_surrogates("plain 🛶 \x00") == "plain 🛶 \x00"
         assert as_content([Text(text="a\udfff")]) == (Text(text="a\ufffd"),)
         assert as_content(Text(text="\ud800")) == (Text(text="\ufffd"),)
 
@@ -200,11 +199,11 @@ class TestWords:
     @pytest.mark.parametrize("text", ["", " ", "a\n", "x" * 201, "\x00", " a", "a\ud800", "a\u200b"])
     def test_a_session_id_is_printable_and_of_some_length(self, text: str) -> None:
         with pytest.raises(InvalidInput):
-            session_id(text)
+            parse_session_id(text)
 
     @pytest.mark.parametrize("text", ["a", "x" * 200, "日本 語", "a/b", "..", "'; drop"])
     def test_most_names_will_do(self, text: str) -> None:
-        assert session_id(text) == text
+        assert parse_session_id(text) == text
 
     def test_equal_values_have_equal_digests(self) -> None:
         assert digest_of({"a": 1, "b": [1, 2]}) == digest_of({"b": [1, 2], "a": 1})

@@ -9,11 +9,20 @@ import pytest
 
 from scripts import schema
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.content import Audio, CallRef, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.event import Body, Custom, Event, Unknown, encode, seal
 from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, SessionId, TurnId
-from vaka.core.types.message import ToolCall, ToolResult
-from vaka.core.types.usage import Usage
+from vaka.core.types.message import (
+    Audio,
+    CallRef,
+    Document,
+    Image,
+    Reasoning,
+    Stored,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 CALL = ToolCall(id=CallId("call_1"), name="look", arguments={"at": [1, None]}, raw="{", repaired="r", provider_id="p")
 CONTENT = (
@@ -90,12 +99,12 @@ def validator() -> jsonschema.Draft202012Validator:
 
 @pytest.mark.parametrize("name", list(schema.FILES))
 def test_the_committed_file_is_what_the_code_says(name: str) -> None:
-    expected = schema.text(schema.FILES[name])
+    expected = schema.render_schema(schema.FILES[name])
     assert (schema.FOLDER / name).read_text() == expected, "run: python -m scripts.schema"
 
 
 def test_there_is_an_example_of_every_event() -> None:
-    assert {type(body) for body in EVERY} == set(schema.bodies())
+    assert {type(body) for body in EVERY} == set(schema.list_bodies())
 
 
 @pytest.mark.parametrize("body", EVERY, ids=lambda body: body.type)

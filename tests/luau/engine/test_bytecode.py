@@ -7,57 +7,57 @@ import pytest
 
 import pyluau
 from vaka.core.types.errors import ConfigError, ScriptError
-from vaka.luau.bytecode import Bytecode
+from vaka.luau.bytecode import BytecodeCache
 
 
-def value_of(bytecode: Bytecode, code: bytes) -> object:
+def run_bytecode(bytecode: BytecodeCache, code: bytes) -> object:
     with pyluau.State(key=bytecode.key) as state:
         return state.load(code)()
 
 
 def test_a_source_is_compiled_once() -> None:
-    bytecode = Bytecode()
+    bytecode = BytecodeCache()
     assert bytecode.compile("return 1", "a.luau") is bytecode.compile("return 1", "b.luau")
 
 
 def test_the_level_of_optimisation_makes_a_difference() -> None:
-    bytecode = Bytecode()
+    bytecode = BytecodeCache()
     source = "local function f() return 1 end return f()"
     assert bytecode.compile(source, "a", 0) != bytecode.compile(source, "a", 2)
 
 
 def test_a_syntax_error_says_where_it_is() -> None:
     with pytest.raises(ScriptError, match=r"^tools/a\.luau:2: "):
-        Bytecode().compile("local a = 1\nlocal = 2", "tools/a.luau")
+        BytecodeCache().compile("local a = 1\nlocal = 2", "tools/a.luau")
 
 
 def test_all_errors_of_many_sources_are_collected() -> None:
-    errors = Bytecode().precompile([("a.luau", "return ("), ("b.luau", "return 1"), ("c.luau", "\nif")])
+    errors = BytecodeCache().precompile([("a.luau", "return ("), ("b.luau", "return 1"), ("c.luau", "\nif")])
     assert [str(error).split(" ")[0] for error in errors] == ["a.luau:1:", "c.luau:2:"]
 
 
 def test_memory_is_bounded() -> None:
-    bytecode = Bytecode(most=2_000)
+    bytecode = BytecodeCache(max_bytes=2_000)
     first = bytecode.compile("return 0", "a")
     for number in range(1, 100):
         bytecode.compile(f"return {number}", "a")
-    assert bytecode.held <= 2_000
+    assert bytecode.cached_bytes <= 2_000
     assert bytecode.compile("return 0", "a") is not first
 
 
 def test_a_folder_keeps_bytecode_for_the_next_process(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
-    code = Bytecode(folder).compile("return 42", "a.luau")
-    again = Bytecode(folder)
+    code = BytecodeCache(folder).compile("return 42", "a.luau")
+    again = BytecodeCache(folder)
     assert again.compile("return 42", "a.luau") == code
-    assert value_of(again, code) == 42
+    assert run_bytecode(again, code) == 42
     assert stat.S_IMODE((folder / "key").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "empty", "foreign"])
 def test_a_file_that_is_not_what_was_written_is_compiled_anew(tmp_path: Path, change: str) -> None:
-    good = Bytecode(tmp_path).compile("return 42", "a.luau")
+    good = BytecodeCache(tmp_path).compile("return 42", "a.luau")
     (kept,) = (path for path in tmp_path.iterdir() if path.name != "key")
     if change == "flip":
         kept.write_bytes(good[:-3] + bytes([good[-3] ^ 1]) + good[-2:])
@@ -67,22 +67,22 @@ def test_a_file_that_is_not_what_was_written_is_compiled_anew(tmp_path: Path, ch
         kept.write_bytes(b"")
     else:
         kept.write_bytes(pyluau.compile("return 'evil'"))
-    again = Bytecode(tmp_path)
-    assert value_of(again, again.compile("return 42", "a.luau")) == 42
+    again = BytecodeCache(tmp_path)
+    assert run_bytecode(again, again.compile("return 42", "a.luau")) == 42
     assert kept.read_bytes() == good
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
-    bytecode = Bytecode(tmp_path)
-    place = Bytecode(tmp_path / "elsewhere")
+    bytecode = BytecodeCache(tmp_path)
+    place = BytecodeCache(tmp_path / "elsewhere")
     place.compile("return 1", "a")
     for path in (tmp_path / "elsewhere").iterdir():
         if path.name != "key":
             (tmp_path / path.name).mkdir()  # nothing can be put there
-    assert value_of(bytecode, bytecode.compile("return 1", "a")) == 1
+    assert run_bytecode(bytecode, bytecode.compile("return 1", "a")) == 1
 
 
 def test_a_broken_key_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"short")
     with pytest.raises(ConfigError, match="should hold 32 bytes and holds 5: delete the folder"):
-        Bytecode(tmp_path)
+        BytecodeCache(tmp_path)

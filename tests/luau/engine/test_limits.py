@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from vaka.core.types.errors import InvalidInput
-from vaka.luau.limits import ScriptLimits
+from vaka.luau.program import ScriptLimits
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from vaka.core.types.errors import NotFound, ScriptError
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.program import Program
+from vaka.luau.program import Program, ScriptLimits
 from vaka.luau.require import Library, Module
-from vaka.luau.scheduler import Unrecorded, drive
-from vaka.luau.vm import Vms
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.vm import VmRunner
 
 
 def test_what_decides_what_a_script_does_is_in_its_digest() -> None:
@@ -39,11 +38,11 @@ async def test_a_script_is_loaded_with_its_libraries(tmp_path: Path) -> None:
     (tmp_path / "script.luau").write_text("return require('greet')(...)")
     limits = ScriptLimits(seconds=1)
     program = await Program.load(
-        tmp_path / "script.luau", libs=[tmp_path / "libs"], like=Program("", limits=limits, trusted=True)
+        tmp_path / "script.luau", libs=[tmp_path / "libs"], template=Program("", limits=limits, trusted=True)
     )
     assert (program.name, program.limits, program.trusted) == ("script.luau", limits, True)
-    vms = Vms()
-    assert await drive(vms.open(program), {}, Unrecorded(), ["Ada"]) == ["hello Ada"]
+    vms = VmRunner()
+    assert await drive(vms.open(program), {}, NullJournal(), ["Ada"]) == ["hello Ada"]
     await vms.close()
 
 
@@ -80,6 +79,6 @@ async def test_a_main_runs_the_script_and_then_what_it_defined() -> None:
     program = Program(
         "function invoke(n) return n * 2 end", "a.luau", main="local script, n = ... script() return invoke(n)"
     )
-    vms = Vms()
-    assert await drive(vms.open(program), {}, Unrecorded(), [21]) == [42]
+    vms = VmRunner()
+    assert await drive(vms.open(program), {}, NullJournal(), [21]) == [42]
     await vms.close()

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.luau.engine.book import ASK, Book, Played
+from tests.luau.engine.script_fixtures import ASK_PRELUDE, GeneratorScript, MemoryJournal
 from vaka.core.types.errors import ScriptError
 from vaka.luau.program import Program
+from vaka.luau.protocol import HostFunction
 from vaka.luau.scheduler import drive
-from vaka.luau.script import HostFunction
-from vaka.luau.vm import Vms
+from vaka.luau.vm import VmRunner
 
 # Several tasks at once, each a list of calls; what happened is returned in the order in which it did.
 SCRIPT = """
@@ -35,7 +35,7 @@ SCRIPT = """
     if left > 0 then waiting = true park() end
     return happened
 """
-PROGRAM = Program(SCRIPT, "plan.luau", preludes=(ASK,))
+PROGRAM = Program(SCRIPT, "plan.luau", preludes=(ASK_PRELUDE,))
 
 calls = st.fixed_dictionaries(
     {"name": st.sampled_from(["work", "fail", "near"]), "delay": st.integers(0, 4), "own": st.booleans()}
@@ -67,7 +67,7 @@ class Host:
     def functions(self) -> dict[str, HostFunction]:
         return {
             "work": HostFunction(self.work),
-            "fail": HostFunction(self.fail, lasting=True),
+            "fail": HostFunction(self.fail, durable=True),
             "near": HostFunction(self.near, local=True),
         }
 
@@ -75,18 +75,18 @@ class Host:
 @relaxed
 @given(plans, st.integers(0, 3))
 async def test_in_a_vm(plan: list[Any], slower: int) -> None:
-    vms = Vms()
-    book = Book()
+    vms = VmRunner()
+    book = MemoryJournal()
     first = await drive(vms.open(PROGRAM), Host().functions(), book, [plan])
-    for count in range(len(book.told) + 1):
-        host, again = Host(slower), book.up_to(count)
+    for count in range(len(book.answers) + 1):
+        host, again = Host(slower), book.first_answers(count)
         result = await drive(vms.open(PROGRAM), host.functions(), again, [plan])
-        assert again.told[:count] == book.told[:count]
-        assert host.made == len(again.told) - count, "what was answered is not done again"
-        silent, whole = Host(), again.up_to(len(again.told))
+        assert again.answers[:count] == book.answers[:count]
+        assert host.made == len(again.answers) - count, "what was answered is not done again"
+        silent, whole = Host(), again.first_answers(len(again.answers))
         assert await drive(vms.open(PROGRAM), silent.functions(), whole, [plan]) == result
         assert silent.made == 0
-    assert await drive(vms.open(PROGRAM), Host().functions(), book.up_to(len(book.told)), [plan]) == first
+    assert await drive(vms.open(PROGRAM), Host().functions(), book.first_answers(len(book.answers)), [plan]) == first
     await vms.close()
 
 
@@ -116,10 +116,10 @@ async def test_in_a_generator(plan: list[Any], slower: int) -> None:
 
         return {"work": HostFunction(work), "fail": HostFunction(fail), "near": HostFunction(near, local=True)}
 
-    book = Book()
-    first = await drive(Played(body), functions(host), book)
-    for count in range(len(book.told) + 1):
-        again, other = book.up_to(count), Host(slower)
-        assert await drive(Played(body), functions(other), again) == first
-        assert again.told == book.told
-        assert other.made == len(book.told) - count
+    book = MemoryJournal()
+    first = await drive(GeneratorScript(body), functions(host), book)
+    for count in range(len(book.answers) + 1):
+        again, other = book.first_answers(count), Host(slower)
+        assert await drive(GeneratorScript(body), functions(other), again) == first
+        assert again.answers == book.answers
+        assert other.made == len(book.answers) - count

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.luau.engine.book import ASK, Book
+from tests.luau.engine.script_fixtures import ASK_PRELUDE, MemoryJournal
 from vaka.core.types.errors import ConfigError, NotFound, ScriptError
 from vaka.luau.program import Program
-from vaka.luau.require import Package, read_library
-from vaka.luau.scheduler import Unrecorded, drive
-from vaka.luau.script import HostFunction, Ledger
-from vaka.luau.vm import Vms
+from vaka.luau.protocol import HostFunction, ReplayJournal
+from vaka.luau.require import PackageModules, read_library
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.vm import VmRunner
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
@@ -23,15 +23,15 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-async def count(step: int = 1) -> int:
+async def count_requires(step: int = 1) -> int:
     return step
 
 
-async def run(libs: Path, source: str, ledger: Ledger | None = None) -> Any:
-    vms = Vms()
+async def run_with_libraries(libs: Path, source: str, ledger: ReplayJournal | None = None) -> Any:
+    vms = VmRunner()
     try:
-        program = Program(source, "main.luau", await read_library([libs]), preludes=(ASK,))
-        return list(await drive(vms.open(program), {"count": HostFunction(count)}, ledger or Unrecorded()))
+        program = Program(source, "main.luau", await read_library([libs]), preludes=(ASK_PRELUDE,))
+        return list(await drive(vms.open(program), {"count": HostFunction(count_requires)}, ledger or NullJournal()))
     finally:
         await vms.close()
 
@@ -39,7 +39,7 @@ async def run(libs: Path, source: str, ledger: Ledger | None = None) -> Any:
 async def test_modules_are_found_as_files_and_as_folders(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "return 'a'", "b/init.luau": "return 'b'", "b/c.luau": "return 'c'"})
     source = "return require('a'), require('b'), require('b/c'), require('b/init') == require('b')"
-    assert await run(tmp_path, source) == ["a", "b", "c", True]
+    assert await run_with_libraries(tmp_path, source) == ["a", "b", "c", True]
 
 
 async def test_a_file_comes_before_a_folder_and_the_first_library_before_the_next(tmp_path: Path) -> None:
@@ -54,18 +54,18 @@ async def test_a_file_comes_before_a_folder_and_the_first_library_before_the_nex
 
 async def test_a_module_runs_once_for_a_script_and_again_for_the_next(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "local made = {n = ask('count')} return made"})
-    book = Book()
+    book = MemoryJournal()
     source = "local a, b = require('a'), require('a'); a.n += 1; return a == b, b.n"
-    assert await run(tmp_path, source, book) == [True, 2]
-    assert len(book.told) == 1
-    assert await run(tmp_path, source) == [True, 2]
+    assert await run_with_libraries(tmp_path, source, book) == [True, 2]
+    assert len(book.answers) == 1
+    assert await run_with_libraries(tmp_path, source) == [True, 2]
 
 
 async def test_a_module_can_return_nothing_and_still_runs_once(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "ask('count')"})
-    book = Book()
-    assert await run(tmp_path, "return require('a'), require('a')", book) == [None, None]
-    assert len(book.told) == 1
+    book = MemoryJournal()
+    assert await run_with_libraries(tmp_path, "return require('a'), require('a')", book) == [None, None]
+    assert len(book.answers) == 1
 
 
 async def test_coroutines_that_require_one_module_wait_for_the_same(tmp_path: Path) -> None:
@@ -76,27 +76,27 @@ async def test_coroutines_that_require_one_module_wait_for_the_same(tmp_path: Pa
         while #got < 3 do ask("count") end
         return got[1] == got[2], got[2] == got[3]
     """
-    assert await run(tmp_path, source) == [True, True]
+    assert await run_with_libraries(tmp_path, source) == [True, True]
 
 
 async def test_a_module_has_globals_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "leak = 1; _G.other = 2; return function() return leak end"})
     source = "local f = require('a'); return f(), leak, other, _G.leak"
-    assert await run(tmp_path, source) == [1, None, None, None]
+    assert await run_with_libraries(tmp_path, source) == [1, None, None, None]
 
 
 async def test_modules_that_need_each_other_are_an_error_with_the_chain(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "return require('b')", "b.luau": "return require('c')", "c.luau": "return require('a')"})
     with pytest.raises(ScriptError, match=r"require: modules need each other: a -> b -> c -> a"):
-        await run(tmp_path, "require('a')")
+        await run_with_libraries(tmp_path, "require('a')")
     with pytest.raises(ScriptError, match=r"require: modules need each other: c -> a -> b -> c"):
-        await run(tmp_path, "pcall(require, 'a') require('c')")
+        await run_with_libraries(tmp_path, "pcall(require, 'a') require('c')")
 
 
 async def test_a_module_that_needs_itself_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "return require('a')"})
     with pytest.raises(ScriptError, match=r"require: modules need each other: a -> a"):
-        await run(tmp_path, "require('a')")
+        await run_with_libraries(tmp_path, "require('a')")
 
 
 async def test_modules_that_wait_for_each_other_in_two_coroutines_are_an_error(tmp_path: Path) -> None:
@@ -108,29 +108,32 @@ async def test_modules_that_wait_for_each_other_in_two_coroutines_are_an_error(t
         while #said < 2 do ask("count") end
         return said[1]
     """
-    (said,) = await run(tmp_path, source)
+    (said,) = await run_with_libraries(tmp_path, source)
     assert "modules need each other" in said
 
 
 async def test_an_error_in_a_module_names_the_module_and_the_place(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "\nerror('broken')", "bad.luau": "local = 1"})
     with pytest.raises(ScriptError, match=r"main\.luau:1: require: module 'a' failed: a\.luau:2: broken"):
-        await run(tmp_path, "require('a')")
+        await run_with_libraries(tmp_path, "require('a')")
     with pytest.raises(ScriptError, match=r"^bad\.luau:1: Expected identifier"):
-        await run(tmp_path, "require('bad')")
-    assert await run(tmp_path, "return pcall(require, 'a')") == [False, "require: module 'a' failed: a.luau:2: broken"]
+        await run_with_libraries(tmp_path, "require('bad')")
+    assert await run_with_libraries(tmp_path, "return pcall(require, 'a')") == [
+        False,
+        "require: module 'a' failed: a.luau:2: broken",
+    ]
 
 
 async def test_an_error_object_of_a_module_stays_what_it_is(tmp_path: Path) -> None:
     write(tmp_path, {"a.luau": "error({code = 7})"})
-    assert await run(tmp_path, "local _, e = pcall(require, 'a') return e.code") == [7]
+    assert await run_with_libraries(tmp_path, "local _, e = pcall(require, 'a') return e.code") == [7]
 
 
 async def test_a_missing_module_says_where_it_was_looked_for(tmp_path: Path) -> None:
     write(tmp_path, {"haivivi/http.luau": "return 1"})
     said = rf"module 'haivivi/htp' not found: looked for haivivi/htp.luau and haivivi/htp/init.luau in {tmp_path}"
     with pytest.raises(ScriptError, match=said + "; there is 'haivivi/http'"):
-        await run(tmp_path, "require('haivivi/htp')")
+        await run_with_libraries(tmp_path, "require('haivivi/htp')")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ async def test_a_missing_module_says_where_it_was_looked_for(tmp_path: Path) -> 
 )
 async def test_names_that_no_module_can_have_are_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path, {"a.luau": "return 1"})
-    ok, said = await run(tmp_path, f"return pcall(require, '{name}')")
+    ok, said = await run_with_libraries(tmp_path, f"return pcall(require, '{name}')")
     assert not ok
     assert said.startswith("require: ")
 
@@ -147,7 +150,7 @@ async def test_names_that_no_module_can_have_are_refused(tmp_path: Path, name: s
 @pytest.mark.parametrize("name", ["nil", "1", "{}", "print", "true"])
 async def test_a_module_is_named_by_a_string(tmp_path: Path, name: str) -> None:
     with pytest.raises(ScriptError, match=r"main\.luau:1: require: a module is named by a string, not by a"):
-        await run(tmp_path, f"require({name})")
+        await run_with_libraries(tmp_path, f"require({name})")
 
 
 async def test_a_module_names_its_neighbours_by_where_they_are(tmp_path: Path) -> None:
@@ -162,11 +165,11 @@ async def test_a_module_names_its_neighbours_by_where_they_are(tmp_path: Path) -
             "empty.luau": "return require('./')",
         },
     )
-    assert await run(tmp_path, "return require('lib')") == [["two!", "two"]]
+    assert await run_with_libraries(tmp_path, "return require('lib')") == [["two!", "two"]]
     with pytest.raises(ScriptError, match=r"require: '../secret' leaves the library of out\.luau"):
-        await run(tmp_path, "require('out')")
+        await run_with_libraries(tmp_path, "require('out')")
     with pytest.raises(ScriptError, match=r"names no module"):
-        await run(tmp_path, "require('empty')")
+        await run_with_libraries(tmp_path, "require('empty')")
 
 
 async def test_links_that_leave_the_library_are_not_followed(tmp_path: Path) -> None:
@@ -177,12 +180,12 @@ async def test_links_that_leave_the_library_are_not_followed(tmp_path: Path) -> 
     (libs / "alias.luau").symlink_to(libs / "a.luau")
     (libs / "broken.luau").symlink_to(libs / "nothing.luau")
     os.mkfifo(libs / "pipe.luau")
-    assert await run(libs, "return require('alias')") == ["a"]
+    assert await run_with_libraries(libs, "return require('alias')") == ["a"]
     for name, why in {"stolen": "leaves the library", "broken": "not a regular", "pipe": "not a regular"}.items():
         with pytest.raises(ScriptError, match=f"require: module '{name}': it is .*{why}"):
-            await run(libs, f"require('{name}')")
+            await run_with_libraries(libs, f"require('{name}')")
     with pytest.raises(ScriptError, match="module 'folder/secret' not found"):
-        await run(libs, "require('folder/secret')")
+        await run_with_libraries(libs, "require('folder/secret')")
 
 
 async def test_declarations_and_hidden_files_are_no_modules(tmp_path: Path) -> None:
@@ -196,32 +199,34 @@ async def test_a_library_that_is_no_text_is_named(tmp_path: Path) -> None:
         await read_library([tmp_path])
 
 
-class Shelf:
+class FakePackages:
     """Packages as a registry would find them."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested_names: list[str] = []
 
-    async def find(self, name: str) -> Package:
-        self.asked.append(name)
+    async def find_package(self, name: str) -> PackageModules:
+        self.requested_names.append(name)
         if name.startswith("@acme/json"):
             files = {"init": "return {n = require('codec'), util = require('@acme/util')}", "codec": "return 'codec'"}
-            return Package("@acme/json@1.2.3", files, "codec" if name.endswith("/codec") else "init")
+            return PackageModules("@acme/json@1.2.3", files, "codec" if name.endswith("/codec") else "init")
         if name.startswith("@acme/util"):
-            return Package("@acme/util@2.0.0", {"init": "return require('./more')", "more": "return 'more'"}, "init")
+            return PackageModules(
+                "@acme/util@2.0.0", {"init": "return require('./more')", "more": "return 'more'"}, "init"
+            )
         raise NotFound(f"package {name!r} is not installed")
 
 
 async def test_packages_are_found_by_the_names_in_the_sources() -> None:
-    shelf = Shelf()
+    shelf = FakePackages()
     source = """
         local json = require("@acme/json@^1.0.0")
         local codec = require '@acme/json@^1.0.0/codec'
         return json.n, json.util, codec, pcall(require, "@acme/none"), pcall(require, "@acme/" .. "dynamic")
     """
-    library = await read_library([], source, shelf.find)
-    vms = Vms()
-    result = await drive(vms.open(Program(source, "main.luau", library)), {}, Unrecorded())
+    library = await read_library([], source, shelf.find_package)
+    vms = VmRunner()
+    result = await drive(vms.open(Program(source, "main.luau", library)), {}, NullJournal())
     assert result == [
         "codec",
         "more",
@@ -230,7 +235,12 @@ async def test_packages_are_found_by_the_names_in_the_sources() -> None:
         False,
         "require: '@acme/dynamic': packages are found by names that are written out in the source",
     ]
-    assert sorted(set(shelf.asked)) == ["@acme/json@^1.0.0", "@acme/json@^1.0.0/codec", "@acme/none", "@acme/util"]
+    assert sorted(set(shelf.requested_names)) == [
+        "@acme/json@^1.0.0",
+        "@acme/json@^1.0.0/codec",
+        "@acme/none",
+        "@acme/util",
+    ]
     with pytest.raises(ScriptError, match="require: '@acme/none': package '@acme/none' is not installed"):
         library.find("@acme/none")
     await vms.close()

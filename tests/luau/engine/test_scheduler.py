@@ -6,18 +6,24 @@ from typing import Any
 
 import pytest
 
-from tests.luau.engine.book import DOUBLE, Book, Played, double, pause, run
-from vaka.core.loop.nest import Request, Waits
-from vaka.core.types.content import Text
+from tests.luau.engine.script_fixtures import (
+    DOUBLE_FUNCTIONS,
+    GeneratorScript,
+    MemoryJournal,
+    double,
+    run_source,
+    yield_once,
+)
+from vaka.core.loop.children.script_journal import DecisionPending, ScriptRequest
 from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError
 from vaka.core.types.ids import CallId, DecisionId
-from vaka.core.types.message import ToolResult
-from vaka.luau.scheduler import Raised, drive
-from vaka.luau.script import Functions, HostFunction, Several
+from vaka.core.types.message import Text, ToolResult
+from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
+from vaka.luau.scheduler import StructuredScriptError, drive
 
 
 async def test_a_call_gets_its_answer() -> None:
-    assert await run("local n = ...; return ask('double', n) + 1", DOUBLE, 20) == [41]
+    assert await run_source("local n = ...; return ask('double', n) + 1", DOUBLE_FUNCTIONS, 20) == [41]
 
 
 async def test_calls_of_several_coroutines_run_at_the_same_time() -> None:
@@ -36,26 +42,28 @@ async def test_calls_of_several_coroutines_run_at_the_same_time() -> None:
         table.sort(names)
         return names
     """
-    assert await run(source, {"meet": HostFunction(meet), "pause": HostFunction(pause)}) == [["a", "b", "c"]]
+    assert await run_source(source, {"meet": HostFunction(meet), "pause": HostFunction(yield_once)}) == [
+        ["a", "b", "c"]
+    ]
 
 
 async def test_a_host_function_can_give_several_results() -> None:
-    async def both() -> Several:
-        return Several((1, "two"))
+    async def both() -> MultipleResults:
+        return MultipleResults((1, "two"))
 
-    assert await run("return ask('both')", {"both": HostFunction(both)}) == [1, "two"]
+    assert await run_source("return ask('both')", {"both": HostFunction(both)}) == [1, "two"]
 
 
 async def test_a_host_function_that_wants_it_gets_the_request() -> None:
-    requests: list[Request] = []
+    requests: list[ScriptRequest] = []
 
-    async def look(request: Request, word: str) -> str:
+    async def look(request: ScriptRequest, word: str) -> str:
         requests.append(request)
         return word
 
     source = "return ask('look', 'a') .. ask('look', 'b')"
-    assert await run(source, {"look": HostFunction(look, asks=True)}) == ["ab"]
-    assert requests == [Request.of(1, "look", ["a"]), Request.of(2, "look", ["b"])]
+    assert await run_source(source, {"look": HostFunction(look, wants_request=True)}) == ["ab"]
+    assert requests == [ScriptRequest.from_arguments(1, "look", ["a"]), ScriptRequest.from_arguments(2, "look", ["b"])]
 
 
 @pytest.mark.parametrize(
@@ -74,25 +82,25 @@ async def test_an_error_of_a_host_function_can_be_caught_by_the_script(error: Ex
 
     for local in (False, True):
         functions = {"refuse": HostFunction(refuse, local=local)}
-        assert await run("return pcall(ask, 'refuse')", functions) == [False, said]
+        assert await run_source("return pcall(ask, 'refuse')", functions) == [False, said]
 
 
 async def test_an_error_can_be_a_table() -> None:
     async def refuse() -> None:
-        raise Raised("no", {"code": 7})
+        raise StructuredScriptError("no", {"code": 7})
 
     for local in (False, True):
         source = "local ok, e = pcall(ask, 'refuse'); return ok, e.code"
-        assert await run(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
+        assert await run_source(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
 
 
 async def test_an_error_whose_value_no_script_can_have_is_its_text() -> None:
     async def refuse() -> None:
-        raise Raised("no \ud800", {"code": {1, 2}})
+        raise StructuredScriptError("no \ud800", {"code": {1, 2}})
 
     for local in (False, True):
         functions = {"refuse": HostFunction(refuse, local=local)}
-        assert await run("return pcall(ask, 'refuse')", functions) == [False, "no ?"]
+        assert await run_source("return pcall(ask, 'refuse')", functions) == [False, "no ?"]
 
 
 async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
@@ -100,13 +108,13 @@ async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
         raise ScriptError("not today")
 
     with pytest.raises(ScriptError, match=r"^test\.luau:2: not today$") as caught:
-        await run("local x = 1\nask('refuse')", {"refuse": HostFunction(refuse)})
+        await run_source("local x = 1\nask('refuse')", {"refuse": HostFunction(refuse)})
     assert "test.luau:2" in caught.value.traceback
 
 
 async def test_an_unknown_function_is_an_error_that_names_the_near_one() -> None:
     with pytest.raises(ScriptError, match=r"test\.luau:1: the host has no function 'doubel'; there is 'double'"):
-        await run("ask('doubel', 1)", DOUBLE)
+        await run_source("ask('doubel', 1)", DOUBLE_FUNCTIONS)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +125,12 @@ async def test_an_unknown_function_is_an_error_that_names_the_near_one() -> None
     ],
 )
 async def test_a_wrong_number_of_arguments_is_an_error_that_names_the_function(call: str, said: str) -> None:
-    assert await run(f"return select(2, pcall(function() {call} end))", DOUBLE) == [said]
+    assert await run_source(f"return select(2, pcall(function() {call} end))", DOUBLE_FUNCTIONS) == [said]
 
 
 async def test_nil_beyond_the_last_argument_is_nothing() -> None:
-    assert await run("return ask('double', 4, nil, nil)", DOUBLE) == [8]
-    assert await run("return ask('double', 4, table.unpack({}, 1, 5000))", DOUBLE) == [8]
+    assert await run_source("return ask('double', 4, nil, nil)", DOUBLE_FUNCTIONS) == [8]
+    assert await run_source("return ask('double', 4, table.unpack({}, 1, 5000))", DOUBLE_FUNCTIONS) == [8]
 
 
 async def test_a_method_of_an_object_is_counted_without_itself() -> None:
@@ -130,7 +138,7 @@ async def test_a_method_of_an_object_is_counted_without_itself() -> None:
         async def put(self, thing: str, place: str = "top") -> str:
             return f"{thing} {place}"
 
-    assert await run("return ask('put', 'book')", {"put": HostFunction(Shelf().put)}) == ["book top"]
+    assert await run_source("return ask('put', 'book')", {"put": HostFunction(Shelf().put)}) == ["book top"]
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), {"a": [lambda: 1]}, 2**60 + 1, "\ud800"])
@@ -139,7 +147,7 @@ async def test_what_no_script_can_have_is_an_error_of_the_function_that_gave_it(
         return value
 
     for local in (False, True):
-        ok, said = await run("return pcall(ask, 'give')", {"give": HostFunction(give, local=local)})
+        ok, said = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give, local=local)})
         assert not ok
         assert "script" in said
 
@@ -151,7 +159,7 @@ async def test_a_list_that_holds_itself_is_an_error_of_the_function_that_gave_it
     async def give() -> Any:
         return endless
 
-    ok, said = await run("return pcall(ask, 'give')", {"give": HostFunction(give)})
+    ok, said = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give)})
     assert (ok, said) == (
         False,
         "give gave what it may not: lists and tables are nested deeper than 200, or one holds itself",
@@ -172,13 +180,13 @@ async def test_local_functions_are_answered_at_once_and_not_recorded() -> None:
         ask("double", 2)
         return ask("say", "end")
     """
-    functions = {"say": HostFunction(say, local=True), **DOUBLE}
-    book = Book()
-    assert await run(source, functions, ledger=book) == [4]
+    functions = {"say": HostFunction(say, local=True), **DOUBLE_FUNCTIONS}
+    book = MemoryJournal()
+    assert await run_source(source, functions, journal=book) == [4]
     assert said == ["one", "two", "after", "end"]
-    assert [told.request.name for told in book.told] == ["double", "double"]
+    assert [told.request.name for told in book.answers] == ["double", "double"]
     said.clear()
-    assert await run(source, functions, ledger=book.up_to(2)) == [4]
+    assert await run_source(source, functions, journal=book.first_answers(2)) == [4]
     assert said == ["one", "two", "after", "end"]
 
 
@@ -191,45 +199,45 @@ async def test_bytes_cross_and_are_remembered() -> None:
         local got = ask("turn", "\\xff\\0")
         return got[1] == "\\xff\\0", buffer.tostring(got[2]) == "\\xfe", got[3]["$bytes"]
     """
-    book = Book()
+    book = MemoryJournal()
     functions = {"turn": HostFunction(turn)}
-    assert await run(source, functions, ledger=book) == [True, True, "mine"]
-    assert book.told[0].value == [{"$bytes": "/wA="}, {"$buffer": "/g=="}, {"$table": {"$bytes": "mine"}}]
-    assert await run(source, functions, ledger=book.up_to(1)) == [True, True, "mine"]
+    assert await run_source(source, functions, journal=book) == [True, True, "mine"]
+    assert book.answers[0].value == [{"$bytes": "/wA="}, {"$buffer": "/g=="}, {"$table": {"$bytes": "mine"}}]
+    assert await run_source(source, functions, journal=book.first_answers(1)) == [True, True, "mine"]
 
 
 async def test_the_answer_of_a_lasting_function_is_kept_before_the_script_goes_on() -> None:
-    book = Book()
+    book = MemoryJournal()
     kept: list[int] = []
 
     async def look() -> None:
-        kept.append(book.kept)
+        kept.append(book.committed_count)
 
     functions = {
-        "double": HostFunction(double, lasting=True),
+        "double": HostFunction(double, durable=True),
         "look": HostFunction(look, local=True),
         "free": HostFunction(double),
     }
-    await run("ask('free', 1) ask('look') ask('double', 1) ask('look')", functions, ledger=book)
+    await run_source("ask('free', 1) ask('look') ask('double', 1) ask('look')", functions, journal=book)
     assert kept == [0, 2]
 
 
 async def test_the_clock_and_the_dice_of_a_script_come_from_the_ledger() -> None:
     source = "local a = os.time(); local n = math.random(1, 2^30); ask('double', 1); return a, os.time(), n"
-    book = Book()
-    book.start({"seed": 42})
-    first = await run(source, DOUBLE, ledger=book)
+    book = MemoryJournal()
+    book.record_start({"seed": 42})
+    first = await run_source(source, DOUBLE_FUNCTIONS, journal=book)
     assert first[:2] == [1, 1]
-    again = Book(book.began, [book.told[0]._replace(at=61_000)])
-    assert await run(source, DOUBLE, ledger=again) == [1, 61, first[2]]
+    again = MemoryJournal(book.first, [book.answers[0]._replace(at=61_000)])
+    assert await run_source(source, DOUBLE_FUNCTIONS, journal=again) == [1, 61, first[2]]
 
 
 async def test_detail_is_remembered_with_the_start() -> None:
-    book = Book()
-    await run("return 1", {}, ledger=book, detail={"input": "x"})
-    assert book.began is not None
-    assert book.began.value["input"] == "x"
-    assert 0 <= book.began.value["seed"] < 2**53
+    book = MemoryJournal()
+    await run_source("return 1", {}, journal=book, detail={"input": "x"})
+    assert book.first is not None
+    assert book.first.value["input"] == "x"
+    assert 0 <= book.first.value["seed"] < 2**53
 
 
 # ---------------------------------------------------------------------------------------------------- replay
@@ -250,7 +258,7 @@ PARALLEL = """
 """
 
 
-class Late:
+class ReorderingHost:
     """Host functions that come back in an order of their own."""
 
     def __init__(self) -> None:
@@ -270,24 +278,24 @@ class Late:
         self.calls.append(("double", number))
         return await double(number)
 
-    def functions(self) -> Functions:
+    def functions(self) -> HostFunctions:
         mine = {name: HostFunction(getattr(self, name)) for name in ("late", "fail", "double")}
-        return {**mine, "pause": HostFunction(pause)}
+        return {**mine, "pause": HostFunction(yield_once)}
 
 
 async def test_a_script_that_is_told_any_prefix_again_comes_to_the_same_end() -> None:
-    book, host = Book(), Late()
-    first = await run(PARALLEL, host.functions(), ledger=book)
+    book, host = MemoryJournal(), ReorderingHost()
+    first = await run_source(PARALLEL, host.functions(), journal=book)
     assert len(first[0]) == 7
     result = None
-    for count in range(len(book.told) + 1):
-        again, late = book.up_to(count), Late()
-        result = await run(PARALLEL, late.functions(), ledger=again)
+    for count in range(len(book.answers) + 1):
+        again, late = book.first_answers(count), ReorderingHost()
+        result = await run_source(PARALLEL, late.functions(), journal=again)
         assert sorted(result[0]) == sorted(first[0])
         assert result[1] == first[1]
-        answered = [told.request for told in book.told[:count]]
-        assert again.told[:count] == book.told[:count]
-        asked = [told.request for told in again.told[count:]]
+        answered = [told.request for told in book.answers[:count]]
+        assert again.answers[:count] == book.answers[:count]
+        asked = [told.request for told in again.answers[count:]]
         assert not set(asked) & set(answered), "an answered call was made again"
     assert result == first
 
@@ -300,19 +308,19 @@ async def test_a_generator_stands_in_for_a_vm() -> None:
         except ScriptError as error:
             return total, str(error)
 
-    book = Book()
-    script = Played(body)
-    assert await drive(script, Late().functions(), book, [4]) == [(8, "no 8")]
+    book = MemoryJournal()
+    script = GeneratorScript(body)
+    assert await drive(script, ReorderingHost().functions(), book, [4]) == [(8, "no 8")]
     assert script.closed
     for count in range(3):
-        late = Late()
-        assert await drive(Played(body), late.functions(), book.up_to(count), [4]) == [(8, "no 8")]
+        late = ReorderingHost()
+        assert await drive(GeneratorScript(body), late.functions(), book.first_answers(count), [4]) == [(8, "no 8")]
         assert late.calls == [("double", 4), ("fail", 8)][count:]
 
 
-async def told_by(source: str) -> Book:
-    book = Book()
-    await run(source, DOUBLE, ledger=book)
+async def record_answers(source: str) -> MemoryJournal:
+    book = MemoryJournal()
+    await run_source(source, DOUBLE_FUNCTIONS, journal=book)
     return book
 
 
@@ -327,20 +335,20 @@ async def told_by(source: str) -> Book:
     ],
 )
 async def test_a_script_that_asks_for_something_else_is_not_driven_on(now: str, said: str) -> None:
-    book = await told_by("return ask('double', 1)")
-    functions = {**DOUBLE, "other": HostFunction(double), "say": HostFunction(pause, local=True)}
+    book = await record_answers("return ask('double', 1)")
+    functions = {**DOUBLE_FUNCTIONS, "other": HostFunction(double), "say": HostFunction(yield_once, local=True)}
     with pytest.raises(ReplayError, match=said):
-        await run(now, functions, ledger=book.up_to(1))
+        await run_source(now, functions, journal=book.first_answers(1))
 
 
 async def test_a_script_that_was_told_too_much_is_refused_with_advice() -> None:
-    book = Book()
+    book = MemoryJournal()
     source = "for i = 1, 10 do ask('double', i) end"
     with pytest.raises(ScriptError, match="told 5 answers, too many to be told again: use on_input"):
-        await run(source, DOUBLE, ledger=book, most=5)
-    assert len(book.told) == 5
+        await run_source(source, DOUBLE_FUNCTIONS, journal=book, most=5)
+    assert len(book.answers) == 5
     with pytest.raises(ScriptError, match="use on_input"):
-        await run(source, DOUBLE, ledger=book.up_to(5), most=5)
+        await run_source(source, DOUBLE_FUNCTIONS, journal=book.first_answers(5), most=5)
 
 
 # ---------------------------------------------------------------------------------------------------- people
@@ -348,7 +356,7 @@ async def test_a_script_that_was_told_too_much_is_refused_with_advice() -> None:
 
 async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> None:
     async def ask_a_person(name: str) -> str:
-        raise Waits([DecisionId(f"decision-{name}")])
+        raise DecisionPending([DecisionId(f"decision-{name}")])
 
     source = """
         spawn(function() ask("person", "a") end)
@@ -356,20 +364,20 @@ async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> No
         ask("double", 3)
         ask("person", "c")
     """
-    book = Book()
-    with pytest.raises(Waits) as caught:
-        await run(source, {"person": HostFunction(ask_a_person), **DOUBLE}, ledger=book)
+    book = MemoryJournal()
+    with pytest.raises(DecisionPending) as caught:
+        await run_source(source, {"person": HostFunction(ask_a_person), **DOUBLE_FUNCTIONS}, journal=book)
     assert sorted(caught.value.decisions) == ["decision-a", "decision-b", "decision-c"]
-    assert [told.request.name for told in book.told] == ["double"] * 3
-    assert book.kept == 3
+    assert [told.request.name for told in book.answers] == ["double"] * 3
+    assert book.committed_count == 3
 
     async def answered(name: str) -> str:
         return f"yes {name}"
 
-    again = book.up_to(3)
-    await run(source, {"person": HostFunction(answered), **DOUBLE}, ledger=again)
-    assert again.told[:3] == book.told
-    assert {told.request.name for told in again.told[3:]} == {"person"}
+    again = book.first_answers(3)
+    await run_source(source, {"person": HostFunction(answered), **DOUBLE_FUNCTIONS}, journal=again)
+    assert again.answers[:3] == book.answers
+    assert {told.request.name for told in again.answers[3:]} == {"person"}
 
 
 async def test_a_tool_gives_the_script_its_value_or_its_error() -> None:
@@ -381,7 +389,12 @@ async def test_a_tool_gives_the_script_its_value_or_its_error() -> None:
         return ToolResult(call=CallId("3"), value={"n": 1})
 
     source = "return ask('tool', 'text'), ask('tool', 'value').n, pcall(ask, 'tool', 'bad')"
-    book = Book()
-    assert await run(source, {"tool": HostFunction(tool)}, ledger=book) == ["words", 1, False, "it broke"]
-    assert [told.value for told in book.told] == [None, None, None]
-    assert await run(source, {"tool": HostFunction(tool)}, ledger=book.up_to(2)) == ["words", 1, False, "it broke"]
+    book = MemoryJournal()
+    assert await run_source(source, {"tool": HostFunction(tool)}, journal=book) == ["words", 1, False, "it broke"]
+    assert [told.value for told in book.answers] == [None, None, None]
+    assert await run_source(source, {"tool": HostFunction(tool)}, journal=book.first_answers(2)) == [
+        "words",
+        1,
+        False,
+        "it broke",
+    ]

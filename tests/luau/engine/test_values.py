@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import pyluau
 from vaka.core.types.errors import ScriptError
-from vaka.luau.script import Several
-from vaka.luau.values import pack, results, unpack
+from vaka.luau.protocol import MultipleResults, pack, unpack, unpack_results
 
 EXACT = 2**53
 TAGS = ["$bytes", "$buffer", "$vector", "$number", "$map", "$several", "$table"]
@@ -28,22 +27,22 @@ values = st.recursive(
 @given(values)
 def test_every_value_survives_as_json(value: Any) -> None:
     written = msgspec.json.encode(pack(value))
-    assert same(unpack(msgspec.json.decode(written)), value)
+    assert is_same(unpack(msgspec.json.decode(written)), value)
 
 
 @given(st.lists(values, max_size=4))
 def test_several_results_stay_several(several: list[Any]) -> None:
-    assert same(results(msgspec.json.decode(msgspec.json.encode(pack(Several(several))))), several)
+    assert is_same(unpack_results(msgspec.json.decode(msgspec.json.encode(pack(MultipleResults(several))))), several)
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Equal, and of one type: 1 and True are not the same."""
     if type(one) is not type(other):
         return type(one) in {int, float} and type(other) in {int, float} and one == other
     if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+        return list(one) == list(other) and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same, one, other))
     return bool(one == other)
 
 

@@ -6,33 +6,32 @@ from typing import Any
 
 import pytest
 
-from tests.luau.engine.book import ASK
+from tests.luau.engine.script_fixtures import ASK_PRELUDE
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
-from vaka.luau.engine import Engine
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.pool import Pool
-from vaka.luau.program import Program
-from vaka.luau.scheduler import Unrecorded, drive
-from vaka.luau.script import Done, HostFunction, Waiting
-from vaka.luau.vm import Vms
+from vaka.luau.pool import VmPool
+from vaka.luau.program import Program, ScriptLimits
+from vaka.luau.protocol import Finished, HostFunction, Waiting
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.services import ScriptEngine
+from vaka.luau.vm import VmRunner
 
 WORK = "local n = 0 for i = 1, 3e6 do n += i % 7 end return n"
 
 
 async def test_a_script_is_stepped() -> None:
-    vms = Vms()
-    script = vms.open(Program("local a = ... local b, c = ask('x', a) return a, b, c", preludes=(ASK,)))
+    vms = VmRunner()
+    script = vms.open(Program("local a = ... local b, c = ask('x', a) return a, b, c", preludes=(ASK_PRELUDE,)))
     step = await script.start([1], seed=1, at=5)
     assert isinstance(step, Waiting)
     assert [tuple(call) for call in step.calls] == [(1, "x", [1])]
-    assert await script.answer(1, [2, 3], at=6) == Done([1, 2, 3])
+    assert await script.answer(1, [2, 3], at=6) == Finished([1, 2, 3])
     await script.close()
     await script.close()
     await vms.close()
 
 
 async def test_a_script_starts_once_and_does_nothing_after_its_end() -> None:
-    vms = Vms()
+    vms = VmRunner()
     script = vms.open(Program("return 1", "one.luau"))
     with pytest.raises(InvalidInput, match=r"'one\.luau' does not run"):
         await script.answer(1, [], at=0)
@@ -44,9 +43,9 @@ async def test_a_script_starts_once_and_does_nothing_after_its_end() -> None:
 
 
 async def test_what_a_script_prints_goes_line_by_line_to_who_opened_it() -> None:
-    vms = Vms()
+    vms = VmRunner()
     lines: list[str] = []
-    program = Program("print('a', 1, nil, true) ask('x') print('\\xff') error('end')", preludes=(ASK,))
+    program = Program("print('a', 1, nil, true) ask('x') print('\\xff') error('end')", preludes=(ASK_PRELUDE,))
     script = vms.open(program, lines.append)
     await script.start([], seed=1, at=0)
     assert lines == ["a\t1\tnil\ttrue"]
@@ -57,72 +56,72 @@ async def test_what_a_script_prints_goes_line_by_line_to_who_opened_it() -> None
 
 
 async def test_a_script_that_prints_without_end_is_cut() -> None:
-    vms = Vms()
+    vms = VmRunner()
     lines: list[str] = []
     program = Program("while true do print('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx') end", limits=ScriptLimits(seconds=0.2))
     with pytest.raises(ScriptLimit):
-        await drive(vms.open(program, lines.append), {}, Unrecorded())
+        await drive(vms.open(program, lines.append), {}, NullJournal())
     assert sum(map(len, lines)) < 300_000
     assert lines[-1].endswith("(more was printed than can be shown)")
 
 
 async def test_vms_are_used_again_up_to_the_number_that_may_idle() -> None:
-    pool = Pool(idle=2)
-    program = Program("ask('x')", preludes=(ASK,))
-    scripts = [Vms(pool).open(program) for _ in range(5)]
+    pool = VmPool(max_idle=2)
+    program = Program("ask('x')", preludes=(ASK_PRELUDE,))
+    scripts = [VmRunner(pool).open(program) for _ in range(5)]
     for script in scripts:
         await script.start([], seed=1, at=0)
-    assert pool.states == 5
+    assert pool.vm_count == 5
     for script in scripts:
         await script.close()
-    assert pool.states == 2
-    again = Vms(pool).open(program)
+    assert pool.vm_count == 2
+    again = VmRunner(pool).open(program)
     await again.start([], seed=1, at=0)
-    assert pool.states == 2
+    assert pool.vm_count == 2
     pool.close()
-    assert pool.states == 1
+    assert pool.vm_count == 1
     await again.close()
-    assert pool.states == 0
+    assert pool.vm_count == 0
     with pytest.raises(Closed, match="the pool of VMs is closed"):
-        await Vms(pool).open(program).start([], seed=1, at=0)
+        await VmRunner(pool).open(program).start([], seed=1, at=0)
 
 
 async def test_a_vm_that_ran_out_of_memory_is_not_used_again() -> None:
-    pool = Pool()
+    pool = VmPool()
     program = Program("local t = {} while true do table.insert(t, {}) end", limits=ScriptLimits(memory=4 << 20))
     with pytest.raises(ScriptLimit, match="out of memory"):
-        await drive(Vms(pool).open(program), {}, Unrecorded())
-    assert pool.states == 0
+        await drive(VmRunner(pool).open(program), {}, NullJournal())
+    assert pool.vm_count == 0
 
 
 async def test_other_limits_mean_another_vm() -> None:
-    pool = Pool(most=1)
-    small = Program("ask('x')", preludes=(ASK,), limits=ScriptLimits(memory=4 << 20))
-    scripts = [Vms(pool).open(small), Vms(pool).open(replace(small, limits=ScriptLimits(memory=8 << 20)))]
+    pool = VmPool(max_vms=1)
+    small = Program("ask('x')", preludes=(ASK_PRELUDE,), limits=ScriptLimits(memory=4 << 20))
+    scripts = [VmRunner(pool).open(small), VmRunner(pool).open(replace(small, limits=ScriptLimits(memory=8 << 20)))]
     for script in scripts:
         await script.start([], seed=1, at=0)
-    assert pool.states == 2
+    assert pool.vm_count == 2
     for script in scripts:
         await script.close()
 
 
 async def test_the_same_seed_gives_the_same_numbers() -> None:
-    vms = Vms()
+    vms = VmRunner()
     program = Program("return math.random(), os.time(), os.clock(), tostring({}), tostring(print)")
     first = await vms.open(program).start([], seed=7, at=61_500)
     assert first == await vms.open(program).start([], seed=7, at=61_500)
     assert first != await vms.open(program).start([], seed=8, at=61_500)
-    assert isinstance(first, Done)
+    assert isinstance(first, Finished)
     assert first.values[1] == 61
 
 
 async def test_a_program_whose_steps_take_long_does_not_hold_up_the_others() -> None:
-    vms = Vms()
+    vms = VmRunner()
     endless = Program("while true do end", "endless.luau", limits=ScriptLimits(seconds=None))
-    vms.pool.took(endless, 1.0)
-    working = asyncio.create_task(drive(vms.open(endless), {}, Unrecorded()))
+    vms.pool.record_step_time(endless, 1.0)
+    working = asyncio.create_task(drive(vms.open(endless), {}, NullJournal()))
     for number in range(5):
-        assert await drive(vms.open(Program(f"return {number}")), {}, Unrecorded()) == [number]
+        assert await drive(vms.open(Program(f"return {number}")), {}, NullJournal()) == [number]
         await asyncio.sleep(0)
     assert not working.done()
     working.cancel()
@@ -131,60 +130,60 @@ async def test_a_program_whose_steps_take_long_does_not_hold_up_the_others() -> 
 
 
 async def test_a_step_in_a_thread_can_be_cancelled() -> None:
-    pool = Pool()
-    vms = Vms(pool)
+    pool = VmPool()
+    vms = VmRunner(pool)
     program = Program("if ... then while true do end end return 1", "work.luau")
-    pool.took(program, 1.0)
-    driving = asyncio.create_task(drive(vms.open(program), {}, Unrecorded(), [True]))
+    pool.record_step_time(program, 1.0)
+    driving = asyncio.create_task(drive(vms.open(program), {}, NullJournal(), [True]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     driving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await driving
-    assert await drive(vms.open(program), {}, Unrecorded(), [False]) == [1]
+    assert await drive(vms.open(program), {}, NullJournal(), [False]) == [1]
 
 
 async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_takes_long() -> None:
-    vms = Vms(Pool(most=1))
-    long = Program(f"ask('x') {WORK}", "long.luau", preludes=(ASK,))
-    short = Program("return ask('x')", "short.luau", preludes=(ASK,))
-    vms.pool.took(long, 1.0)
+    vms = VmRunner(VmPool(max_vms=1))
+    long = Program(f"ask('x') {WORK}", "long.luau", preludes=(ASK_PRELUDE,))
+    short = Program("return ask('x')", "short.luau", preludes=(ASK_PRELUDE,))
+    vms.pool.record_step_time(long, 1.0)
 
     async def x() -> int:
         return 1
 
     functions = {"x": HostFunction(x)}
-    runs = [drive(vms.open(program), functions, Unrecorded()) for program in [long, short, long, short, short]]
+    runs = [drive(vms.open(program), functions, NullJournal()) for program in [long, short, long, short, short]]
     results: list[Any] = await asyncio.gather(*runs)
     assert [result[0] for result in results if result[0] == 1] == [1, 1, 1]
-    assert vms.pool.states == 1
+    assert vms.pool.vm_count == 1
 
 
 async def test_a_slow_program_is_quick_again_after_many_quick_steps() -> None:
-    pool = Pool()
+    pool = VmPool()
     program = Program("return 1")
-    pool.took(program, 1.0)
+    pool.record_step_time(program, 1.0)
     assert pool.is_slow(program)
     for _ in range(64):
-        pool.took(program, 0.0)
+        pool.record_step_time(program, 0.0)
     assert not pool.is_slow(program)
 
 
 async def test_scripts_run_where_they_belong() -> None:
     opened: list[str] = []
 
-    class Place(Vms):
+    class RecordingRunner(VmRunner):
         def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
 
-        def open(self, program: Program, printed: Any = None) -> Any:
+        def open(self, program: Program, print_line: Any = None) -> Any:
             opened.append(self.name)
-            return super().open(program, printed)
+            return super().open(program, print_line)
 
-    engine = Engine(trusted=Place("here"), others=Place("worker"))
+    engine = ScriptEngine(trusted=RecordingRunner("here"), untrusted=RecordingRunner("worker"))
     for trusted in (True, False):
         script = engine.open(Program("return 1", trusted=trusted))
-        assert await script.start([], seed=1, at=0) == Done([1])
+        assert await script.start([], seed=1, at=0) == Finished([1])
     assert opened == ["here", "worker"]
     await engine.close()

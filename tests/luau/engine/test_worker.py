@@ -13,23 +13,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.luau.engine.book import ASK, Book
+from tests.luau.engine.script_fixtures import ASK_PRELUDE, MemoryJournal
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
 from vaka.luau import wire, worker_main
-from vaka.luau.limits import ScriptLimits
-from vaka.luau.pool import Pool
-from vaka.luau.program import Program
+from vaka.luau.pool import VmPool
+from vaka.luau.program import Program, ScriptLimits
+from vaka.luau.protocol import Finished, HostFunction, Waiting
 from vaka.luau.require import Library, Module
-from vaka.luau.scheduler import Unrecorded, drive
-from vaka.luau.script import Done, HostFunction, Waiting
-from vaka.luau.worker import Remote, Worker, Workers
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.worker import RemoteScript, WorkerPool, WorkerProcess
 
-WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK,))
+WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK_PRELUDE,))
 
 
 @pytest.fixture
-async def workers() -> AsyncGenerator[Workers]:
-    made = Workers(1)
+async def workers() -> AsyncGenerator[WorkerPool]:
+    made = WorkerPool(1)
     yield made
     await made.close()
 
@@ -41,36 +40,36 @@ async def echo(*values: Any) -> Any:
 FUNCTIONS = {"x": HostFunction(echo)}
 
 
-async def test_a_script_in_a_worker_is_a_script_like_any_other(workers: Workers) -> None:
+async def test_a_script_in_a_worker_is_a_script_like_any_other(workers: WorkerPool) -> None:
     library = Library({"m": Module("m", "return {n = ask('x', 'module')}")}, ("libs",))
     source = """
         print("hello", ...)
         return require("m").n, ask("x", "\\xff", {["$bytes"] = 1}, 0/0 ~= 0/0, {[5] = 6}), math.random()
     """
-    program = Program(source, "a.luau", library, (ASK,))
+    program = Program(source, "a.luau", library, (ASK_PRELUDE,))
     lines: list[str] = []
-    book = Book()
-    book.start({"seed": 9})
+    book = MemoryJournal()
+    book.record_start({"seed": 9})
     first = list(await drive(workers.open(program, lines.append), FUNCTIONS, book, [b"\xfe"]))
     assert first[:2] == [["module"], [b"\xff", {"$bytes": 1}, True, {5: 6}]]
     assert lines == ["hello\t�"]
-    again = await drive(workers.open(program), FUNCTIONS, book.up_to(2), [b"\xfe"])
+    again = await drive(workers.open(program), FUNCTIONS, book.first_answers(2), [b"\xfe"])
     assert list(again) == first
 
 
-async def test_errors_of_a_script_come_back_with_their_traceback(workers: Workers) -> None:
+async def test_errors_of_a_script_come_back_with_their_traceback(workers: WorkerPool) -> None:
     program = Program("local function f() error('broken') end\nf()", "bad.luau")
     with pytest.raises(ScriptError, match=r"^bad\.luau:1: broken$") as caught:
-        await drive(workers.open(program), {}, Unrecorded())
+        await drive(workers.open(program), {}, NullJournal())
     assert "bad.luau:1" in caught.value.traceback
 
 
-async def test_a_script_that_does_not_compile_says_where(workers: Workers) -> None:
+async def test_a_script_that_does_not_compile_says_where(workers: WorkerPool) -> None:
     with pytest.raises(ScriptError, match=r"^bad\.luau:1: "):
-        await drive(workers.open(Program("return (", "bad.luau")), {}, Unrecorded())
+        await drive(workers.open(Program("return (", "bad.luau")), {}, NullJournal())
 
 
-async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: Workers) -> None:
+async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: WorkerPool) -> None:
     scripts = [workers.open(WAIT) for _ in range(3)]
     for script in scripts:
         assert isinstance(await script.start([1], seed=1, at=0), Waiting)
@@ -80,39 +79,39 @@ async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: 
         with pytest.raises(ScriptError, match=rf"the worker {pid} was killed \(signal 9, SIGKILL\)"):
             await script.answer(1, [], at=0)
         await script.close()
-    assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+    assert await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [2]) == [[2]]
     assert workers.pids != [pid]
 
 
-async def test_a_worker_that_is_killed_while_a_script_runs_is_reported(workers: Workers) -> None:
-    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+async def test_a_worker_that_is_killed_while_a_script_runs_is_reported(workers: WorkerPool) -> None:
+    await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
-    running = asyncio.create_task(drive(workers.open(Program("while true do end")), {}, Unrecorded()))
+    running = asyncio.create_task(drive(workers.open(Program("while true do end")), {}, NullJournal()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ScriptError, match="was killed"):
         await running
-    assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+    assert await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [2]) == [[2]]
 
 
 async def test_a_worker_that_does_not_come_back_is_killed() -> None:
-    workers = Workers(1, grace=0.2)
+    workers = WorkerPool(1, grace=0.2)
     try:
-        await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+        await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
         (pid,) = workers.pids
         os.kill(pid, signal.SIGSTOP)
         program = Program("return 1", limits=ScriptLimits(seconds=0.1))
         with pytest.raises(ScriptLimit, match=r"the script did not stop within 0\.3"):
-            await drive(workers.open(program), {}, Unrecorded())
-        assert await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [2]) == [[2]]
+            await drive(workers.open(program), {}, NullJournal())
+        assert await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [2]) == [[2]]
         assert workers.pids != [pid]
     finally:
         await workers.close()
 
 
 async def test_scripts_are_spread_over_the_workers() -> None:
-    workers = Workers(2)
+    workers = WorkerPool(2)
     try:
         scripts = [workers.open(WAIT) for _ in range(4)]
         for script in scripts:
@@ -122,7 +121,7 @@ async def test_scripts_are_spread_over_the_workers() -> None:
         ended = 0
         for script in scripts:
             try:
-                assert await script.answer(1, ["fine"], at=0) == Done(["fine"])
+                assert await script.answer(1, ["fine"], at=0) == Finished(["fine"])
             except ScriptError:
                 ended += 1
         assert ended == 2
@@ -130,20 +129,20 @@ async def test_scripts_are_spread_over_the_workers() -> None:
         await workers.close()
 
 
-async def test_a_hundred_scripts_wait_in_one_worker(workers: Workers) -> None:
-    runs = (drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [number]) for number in range(100))
+async def test_a_hundred_scripts_wait_in_one_worker(workers: WorkerPool) -> None:
+    runs = (drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [number]) for number in range(100))
     assert await asyncio.gather(*runs) == [[[number]] for number in range(100)]
     assert len(workers.pids) == 1
 
 
-async def test_many_programs_go_through_one_worker(workers: Workers) -> None:
+async def test_many_programs_go_through_one_worker(workers: WorkerPool) -> None:
     for number in range(300):
-        assert await drive(workers.open(Program(f"return {number}")), {}, Unrecorded()) == [number]
-    assert await drive(workers.open(Program("return 0")), {}, Unrecorded()) == [0]
+        assert await drive(workers.open(Program(f"return {number}")), {}, NullJournal()) == [number]
+    assert await drive(workers.open(Program("return 0")), {}, NullJournal()) == [0]
 
 
 async def test_closing_ends_the_workers_and_what_runs_in_them() -> None:
-    workers = Workers(1)
+    workers = WorkerPool(1)
     script = workers.open(WAIT)
     await script.start([], seed=1, at=0)
     (pid,) = workers.pids
@@ -154,12 +153,12 @@ async def test_closing_ends_the_workers_and_what_runs_in_them() -> None:
     with pytest.raises(ScriptError, match="the workers are closed"):
         await script.answer(1, [], at=0)
     with pytest.raises(Closed, match="the workers are closed"):
-        await drive(workers.open(WAIT), {}, Unrecorded())
+        await drive(workers.open(WAIT), {}, NullJournal())
 
 
-async def test_a_worker_has_nothing_of_its_owners(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_has_nothing_of_its_owners(workers: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VAKA_SECRET", "hidden")
-    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+    await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
     process = Path(f"/proc/{pid}")
     assert "VAKA_SECRET" not in (process / "environ").read_text()
@@ -199,12 +198,12 @@ def test_a_worker_goes_when_its_owner_is_killed() -> None:
 async def test_limits_are_needed() -> None:
     for limits in (ScriptLimits(seconds=None), ScriptLimits(memory=None)):
         with pytest.raises(InvalidInput, match="needs a limit of memory and of seconds"):
-            Workers().open(Program("return 1", limits=limits))
+            WorkerPool().open(Program("return 1", limits=limits))
     with pytest.raises(InvalidInput, match="at least one worker, not 0"):
-        Workers(0)
+        WorkerPool(0)
 
 
-async def test_a_script_in_a_worker_starts_once(workers: Workers) -> None:
+async def test_a_script_in_a_worker_starts_once(workers: WorkerPool) -> None:
     script = workers.open(WAIT)
     with pytest.raises(InvalidInput, match="does not run"):
         await script.answer(1, [], at=0)
@@ -234,18 +233,18 @@ os.read(0, 1)
         (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is more than"),
         (b"\0\0\0\x04nope", "a frame is not what it should be"),
         (b'\0\0\0\x0e["ended",1,2,3]', "a frame is not what it should be"),
-        (wire.frame(wire.Ended(99, [], [])), "a report on script 99, which nobody asked for"),
+        (wire.encode_frame(wire.ScriptEnded(99, [], [])), "a report on script 99, which nobody asked for"),
         (b"\0\0\x10\0" + b"[" * 4096, "a frame is not what it should be"),
     ],
 )
 async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> None:
     loop = asyncio.get_running_loop()
     code = CHILD.format(path=sys.path, said=said)
-    _, worker = await loop.subprocess_exec(lambda: Worker(60.0), sys.executable, "-c", code)
+    _, worker = await loop.subprocess_exec(lambda: WorkerProcess(60.0), sys.executable, "-c", code)
     await worker.ready
-    number = worker.script()
+    number = worker.new_script_number()
     with pytest.raises(ScriptError, match=f"said what it may not: {why}"):
-        await worker.ask(wire.Start(number, worker.program(WAIT), [], 1, 0), 60.0)
+        await worker.request_step(wire.StartScript(number, worker.program_number(WAIT), [], 1, 0), 60.0)
     await worker.close()
 
 
@@ -254,14 +253,14 @@ async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> N
 )
 async def test_a_worker_that_gives_what_no_script_has_is_ended(value: Any) -> None:
     loop = asyncio.get_running_loop()
-    code = CHILD.format(path=sys.path, said=wire.frame(wire.Ended(1, [value], [])))
-    _, worker = await loop.subprocess_exec(lambda: Worker(60.0), sys.executable, "-c", code)
+    code = CHILD.format(path=sys.path, said=wire.encode_frame(wire.ScriptEnded(1, [value], [])))
+    _, worker = await loop.subprocess_exec(lambda: WorkerProcess(60.0), sys.executable, "-c", code)
     await worker.ready
 
-    async def find() -> Worker:
+    async def find() -> WorkerProcess:
         return worker
 
-    script = Remote(find, WAIT, 60.0, None)
+    script = RemoteScript(find, WAIT, 60.0, None)
     with pytest.raises(ScriptError, match="said what it may not"):
         await script.start([], seed=1, at=0)
     await script.close()
@@ -271,7 +270,7 @@ async def test_a_worker_that_gives_what_no_script_has_is_ended(value: Any) -> No
 async def test_a_worker_that_ends_by_itself_leaves_its_last_words() -> None:
     loop = asyncio.get_running_loop()
     _, worker = await loop.subprocess_exec(
-        lambda: Worker(60.0), sys.executable, "-c", "import sys; sys.exit('no such thing')"
+        lambda: WorkerProcess(60.0), sys.executable, "-c", "import sys; sys.exit('no such thing')"
     )
     with pytest.raises(ScriptError, match=r"ended by itself \(exit 1\): no such thing"):
         await worker.ready
@@ -279,48 +278,50 @@ async def test_a_worker_that_ends_by_itself_leaves_its_last_words() -> None:
 
 
 def test_orders_are_carried_out() -> None:
-    pool = Pool()
-    worker = worker_main.Worker(pool)
-    assert worker.obey(wire.Load(1, WAIT)) is None
-    assert worker.obey(wire.Start(5, 1, [{"$bytes": "/w=="}], 1, 0)) == wire.Waits(
+    pool = VmPool()
+    worker = worker_main.CommandExecutor(pool)
+    assert worker.execute(wire.LoadProgram(1, WAIT)) is None
+    assert worker.execute(wire.StartScript(5, 1, [{"$bytes": "/w=="}], 1, 0)) == wire.ScriptWaiting(
         5, [(1, "x", [{"$bytes": "/w=="}])], [], []
     )
-    assert worker.obey(wire.Fail(5, 1, "no", 0)) == wire.Failed(
+    assert worker.execute(wire.FailCall(5, 1, "no", 0)) == wire.ScriptFailed(
         5, "wait.luau:1: no", "[C] function request\nwait.luau:1", False, []
     )
-    worker.obey(wire.Start(6, 1, [], 1, 0))
-    assert worker.obey(wire.Answer(6, 1, [1, 2], 0)) == wire.Ended(6, [1, 2], [])
-    worker.obey(wire.Start(7, 1, [], 1, 0))
-    assert worker.obey(wire.Close(7)) is None
-    assert worker.obey(wire.Close(7)) is None
-    assert worker.obey(wire.Forget(1)) is None
+    worker.execute(wire.StartScript(6, 1, [], 1, 0))
+    assert worker.execute(wire.AnswerCall(6, 1, [1, 2], 0)) == wire.ScriptEnded(6, [1, 2], [])
+    worker.execute(wire.StartScript(7, 1, [], 1, 0))
+    assert worker.execute(wire.CloseScript(7)) is None
+    assert worker.execute(wire.CloseScript(7)) is None
+    assert worker.execute(wire.ForgetProgram(1)) is None
     with pytest.raises(KeyError):
-        worker.obey(wire.Start(8, 1, [], 1, 0))
+        worker.execute(wire.StartScript(8, 1, [], 1, 0))
     pool.close()
-    assert pool.states == 0
+    assert pool.vm_count == 0
 
 
 def test_orders_are_read_from_a_pipe_until_it_ends() -> None:
     source, orders = os.pipe()
     reports, target = os.pipe()
-    sent = wire.frame(wire.Load(1, Program("return 1"))) + wire.frame(wire.Start(2, 1, [], 1, 0))
+    sent = wire.encode_frame(wire.LoadProgram(1, Program("return 1"))) + wire.encode_frame(
+        wire.StartScript(2, 1, [], 1, 0)
+    )
     os.write(orders, sent)
     os.close(orders)
-    worker_main.serve(worker_main.Worker(Pool()), source, target)
-    assert list(wire.reports().feed(os.read(reports, 1 << 16))) == [wire.Ended(2, [1], [])]
+    worker_main.serve(worker_main.CommandExecutor(VmPool()), source, target)
+    assert list(wire.report_reader().feed(os.read(reports, 1 << 16))) == [wire.ScriptEnded(2, [1], [])]
     for descriptor in (source, reports, target):
         os.close(descriptor)
 
 
 def test_frames_are_put_together_from_any_pieces() -> None:
-    said: list[wire.Report] = [
-        wire.Ended(1, ["a" * 300], []),
-        wire.Failed(2, "m", "t", True, ["line"]),
-        wire.Ready("x"),
+    said: list[wire.WorkerReport] = [
+        wire.ScriptEnded(1, ["a" * 300], []),
+        wire.ScriptFailed(2, "m", "t", True, ["line"]),
+        wire.WorkerReady("x"),
     ]
-    whole = b"".join(map(wire.frame, said))
+    whole = b"".join(map(wire.encode_frame, said))
     for size in (1, 2, 3, 7, 100, len(whole)):
-        frames = wire.reports()
+        frames = wire.report_reader()
         heard = [report for at in range(0, len(whole), size) for report in frames.feed(whole[at : at + size])]
         assert heard == said
 
@@ -333,26 +334,26 @@ def test_a_program_survives_the_wire() -> None:
     assert again.digest == program.digest
 
 
-async def test_the_kernel_ends_a_worker_that_works_too_long(workers: Workers) -> None:
-    await drive(workers.open(WAIT), FUNCTIONS, Unrecorded(), [1])
+async def test_the_kernel_ends_a_worker_that_works_too_long(workers: WorkerPool) -> None:
+    await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
     assert 3 <= resource.prlimit(pid, resource.RLIMIT_CPU)[0] <= 20
 
 
 async def test_the_limit_of_the_kernel_moves_on_with_the_work() -> None:
     allowed: list[float] = []
-    worker = worker_main.Worker(Pool(), allowed.append)
-    worker.obey(wire.Load(1, WAIT))
-    worker.obey(wire.Start(2, 1, [], 1, 0))
-    worker.obey(wire.Answer(2, 1, [], 0))
+    worker = worker_main.CommandExecutor(VmPool(), allowed.append)
+    worker.execute(wire.LoadProgram(1, WAIT))
+    worker.execute(wire.StartScript(2, 1, [], 1, 0))
+    worker.execute(wire.AnswerCall(2, 1, [], 0))
     assert allowed == [5.0, 5.0]
 
 
 async def test_a_worker_without_room_to_live_is_reported_each_time() -> None:
-    workers = Workers(1, memory=4096)
+    workers = WorkerPool(1, memory=4096)
     program = Program("local t = {} for i = 1, 1e6 do t[i] = {} end return 1")
     for _ in range(2):
         with pytest.raises(ScriptError, match=r"the worker \d+ (ended by itself|was killed)"):
-            await drive(workers.open(program), {}, Unrecorded())
+            await drive(workers.open(program), {}, NullJournal())
         assert workers.pids == []
     await workers.close()

@@ -10,11 +10,11 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import pyluau
-from tests.luau.haivivi import suspending
-from tests.luau.haivivi.blocking import Blocking
-from tests.luau.haivivi.server import serve
+from tests.luau.haivivi import suspending_host
+from tests.luau.haivivi.blocking_host import BlockingHost
+from tests.luau.haivivi.fake_services import serve_fake_services
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 
 HERE = Path(__file__).parent
 SENTENCE = re.compile(r'^test(_async)?\("(.+)", function\(\)$', re.MULTILINE)
@@ -24,7 +24,7 @@ RUN = 'local module, sentence = ...; require(module); require("testing").run(sen
 LIVE = ("HAIVIVI_KEY", "HAIVIVI_AUTH_URL", "HAIVIVI_PAL_URL", "HAIVIVI_AIOT_URL", "HAIVIVI_PROJECT_KEY")
 
 
-def cases(pattern: str, *, side_by_side: bool) -> list[ParameterSet]:
+def luau_cases(pattern: str, *, side_by_side: bool) -> list[ParameterSet]:
     """The sentences of some files; those about work side by side only where there is such a thing."""
     return [
         pytest.param(file.stem, sentence, id=f"{file.stem.removeprefix('test_')}: {sentence}")
@@ -39,55 +39,58 @@ def environment(address: str) -> dict[str, str]:
     return {"HAIVIVI_ADDRESS": address, "HAIVIVI_KEY": "key-of-ada", **services}
 
 
-async def run_suspending(env: Mapping[str, str], rules: Rules, module: str, sentence: str) -> list[str]:
+async def run_suspending(env: Mapping[str, str], rules: NetworkRules, module: str, sentence: str) -> list[str]:
     async with Connector(rules) as network:
-        return await suspending.run(LIBRARIES, env, network, RUN, module, sentence)
+        return await suspending_host.run_suspending_script(LIBRARIES, env, network, RUN, module, sentence)
 
 
 async def run_blocking(env: Mapping[str, str], module: str, sentence: str) -> None:
-    host = Blocking(LIBRARIES, env)
+    host = BlockingHost(LIBRARIES, env)
     try:
         await asyncio.to_thread(host.run, RUN, module, sentence)
     finally:
         host.close()
 
 
-@pytest.mark.parametrize(("module", "sentence"), cases("test_*.luau", side_by_side=False))
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", side_by_side=False))
 async def test_where_calls_block(module: str, sentence: str) -> None:
-    async with serve() as address:
+    async with serve_fake_services() as address:
         await run_blocking(environment(address), module, sentence)
 
 
-@pytest.mark.parametrize(("module", "sentence"), cases("test_*.luau", side_by_side=True))
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", side_by_side=True))
 async def test_where_calls_suspend(module: str, sentence: str) -> None:
-    async with serve() as address:
-        await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), module, sentence)
+    async with serve_fake_services() as address:
+        await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), module, sentence)
 
 
 async def test_a_renewal_that_fails_behind_everybodys_back_is_logged() -> None:
-    async with serve() as address:
+    async with serve_fake_services() as address:
         sentence = "a renewal that fails is not tried again at once"
-        logged = await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), "test_auth", sentence)
+        logged = await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), "test_auth", sentence)
     assert logged == ["haivivi: the token could not be renewed: HTTP 500"] * 2
 
 
 async def test_the_luau_of_the_guide_runs() -> None:
     source = "\n".join(re.findall(r"^```luau\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
-    async with serve() as address, Connector(Rules(trusted=("127.0.0.1",))) as network:
-        assert await suspending.run(LIBRARIES, environment(address), network, source) == ["Otto the Otter", "月亮"]
+    async with serve_fake_services() as address, Connector(NetworkRules(trusted=("127.0.0.1",))) as network:
+        assert await suspending_host.run_suspending_script(LIBRARIES, environment(address), network, source) == [
+            "Otto the Otter",
+            "月亮",
+        ]
 
 
-@pytest.mark.parametrize(("module", "sentence"), cases("live.luau", side_by_side=True))
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", side_by_side=True))
 async def test_what_is_asked_of_the_real_services_holds_of_the_stand_in(module: str, sentence: str) -> None:
-    async with serve() as address:
-        await run_suspending(environment(address), Rules(trusted=("127.0.0.1",)), module, sentence)
+    async with serve_fake_services() as address:
+        await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), module, sentence)
 
 
 @pytest.mark.skipif(not os.environ.get("HAIVIVI_KEY"), reason="the real services need a key: set HAIVIVI_KEY")
-@pytest.mark.parametrize(("module", "sentence"), cases("live.luau", side_by_side=True))
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", side_by_side=True))
 async def test_the_real_services(module: str, sentence: str) -> None:
     env = {name: os.environ[name] for name in LIVE if os.environ.get(name)}
-    await run_suspending(env, Rules(), module, sentence)
+    await run_suspending(env, NetworkRules(), module, sentence)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ async def test_the_real_services(module: str, sentence: str) -> None:
     ],
 )
 async def test_a_sentence_that_does_not_hold_fails(source: str, said: str) -> None:
-    host = Blocking(LIBRARIES, {})
+    host = BlockingHost(LIBRARIES, {})
     with pytest.raises(pyluau.LuauError, match=re.escape(said)):
         host.run(source)
     host.close()

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.luau.packages.samples import entry, gzip, tar
-from vaka.luau.packages.archive import Limits, pack_files, unpack
+from tests.luau.packages.sample_packages import gzip_bytes, make_tar, tar_entry
 from vaka.luau.packages.errors import PackageError
+from vaka.luau.packages.files import PackageLimits, pack_files, unpack_archive
 
-SMALL = Limits(packed=4096, unpacked=1000, entries=4)
+SMALL = PackageLimits(packed=4096, unpacked=1000, entries=4)
 FILES = st.dictionaries(
     st.from_regex(r"[a-z]{1,4}(/[a-z]{1,4}){0,2}\.luau", fullmatch=True),
     st.binary(max_size=700),
@@ -20,22 +20,22 @@ FILES = st.dictionaries(
 )
 
 
-def refused(data: bytes, limits: Limits = SMALL) -> str:
+def refusal_message(data: bytes, limits: PackageLimits = SMALL) -> str:
     with pytest.raises(PackageError) as error:
-        unpack(data, limits)
+        unpack_archive(data, limits)
     return str(error.value)
 
 
 @given(FILES)
 def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
-    assert unpack(pack_files(files)) == files
+    assert unpack_archive(pack_files(files)) == files
 
 
 def test_what_may_be_packed_within_limits_may_be_unpacked_within_them() -> None:
     folder = "/".join(["日" * 60] * 8)
     files = {f"{folder}/{number:04}.luau": bytes(513) for number in range(100)}
-    limits = Limits(packed=1_000_000, unpacked=51_300, entries=100)
-    assert unpack(pack_files(files, limits), limits) == files
+    limits = PackageLimits(packed=1_000_000, unpacked=51_300, entries=100)
+    assert unpack_archive(pack_files(files, limits), limits) == files
 
 
 @given(FILES)
@@ -53,20 +53,20 @@ def test_the_bytes_of_an_archive_name_no_time_person_or_system() -> None:
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_what_other_programs_pack_is_read_with_long_names_and_folders(format: int) -> None:
     long = "folder/" * 10 + "a-module-with-quite-a-long-name-" * 2 + ".luau"
-    data = tar(
-        entry("./", kind=tarfile.DIRTYPE),
-        entry("./sub/", kind=tarfile.DIRTYPE),
-        entry("./sub/a.luau", b"a"),
-        entry(long, b"b"),
-        entry("pkg.json", b"{}"),
+    data = make_tar(
+        tar_entry("./", kind=tarfile.DIRTYPE),
+        tar_entry("./sub/", kind=tarfile.DIRTYPE),
+        tar_entry("./sub/a.luau", b"a"),
+        tar_entry(long, b"b"),
+        tar_entry("pkg.json", b"{}"),
         format=format,
     )
-    assert unpack(gzip(data)) == {"sub/a.luau": b"a", long: b"b", "pkg.json": b"{}"}
+    assert unpack_archive(gzip_bytes(data)) == {"sub/a.luau": b"a", long: b"b", "pkg.json": b"{}"}
 
 
 def test_names_in_every_script_survive() -> None:
     files = {"été/日本.luau": b"1", "init.luau": b"2"}
-    assert unpack(pack_files(files)) == files
+    assert unpack_archive(pack_files(files)) == files
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ def test_names_in_every_script_survive() -> None:
     ],
 )
 def test_a_path_that_leads_out_or_means_something_else_is_refused(name: str) -> None:
-    assert "path" in refused(gzip(tar(entry(name, b"x"))))
-    assert "path" in refused(gzip(tar(entry(name, b"x"), format=tarfile.GNU_FORMAT)))
+    assert "path" in refusal_message(gzip_bytes(make_tar(tar_entry(name, b"x"))))
+    assert "path" in refusal_message(gzip_bytes(make_tar(tar_entry(name, b"x"), format=tarfile.GNU_FORMAT)))
     with pytest.raises(PackageError, match="path"):
         pack_files({name: b"x"})
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "/"])
 def test_a_folder_that_leads_out_is_refused_too(name: str) -> None:
-    data = bytearray(tar(entry("x" * len(name), kind=tarfile.DIRTYPE)))
-    assert "path" in refused(gzip(renamed(data, name)))
+    data = bytearray(make_tar(tar_entry("x" * len(name), kind=tarfile.DIRTYPE)))
+    assert "path" in refusal_message(gzip_bytes(set_raw_name(data, name)))
 
 
 def test_a_folder_with_data_is_refused() -> None:
-    data = bytearray(tar(entry("sub", b"x")))
+    data = bytearray(make_tar(tar_entry("sub", b"x")))
     data[156:157] = tarfile.DIRTYPE
-    assert refused(gzip(resealed(data)), Limits()) == "archive: folder 'sub' has data"
+    assert refusal_message(gzip_bytes(fix_checksum(data)), PackageLimits()) == "archive: folder 'sub' has data"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_folder_with_data_is_refused() -> None:
     ],
 )
 def test_what_is_no_plain_file_is_refused(kind: bytes, said: str) -> None:
-    data = tar(entry("init.luau", b"x"), entry("other", kind=kind, link="/etc/passwd"))
-    assert refused(gzip(data)) == f"archive: 'other' is {said}; expected plain files only"
+    data = make_tar(tar_entry("init.luau", b"x"), tar_entry("other", kind=kind, link="/etc/passwd"))
+    assert refusal_message(gzip_bytes(data)) == f"archive: 'other' is {said}; expected plain files only"
 
 
 @pytest.mark.parametrize(
@@ -133,42 +133,49 @@ def test_what_is_no_plain_file_is_refused(kind: bytes, said: str) -> None:
     ],
 )
 def test_two_entries_that_some_system_takes_for_one_are_refused(names: tuple[str, str]) -> None:
-    said = refused(gzip(tar(*(entry(name, b"x") for name in names))))
+    said = refusal_message(gzip_bytes(make_tar(*(tar_entry(name, b"x") for name in names))))
     assert said.endswith(("is there twice", "is also a folder"))
 
 
 def test_a_small_archive_of_endless_zeros_is_stopped_at_the_limit() -> None:
-    bomb = gzip(tar(entry("init.luau", bytes(4_000_000))))
+    bomb = gzip_bytes(make_tar(tar_entry("init.luau", bytes(4_000_000))))
     assert (
-        refused(bomb, Limits(packed=len(bomb), unpacked=1000, entries=4)) == "archive: unpacks to more than 1000 bytes"
+        refusal_message(bomb, PackageLimits(packed=len(bomb), unpacked=1000, entries=4))
+        == "archive: unpacks to more than 1000 bytes"
     )
 
 
 def test_zeros_after_the_end_count_too() -> None:
-    assert "unpacks to more than" in refused(gzip(tar(entry("a", b"x")) + bytes(400_000)))
+    assert "unpacks to more than" in refusal_message(gzip_bytes(make_tar(tar_entry("a", b"x")) + bytes(400_000)))
 
 
 def test_more_bytes_than_the_limit_are_refused_before_they_are_unpacked() -> None:
-    assert refused(b"x" * 5000) == "archive: 5000 bytes; expected at most 4096"
+    assert refusal_message(b"x" * 5000) == "archive: 5000 bytes; expected at most 4096"
 
 
 def test_files_that_are_too_large_together_are_refused() -> None:
-    assert refused(gzip(tar(entry("a", bytes(600)), entry("b", bytes(600))))) == "more than 1000 bytes of files"
+    assert (
+        refusal_message(gzip_bytes(make_tar(tar_entry("a", bytes(600)), tar_entry("b", bytes(600)))))
+        == "more than 1000 bytes of files"
+    )
 
 
 def test_too_many_files_are_refused() -> None:
-    assert refused(gzip(tar(*(entry(f"{number}", b"") for number in range(5))))) == "more than 4 files"
+    assert (
+        refusal_message(gzip_bytes(make_tar(*(tar_entry(f"{number}", b"") for number in range(5)))))
+        == "more than 4 files"
+    )
 
 
 def test_too_many_folders_are_refused() -> None:
-    folders = (entry(f"{number}", kind=tarfile.DIRTYPE) for number in range(20))
-    assert refused(gzip(tar(*folders))) == "archive: more than 4 entries"
+    folders = (tar_entry(f"{number}", kind=tarfile.DIRTYPE) for number in range(20))
+    assert refusal_message(gzip_bytes(make_tar(*folders))) == "archive: more than 4 entries"
 
 
 def test_a_package_that_would_be_too_large_is_not_packed() -> None:
     noise = b"".join(zlib.crc32(bytes([number % 256, number // 256])).to_bytes(4, "big") for number in range(2000))
     with pytest.raises(PackageError, match="bytes when packed; expected at most 4096"):
-        pack_files({"a": noise}, Limits(packed=4096))
+        pack_files({"a": noise}, PackageLimits(packed=4096))
     with pytest.raises(PackageError, match="more than 1000 bytes of files"):
         pack_files({"a": bytes(1001)}, SMALL)
 
@@ -177,25 +184,25 @@ def test_a_package_that_would_be_too_large_is_not_packed() -> None:
     "data", [b"", b"\x1f\x8b", b"not gzip", b"PK\x03\x04zip", b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\xff\xff"]
 )
 def test_what_is_no_gzip_is_refused(data: bytes) -> None:
-    assert "gzip" in refused(data)
+    assert "gzip" in refusal_message(data)
 
 
 def test_a_broken_gzip_is_refused_wherever_it_breaks() -> None:
     whole = pack_files({"init.luau": b"return 1", "pkg.json": b"{}"})
     for cut in range(len(whole)):
-        assert "gzip" in refused(whole[:cut])
-    assert "broken" in refused(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    assert refused(whole + b"x") == "archive: bytes after the end of the gzip file"
-    assert refused(whole + whole) == "archive: bytes after the end of the gzip file"
+        assert "gzip" in refusal_message(whole[:cut])
+    assert "broken" in refusal_message(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    assert refusal_message(whole + b"x") == "archive: bytes after the end of the gzip file"
+    assert refusal_message(whole + whole) == "archive: bytes after the end of the gzip file"
 
 
-def renamed(data: bytearray, name: str) -> bytes:
+def set_raw_name(data: bytearray, name: str) -> bytes:
     """Put a name into the first header that the standard library would not write, with the right checksum."""
     data[:100] = name.encode().ljust(100, b"\0")
-    return resealed(data)
+    return fix_checksum(data)
 
 
-def resealed(data: bytearray) -> bytes:
+def fix_checksum(data: bytearray) -> bytes:
     data[148:156] = b" " * 8
     data[148:156] = f"{sum(data[:512]):06o}\0 ".encode()
     return bytes(data)
@@ -214,32 +221,35 @@ def resealed(data: bytearray) -> bytes:
     ],
 )
 def test_a_header_that_lies_is_refused(field: slice, value: bytes, said: str) -> None:
-    data = bytearray(tar(entry("init.luau", b"return 1")))
+    data = bytearray(make_tar(tar_entry("init.luau", b"return 1")))
     data[field] = value
     with pytest.raises(PackageError, match=said):
-        unpack(gzip(resealed(data)))
+        unpack_archive(gzip_bytes(fix_checksum(data)))
 
 
 def test_a_header_with_a_wrong_checksum_is_refused() -> None:
-    data = bytearray(tar(entry("init.luau", b"return 1")))
+    data = bytearray(make_tar(tar_entry("init.luau", b"return 1")))
     data[0] ^= 1
-    assert "checksum of a header is wrong" in refused(gzip(bytes(data)), Limits())
+    assert "checksum of a header is wrong" in refusal_message(gzip_bytes(bytes(data)), PackageLimits())
 
 
 @pytest.mark.parametrize("data", [b"", bytes(1024), b"x" * 100, b"x" * 512, b"x" * 1024])
 def test_what_is_no_tar_is_refused(data: bytes) -> None:
-    assert refused(gzip(data)).startswith("archive: ")
+    assert refusal_message(gzip_bytes(data)).startswith("archive: ")
 
 
 def test_a_tar_that_is_cut_off_is_refused() -> None:
-    data = tar(entry("init.luau", b"return 1" * 100))
-    assert refused(gzip(data[:700]), Limits()) == "archive: 'init.luau' is cut off"
-    assert refused(gzip(data[:300]), Limits()) == "archive: the tar is cut off"
+    data = make_tar(tar_entry("init.luau", b"return 1" * 100))
+    assert refusal_message(gzip_bytes(data[:700]), PackageLimits()) == "archive: 'init.luau' is cut off"
+    assert refusal_message(gzip_bytes(data[:300]), PackageLimits()) == "archive: the tar is cut off"
 
 
 def test_bytes_hidden_after_the_end_are_refused() -> None:
-    data = tar(entry("init.luau", b"x"))[:1024]
-    assert refused(gzip(data + bytes(1024) + b"hidden" + bytes(506))) == "archive: bytes after the end of the tar"
+    data = make_tar(tar_entry("init.luau", b"x"))[:1024]
+    assert (
+        refusal_message(gzip_bytes(data + bytes(1024) + b"hidden" + bytes(506)))
+        == "archive: bytes after the end of the tar"
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,31 +264,31 @@ def test_bytes_hidden_after_the_end_are_refused() -> None:
     ],
 )
 def test_an_extension_that_changes_what_is_read_is_refused(headers: dict[str, str], said: str) -> None:
-    info, data = entry("init.luau", b"x")
+    info, data = tar_entry("init.luau", b"x")
     info.pax_headers = headers
-    assert said in refused(gzip(tar((info, data))), Limits())
+    assert said in refusal_message(gzip_bytes(make_tar((info, data))), PackageLimits())
 
 
 def test_an_extension_that_only_remarks_is_passed_over() -> None:
-    info, data = entry("init.luau", b"x")
+    info, data = tar_entry("init.luau", b"x")
     info.pax_headers = {"comment": "hello", "mtime": "1.5"}
-    assert unpack(gzip(tar((info, data)))) == {"init.luau": b"x"}
+    assert unpack_archive(gzip_bytes(make_tar((info, data)))) == {"init.luau": b"x"}
 
 
 @pytest.mark.parametrize(
     "body", [b"x", b"99 path=a\n", b"0 path=a\n", b"10 path=ab", b"999999999 path=a\n", b"3 path=a\n"]
 )
 def test_a_broken_extension_header_is_refused(body: bytes) -> None:
-    data = tar(entry("ext", body, kind=tarfile.XHDTYPE), entry("init.luau", b"x"))
-    assert refused(gzip(data), Limits()) == "archive: a broken extension header"
+    data = make_tar(tar_entry("ext", body, kind=tarfile.XHDTYPE), tar_entry("init.luau", b"x"))
+    assert refusal_message(gzip_bytes(data), PackageLimits()) == "archive: a broken extension header"
 
 
 @given(st.binary(max_size=2000))
 def test_any_bytes_are_files_or_an_error_of_ours(data: bytes) -> None:
     with pytest.raises(PackageError):
-        unpack(data)
+        unpack_archive(data)
     try:
-        unpack(gzip(data))
+        unpack_archive(gzip_bytes(data))
     except PackageError:
         return
     raise AssertionError("random bytes were taken for a tar")
@@ -286,9 +296,9 @@ def test_any_bytes_are_files_or_an_error_of_ours(data: bytes) -> None:
 
 @given(st.integers(0, 1535), st.integers(1, 255))
 def test_one_changed_byte_of_a_tar_gives_files_or_an_error_of_ours(position: int, flip: int) -> None:
-    data = bytearray(tar(entry("init.luau", b"return 1" * 50)))
+    data = bytearray(make_tar(tar_entry("init.luau", b"return 1" * 50)))
     data[position] ^= flip
     try:
-        assert len(unpack(gzip(bytes(data)))) == 1
+        assert len(unpack_archive(gzip_bytes(bytes(data)))) == 1
     except PackageError as error:
         assert str(error)  # noqa: PT017  # either outcome is right

@@ -8,23 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.luau.packages.samples import archive, manifest, publish, write
+from tests.luau.packages.sample_packages import make_archive, manifest_json, publish_package, write_files
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.archive import Limits
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.folders import LOCK, PACKAGES
-from vaka.luau.packages.install import install
-from vaka.luau.packages.installed import Installed, installed_in
-from vaka.luau.packages.names import Reference
-from vaka.luau.packages.package import pack
-from vaka.luau.packages.ranges import Range
+from vaka.luau.packages.files import LOCK_FILE, PACKAGES_FOLDER, PackageLimits
+from vaka.luau.packages.install import InstalledPackages, install, open_installed
+from vaka.luau.packages.names import PackageReference
+from vaka.luau.packages.package import pack_folder
 from vaka.luau.packages.registry import FolderRegistry, Release
-from vaka.luau.packages.resolution import Resolution, write_lock
-from vaka.luau.packages.resolve import resolve
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.resolution import Resolution, resolve, write_lock
+from vaka.luau.packages.versions import Range, Version
 
 
-class Liar:
+class LyingRegistry:
     """A registry that sends other bytes than it promised."""
 
     def __init__(self, honest: FolderRegistry, bytes_sent: bytes) -> None:
@@ -41,16 +37,16 @@ class Liar:
 @pytest.fixture
 async def registry(tmp_path: Path) -> FolderRegistry:
     made = FolderRegistry(tmp_path / "registry")
-    await publish(made, "json", "1.0.0")
-    await publish(made, "json", "1.1.0")
-    await publish(made, "json", "2.0.0-rc.1")
-    await publish(made, "text", "1.0.0", json="^1")
+    await publish_package(made, "json", "1.0.0")
+    await publish_package(made, "json", "1.1.0")
+    await publish_package(made, "json", "2.0.0-rc.1")
+    await publish_package(made, "text", "1.0.0", json="^1")
     files = {
-        "pkg.json": manifest("@demo/web", "1.2.0", type="tool", dependencies={"text": "~1.0"}),
+        "pkg.json": manifest_json("@demo/web", "1.2.0", type="tool", dependencies={"text": "~1.0"}),
         "init.luau": b"return {}",
         "sub/module.luau": b"return 'sub'",
     }
-    await made.publish(await pack(write(tmp_path / "made" / "web", files)))
+    await made.publish(await pack_folder(write_files(tmp_path / "made" / "web", files)))
     return made
 
 
@@ -61,10 +57,10 @@ async def resolution(registry: FolderRegistry) -> Resolution:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return tmp_path / "project" / PACKAGES
+    return tmp_path / "project" / PACKAGES_FOLDER
 
 
-def tree(folder: Path) -> list[str]:
+def file_tree(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -72,7 +68,7 @@ async def test_everything_a_project_needs_is_unpacked_where_the_documentation_sa
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     assert await install(resolution, root, registry) == ["@demo/web@1.2.0", "json@1.1.0", "text@1.0.0"]
-    assert tree(root) == [
+    assert file_tree(root) == [
         "@demo/web/1.2.0/init.luau",
         "@demo/web/1.2.0/pkg.json",
         "@demo/web/1.2.0/sub/module.luau",
@@ -98,7 +94,7 @@ async def test_only_what_is_missing_is_added(resolution: Resolution, registry: F
 async def test_versions_lie_beside_each_other(registry: FolderRegistry, root: Path) -> None:
     for wanted in ("1.0.0", "1.1.0"):
         await install(await resolve({"json": wanted}, registry), root, registry)
-    assert await Installed(root).versions("json") == [Version(1, 0, 0), Version(1, 1, 0)]
+    assert await InstalledPackages(root).versions("json") == [Version(1, 0, 0), Version(1, 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +103,9 @@ async def test_versions_lie_beside_each_other(registry: FolderRegistry, root: Pa
 async def test_an_archive_with_another_digest_is_refused_and_nothing_is_installed(
     resolution: Resolution, registry: FolderRegistry, root: Path, tmp_path: Path, other: str
 ) -> None:
-    evil = await archive(tmp_path, "text", "1.0.0", other, dependencies={"json": "^1"})
+    evil = await make_archive(tmp_path, "text", "1.0.0", other, dependencies={"json": "^1"})
     with pytest.raises(Corrupt, match=r"text 1\.0\.0: the archive has sha256 .*; expected"):
-        await install(resolution, root, Liar(registry, evil))
+        await install(resolution, root, LyingRegistry(registry, evil))
     assert not root.exists() or list(root.iterdir()) == []
 
 
@@ -129,7 +125,7 @@ async def test_a_registry_that_said_otherwise_than_it_sent_is_refused(
     lied = msgspec.structs.replace(honest, **change)
     wrong = msgspec.structs.replace(resolution, packages={**resolution.packages, "text": lied})
     with pytest.raises(Corrupt, match=said):
-        await install(wrong, root, Liar(registry, sent))
+        await install(wrong, root, LyingRegistry(registry, sent))
     assert list(root.iterdir()) == []
 
 
@@ -140,7 +136,7 @@ async def test_a_size_beyond_the_limits_is_refused_before_anything_is_fetched(
     large = msgspec.structs.replace(resolution.packages["json"], size=size)
     wrong = msgspec.structs.replace(resolution, packages={"json": large})
     with pytest.raises(PackageError, match="bytes"):
-        await install(wrong, root, Liar(registry, b""))
+        await install(wrong, root, LyingRegistry(registry, b""))
     assert not root.exists()
 
 
@@ -157,7 +153,7 @@ async def test_a_package_beyond_the_limits_of_the_project_is_refused(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     with pytest.raises(PackageError, match="more than 2 files"):
-        await install(resolution, root, registry, limits=Limits(entries=2))
+        await install(resolution, root, registry, limits=PackageLimits(entries=2))
     assert list(root.iterdir()) == []
 
 
@@ -195,7 +191,7 @@ async def test_every_kind_of_damage_is_repaired(
     with pytest.raises(Corrupt):
         await install(resolution, root, registry)
     assert await install(resolution, root, registry, repair=True) == ["json@1.1.0"]
-    assert tree(folder) == ["init.luau", "pkg.json"]
+    assert file_tree(folder) == ["init.luau", "pkg.json"]
     assert await install(resolution, root, registry) == []
 
 
@@ -210,18 +206,24 @@ async def test_many_who_install_at_once_do_not_disturb_each_other(
 async def test_a_range_finds_the_highest_installed_version_that_suits(registry: FolderRegistry, root: Path) -> None:
     for wanted in ("1.0.0", "1.1.0", "2.0.0-rc.1"):
         await install(await resolve({"json": wanted}, registry), root, registry)
-    installed = Installed(root)
+    installed = InstalledPackages(root)
     found = [await installed.find("json", wanted) for wanted in ("^1", "<1.1", ">=2.0.0-0", Range("latest"), None)]
-    assert [package.manifest.version.bare for package in found] == ["1.1.0", "1.0.0", "2.0.0-rc.1", "1.1.0", "1.1.0"]
+    assert [package.manifest.version.without_build for package in found] == [
+        "1.1.0",
+        "1.0.0",
+        "2.0.0-rc.1",
+        "1.1.0",
+        "1.1.0",
+    ]
 
 
 async def test_a_pre_release_is_found_without_a_range_when_there_is_nothing_else(
     registry: FolderRegistry, root: Path
 ) -> None:
     await install(await resolve({"json": "2.0.0-rc.1"}, registry), root, registry)
-    assert (await Installed(root).find("json")).manifest.version == Version(2, 0, 0, ("rc", 1))
+    assert (await InstalledPackages(root).find("json")).manifest.version == Version(2, 0, 0, ("rc", 1))
     with pytest.raises(NotFound, match=r"'json': \* is asked for, installed are 2\.0\.0-rc\.1"):
-        await Installed(root).find("json", "*")
+        await InstalledPackages(root).find("json", "*")
 
 
 async def test_without_a_range_the_lock_decides_then_the_manifest_then_the_highest(
@@ -231,15 +233,15 @@ async def test_without_a_range_the_lock_decides_then_the_manifest_then_the_highe
     await install(old, root, registry)
     await install(await resolve({"json": "1.1.0"}, registry), root, registry)
     project = root.parent
-    (project / "pkg.json").write_bytes(manifest("project", dependencies={"json": "<1.1"}))
-    assert (await (await installed_in(project)).find("json")).manifest.version.bare == "1.0.0"
-    (project / "pkg.json").write_bytes(manifest("project", dependencies={"json": "^1"}))
-    assert (await (await installed_in(project)).find("json")).manifest.version.bare == "1.1.0"
-    await write_lock(project / LOCK, old)
-    locked = await installed_in(str(project))
-    assert (await locked.find("json")).manifest.version.bare == "1.0.0"
-    assert (await locked.find("json", "^1")).manifest.version.bare == "1.0.0"
-    assert (await locked.find("json", ">1.0.0")).manifest.version.bare == "1.1.0"
+    (project / "pkg.json").write_bytes(manifest_json("project", dependencies={"json": "<1.1"}))
+    assert (await (await open_installed(project)).find("json")).manifest.version.without_build == "1.0.0"
+    (project / "pkg.json").write_bytes(manifest_json("project", dependencies={"json": "^1"}))
+    assert (await (await open_installed(project)).find("json")).manifest.version.without_build == "1.1.0"
+    await write_lock(project / LOCK_FILE, old)
+    locked = await open_installed(str(project))
+    assert (await locked.find("json")).manifest.version.without_build == "1.0.0"
+    assert (await locked.find("json", "^1")).manifest.version.without_build == "1.0.0"
+    assert (await locked.find("json", ">1.0.0")).manifest.version.without_build == "1.1.0"
 
 
 async def test_what_the_lock_names_and_nobody_installed_is_told(
@@ -247,26 +249,26 @@ async def test_what_the_lock_names_and_nobody_installed_is_told(
 ) -> None:
     await install(await resolve({"json": "1.0.0"}, registry), root, registry)
     with pytest.raises(NotFound, match=r"'json': the lock file asks for 1\.1\.0, installed are 1\.0\.0"):
-        await Installed(root, lock=resolution).find("json")
+        await InstalledPackages(root, lock=resolution).find("json")
 
 
 async def test_a_package_that_is_not_installed_is_told(root: Path) -> None:
     with pytest.raises(NotFound, match=r"package 'json': \^1 is asked for, no version is installed"):
-        await Installed(root).find("json", "^1")
+        await InstalledPackages(root).find("json", "^1")
     with pytest.raises(NotFound, match="package 'json': any version is asked for, no version is installed"):
-        await Installed(root).find("json")
+        await InstalledPackages(root).find("json")
     with pytest.raises(PackageError, match="cannot name a package"):
-        await Installed(root).find("../json")
+        await InstalledPackages(root).find("../json")
 
 
 async def test_require_finds_the_entry_and_the_modules_of_a_package(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
-    installed = Installed(root, lock=resolution, verify=True)
+    installed = InstalledPackages(root, lock=resolution, verify=True)
     found = [
-        await installed.source(reference)
-        for reference in ("@demo/web", "@demo/web@^1.0.0/sub/module", Reference("@demo/web", None, "sub/module"))
+        await installed.module_source(reference)
+        for reference in ("@demo/web", "@demo/web@^1.0.0/sub/module", PackageReference("@demo/web", None, "sub/module"))
     ]
     assert [(source.chunk, source.code) for source in found] == [
         ("@demo/web@1.2.0/init.luau", b"return {}"),
@@ -274,14 +276,14 @@ async def test_require_finds_the_entry_and_the_modules_of_a_package(
         ("@demo/web@1.2.0/sub/module.luau", b"return 'sub'"),
     ]
     with pytest.raises(NotFound, match="has no module 'sub/other'"):
-        await installed.source("@demo/web/sub/other")
+        await installed.module_source("@demo/web/sub/other")
 
 
 async def test_what_was_read_once_stays_as_it_was_read(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
-    installed = Installed(root)
+    installed = InstalledPackages(root)
     first = await installed.find("json")
     (root / "json/1.1.0/init.luau").write_bytes(b"return 'changed'")
     assert await installed.find("json", "^1") is first
@@ -293,43 +295,43 @@ async def test_a_changed_package_is_found_out_when_it_is_loaded(
     await install(resolution, root, registry)
     (root / "json/1.1.0/init.luau").write_bytes(b"return 'evil'")
     with pytest.raises(Corrupt, match=r"its pkg\.json says sha256:"):
-        await Installed(root).find("json")
+        await InstalledPackages(root).find("json")
 
 
 async def test_only_the_lock_knows_a_package_whose_checksum_was_changed_too(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
-    write(root / "json/1.1.0", {"init.luau": b"return 'evil'", "pkg.json": manifest("json", "1.1.0")})
-    assert (await Installed(root, lock=resolution).source("json")).code == b"return 'evil'"
+    write_files(root / "json/1.1.0", {"init.luau": b"return 'evil'", "pkg.json": manifest_json("json", "1.1.0")})
+    assert (await InstalledPackages(root, lock=resolution).module_source("json")).code == b"return 'evil'"
     with pytest.raises(Corrupt, match="its files make sha256:"):
-        await Installed(root, lock=resolution, verify=True).source("json")
+        await InstalledPackages(root, lock=resolution, verify=True).module_source("json")
     with pytest.raises(Corrupt, match="cannot be verified: no lock file names it"):
-        await Installed(root, verify=True).source("json")
+        await InstalledPackages(root, verify=True).module_source("json")
 
 
 async def test_a_package_with_a_checksum_is_verified_without_a_lock(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
-    assert (await Installed(root, verify=True).source("json")).code == b"return 1"
+    assert (await InstalledPackages(root, verify=True).module_source("json")).code == b"return 1"
 
 
 async def test_a_package_in_the_place_of_another_is_refused(root: Path) -> None:
-    write(root / "json/1.0.0", {"pkg.json": manifest("other", "1.0.0"), "init.luau": b""})
+    write_files(root / "json/1.0.0", {"pkg.json": manifest_json("other", "1.0.0"), "init.luau": b""})
     with pytest.raises(Corrupt, match=r"json/1\.0\.0: holds 'other' 1\.0\.0"):
-        await Installed(root).find("json")
+        await InstalledPackages(root).find("json")
 
 
 async def test_what_is_no_version_among_the_installed_is_passed_over(root: Path) -> None:
-    write(root / "json", {"1.0.0/pkg.json": b"", "notes/a": b"", ".new-x/a": b"", "2.0.0": b"a file"})
-    assert await Installed(root).versions("json") == [Version(1, 0, 0)]
+    write_files(root / "json", {"1.0.0/pkg.json": b"", "notes/a": b"", ".new-x/a": b"", "2.0.0": b"a file"})
+    assert await InstalledPackages(root).versions("json") == [Version(1, 0, 0)]
 
 
 async def test_a_project_with_a_broken_lock_or_manifest_is_told(root: Path) -> None:
-    project = write(root.parent, {LOCK: b"{}"})
+    project = write_files(root.parent, {LOCK_FILE: b"{}"})
     with pytest.raises(PackageError, match=r"vaka-luau\.lock: Object missing required field"):
-        await installed_in(project)
-    write(project, {"pkg.json": b"[]"})
+        await open_installed(project)
+    write_files(project, {"pkg.json": b"[]"})
     with pytest.raises(PackageError, match=r"pkg\.json: expected an object"):
-        await installed_in(project)
+        await open_installed(project)

@@ -6,24 +6,23 @@ from typing import Any
 import pytest
 
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.manifest import Manifest, read_manifest, write_manifest
-from vaka.luau.packages.ranges import Range
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.package import Manifest, read_manifest, write_manifest
+from vaka.luau.packages.versions import Range, Version
 
 SMALLEST = {"name": "demo", "version": "1.0.0"}
 
 
-def read(**fields: Any) -> Manifest:
+def read_fields(**fields: Any) -> Manifest:
     return read_manifest(json.dumps({**SMALLEST, **fields}).encode())
 
 
 def test_name_and_version_are_enough() -> None:
-    assert read() == Manifest("demo", Version(1, 0, 0), "lib", "init.luau", {}, "")
+    assert read_fields() == Manifest("demo", Version(1, 0, 0), "lib", "init.luau", {}, "")
 
 
 def test_every_field_is_read_and_written_back() -> None:
     digest = "sha256:" + "0a" * 32
-    found = read(type="tool", entry="src/main.luau", dependencies={"@a/b": ">=1  <2"}, checksum=digest)
+    found = read_fields(type="tool", entry="src/main.luau", dependencies={"@a/b": ">=1  <2"}, checksum=digest)
     assert found == Manifest("demo", Version(1, 0, 0), "tool", "src/main.luau", {"@a/b": Range(">=1 <2")}, digest)
     assert read_manifest(write_manifest(found)) == found
 
@@ -54,7 +53,7 @@ def test_every_field_is_read_and_written_back() -> None:
 )
 def test_a_wrong_field_is_named_with_what_was_expected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PackageError) as error:
-        read(**fields)
+        read_fields(**fields)
     assert message in str(error.value)
     assert str(error.value).startswith("pkg.json: ")
 

@@ -3,13 +3,13 @@
 import pytest
 
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.names import Reference, check_name, check_path
-from vaka.luau.packages.ranges import Range
+from vaka.luau.packages.names import PackageReference, check_package_name, check_path
+from vaka.luau.packages.versions import Range
 
 
 @pytest.mark.parametrize("name", ["json", "@haivivi/http", "a", "3d", "a_b-c", "@a/b"])
 def test_a_package_has_a_plain_name_with_or_without_a_scope(name: str) -> None:
-    assert check_name(name) == name
+    assert check_package_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_package_has_a_plain_name_with_or_without_a_scope(name: str) -> None:
 )  # fmt: skip
 def test_what_cannot_name_a_package_is_refused(name: str) -> None:
     with pytest.raises(PackageError, match="cannot name a package"):
-        check_name(name)
+        check_package_name(name)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_an_ordinary_path_is_fine(path: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("json", Reference("json")),
-        ("json/decode", Reference("json", None, "decode")),
-        ("json@1", Reference("json", Range("1"))),
-        ("@scope/pkg", Reference("@scope/pkg")),
-        ("@scope/pkg@^1.0.0", Reference("@scope/pkg", Range("^1.0.0"))),
-        ("@scope/pkg@^1.0.0/sub/module", Reference("@scope/pkg", Range("^1.0.0"), "sub/module")),
-        ("@scope/pkg@>=1.0 <2/sub", Reference("@scope/pkg", Range(">=1.0 <2"), "sub")),
-        ("@scope/pkg/sub/a@b", Reference("@scope/pkg", None, "sub/a@b")),
+        ("json", PackageReference("json")),
+        ("json/decode", PackageReference("json", None, "decode")),
+        ("json@1", PackageReference("json", Range("1"))),
+        ("@scope/pkg", PackageReference("@scope/pkg")),
+        ("@scope/pkg@^1.0.0", PackageReference("@scope/pkg", Range("^1.0.0"))),
+        ("@scope/pkg@^1.0.0/sub/module", PackageReference("@scope/pkg", Range("^1.0.0"), "sub/module")),
+        ("@scope/pkg@>=1.0 <2/sub", PackageReference("@scope/pkg", Range(">=1.0 <2"), "sub")),
+        ("@scope/pkg/sub/a@b", PackageReference("@scope/pkg", None, "sub/a@b")),
     ],
 )
-def test_require_names_a_package_a_range_and_a_module(text: str, expected: Reference) -> None:
-    assert Reference.parse(text) == expected
+def test_require_names_a_package_a_range_and_a_module(text: str, expected: PackageReference) -> None:
+    assert PackageReference.parse(text) == expected
     assert str(expected) == text
 
 
@@ -74,4 +74,4 @@ def test_require_names_a_package_a_range_and_a_module(text: str, expected: Refer
 )  # fmt: skip
 def test_a_reference_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(PackageError):
-        Reference.parse(text)
+        PackageReference.parse(text)

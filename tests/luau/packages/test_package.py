@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.luau.packages.samples import entry, gzip, manifest, tar, write
+from tests.luau.packages.sample_packages import gzip_bytes, make_tar, manifest_json, tar_entry, write_files
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.archive import Limits, unpack
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.manifest import read_manifest
-from vaka.luau.packages.package import Source, open_package, pack, read_package, read_package_folder
+from vaka.luau.packages.files import PackageLimits, unpack_archive
+from vaka.luau.packages.package import (
+    ModuleSource,
+    open_package,
+    pack_folder,
+    read_manifest,
+    read_package,
+    read_package_folder,
+)
 
 FILES = {
-    "pkg.json": manifest("@demo/text", "1.2.0+local", dependencies={"json": "^1"}),
+    "pkg.json": manifest_json("@demo/text", "1.2.0+local", dependencies={"json": "^1"}),
     "init.luau": b"return require('./trim')",
     "trim.luau": b"return 1",
     "sub/init.luau": b"return 2",
@@ -24,21 +30,21 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write(tmp_path / "text", FILES)
+    return write_files(tmp_path / "text", FILES)
 
 
 async def test_a_packed_folder_holds_its_files_and_the_checksum_of_them(folder: Path) -> None:
-    package = read_package(await pack(folder))
+    package = read_package(await pack_folder(folder))
     assert dict(package.files) | {"pkg.json": b""} == FILES | {"pkg.json": b""}
     assert package.manifest.checksum == package.checksum == read_package_folder(folder).checksum
     assert str(package) == "'@demo/text' 1.2.0+local"
 
 
 async def test_a_package_is_the_same_from_a_folder_and_from_an_archive(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.tar.gz").write_bytes(await pack(folder))
+    (tmp_path / "text.tar.gz").write_bytes(await pack_folder(folder))
     opened = [await open_package(folder), await open_package(str(tmp_path / "text.tar.gz"))]
     assert opened[0].checksum == opened[1].checksum
-    assert opened[0].source("sub") == opened[1].source("sub")
+    assert opened[0].module_source("sub") == opened[1].module_source("sub")
     with pytest.raises(NotFound, match="no such folder"):
         await open_package(tmp_path / "nowhere")
 
@@ -46,16 +52,16 @@ async def test_a_package_is_the_same_from_a_folder_and_from_an_archive(folder: P
 async def test_packing_again_gives_the_same_bytes_wherever_and_in_whatever_order_files_were_made(
     folder: Path, tmp_path: Path
 ) -> None:
-    first = await pack(folder)
-    other = write(tmp_path / "other", dict(reversed(FILES.items())))
+    first = await pack_folder(folder)
+    other = write_files(tmp_path / "other", dict(reversed(FILES.items())))
     os.utime(other / "init.luau", (1, 1))
     (other / "trim.luau").chmod(0o700)
-    unpacked = write(tmp_path / "unpacked", unpack(first))
-    assert [await pack(other), await pack(str(unpacked))] == [first, first]
+    unpacked = write_files(tmp_path / "unpacked", unpack_archive(first))
+    assert [await pack_folder(other), await pack_folder(str(unpacked))] == [first, first]
 
 
 async def test_the_checksum_is_the_documented_one(folder: Path) -> None:
-    package = read_package(await pack(folder))
+    package = read_package(await pack_folder(folder))
     plain = package.files["pkg.json"].replace(f',\n  "checksum": "{package.checksum}"'.encode(), b"")
     lines = [
         f"{hashlib.sha256(plain if path == 'pkg.json' else data).hexdigest()}  {path}\n"
@@ -65,82 +71,84 @@ async def test_the_checksum_is_the_documented_one(folder: Path) -> None:
 
 
 async def test_what_is_hidden_or_installed_stays_out(folder: Path) -> None:
-    write(
+    write_files(
         folder,
         {".git/config": b"x", ".env": b"SECRET", "luau_packages/json/1.0.0/init.luau": b"x", "vaka-luau.lock": b"{}"},
     )
-    write(folder, {"sub/.cache": b"x"})
-    assert set(unpack(await pack(folder))) == set(FILES)
+    write_files(folder, {"sub/.cache": b"x"})
+    assert set(unpack_archive(await pack_folder(folder))) == set(FILES)
 
 
 async def test_a_stale_checksum_is_made_anew_by_packing_and_refused_by_reading(folder: Path) -> None:
     stale = "sha256:" + "0" * 64
-    (folder / "pkg.json").write_bytes(manifest("@demo/text", "1.2.0", checksum=stale))
-    assert read_manifest(unpack(await pack(folder))["pkg.json"]).checksum != stale
+    (folder / "pkg.json").write_bytes(manifest_json("@demo/text", "1.2.0", checksum=stale))
+    assert read_manifest(unpack_archive(await pack_folder(folder))["pkg.json"]).checksum != stale
     with pytest.raises(Corrupt, match=f"its pkg.json says {stale}, its files make sha256:"):
         read_package_folder(folder)
 
 
 async def test_an_archive_whose_files_were_changed_is_refused(folder: Path) -> None:
-    files = unpack(await pack(folder))
-    changed = tar(*(entry(path, b"evil" if path == "trim.luau" else data) for path, data in files.items()))
+    files = unpack_archive(await pack_folder(folder))
+    changed = make_tar(*(tar_entry(path, b"evil" if path == "trim.luau" else data) for path, data in files.items()))
     with pytest.raises(Corrupt, match="its files make sha256:"):
-        read_package(gzip(changed))
+        read_package(gzip_bytes(changed))
 
 
 async def test_a_link_in_a_folder_is_refused(folder: Path) -> None:
     (folder / "passwd.luau").symlink_to("/etc/passwd")
     with pytest.raises(PackageError, match=r"'passwd\.luau' is a link; expected plain files and folders only"):
-        await pack(folder)
+        await pack_folder(folder)
 
 
 async def test_a_linked_folder_is_refused(folder: Path) -> None:
     (folder / "more").symlink_to(folder / "sub")
     with pytest.raises(PackageError, match="'more' is a link"):
-        await pack(folder)
+        await pack_folder(folder)
 
 
 async def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe.luau")
     with pytest.raises(PackageError, match=r"'pipe\.luau' is a special file"):
-        await pack(folder)
+        await pack_folder(folder)
 
 
 async def test_a_folder_of_endless_folders_is_refused(folder: Path) -> None:
     for number in range(20):
         (folder / f"empty{number}").mkdir()
     with pytest.raises(PackageError, match="more than 5 files"):
-        await pack(folder, Limits(entries=5))
+        await pack_folder(folder, PackageLimits(entries=5))
 
 
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (Limits(unpacked=60), "more than"),
-        (Limits(entries=4), "more than 4 files"),
-        (Limits(entries=2), "more than 2 files"),
-        (Limits(packed=50), "when packed"),
+        (PackageLimits(unpacked=60), "more than"),
+        (PackageLimits(entries=4), "more than 4 files"),
+        (PackageLimits(entries=2), "more than 2 files"),
+        (PackageLimits(packed=50), "when packed"),
     ],
 )
-async def test_a_folder_beyond_the_limits_is_refused(folder: Path, limits: Limits, said: str) -> None:
+async def test_a_folder_beyond_the_limits_is_refused(folder: Path, limits: PackageLimits, said: str) -> None:
     with pytest.raises(PackageError, match=said):
-        await pack(folder, limits)
+        await pack_folder(folder, limits)
 
 
 async def test_a_folder_that_is_no_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no such folder"):
-        await pack(tmp_path / "nowhere")
+        await pack_folder(tmp_path / "nowhere")
     with pytest.raises(PackageError, match=r"no pkg\.json at its top"):
-        await pack(write(tmp_path / "a", {"init.luau": b""}))
+        await pack_folder(write_files(tmp_path / "a", {"init.luau": b""}))
     with pytest.raises(PackageError, match=r"entry 'init\.luau' of pkg\.json is not there"):
-        await pack(write(tmp_path / "b", {"pkg.json": manifest()}))
+        await pack_folder(write_files(tmp_path / "b", {"pkg.json": manifest_json()}))
     with pytest.raises(PackageError, match=r"pkg\.json: Expected `str`, got `int` - at `\$\.entry`"):
-        await pack(write(tmp_path / "c", {"pkg.json": manifest(entry=1)}))
+        await pack_folder(write_files(tmp_path / "c", {"pkg.json": manifest_json(entry=1)}))
 
 
 def test_an_archive_needs_its_manifest_at_the_top() -> None:
     with pytest.raises(PackageError, match=r"archive: no pkg\.json at its top"):
-        read_package(gzip(tar(entry("package/pkg.json", manifest()), entry("package/init.luau", b""))))
+        read_package(
+            gzip_bytes(make_tar(tar_entry("package/pkg.json", manifest_json()), tar_entry("package/init.luau", b"")))
+        )
 
 
 @pytest.mark.parametrize(
@@ -148,16 +156,16 @@ def test_an_archive_needs_its_manifest_at_the_top() -> None:
     [("", "init.luau"), ("trim", "trim.luau"), ("sub", "sub/init.luau"), ("sub/deep", "sub/deep.luau")],
 )
 def test_a_module_is_a_file_or_the_init_of_a_folder(folder: Path, module: str, path: str) -> None:
-    found = read_package_folder(folder).source(module)
-    assert found == Source(f"@demo/text@1.2.0/{path}", path, FILES[path])
+    found = read_package_folder(folder).module_source(module)
+    assert found == ModuleSource(f"@demo/text@1.2.0/{path}", path, FILES[path])
 
 
 def test_a_module_that_is_not_there_is_told_with_what_was_looked_for(folder: Path) -> None:
     with pytest.raises(NotFound, match=r"has no module 'trims'; looked for 'trims\.luau' and 'trims/init\.luau'"):
-        read_package_folder(folder).source("trims")
+        read_package_folder(folder).module_source("trims")
 
 
 @pytest.mark.parametrize("module", ["../x", "/etc/passwd", "a/../../b", "a\\b", "a\0"])
 def test_a_module_never_leads_out_of_its_package(folder: Path, module: str) -> None:
     with pytest.raises(PackageError, match="expected a relative path"):
-        read_package_folder(folder).source(module)
+        read_package_folder(folder).module_source(module)

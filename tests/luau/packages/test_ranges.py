@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.ranges import Range
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.versions import Range, Version
 
 SMALL = st.integers(0, 3)
 PRE = st.sampled_from([(), (0,), (1,), ("alpha",), ("alpha", 1), ("rc",)])
@@ -15,7 +14,7 @@ VERSIONS = st.builds(Version, SMALL, SMALL, SMALL, PRE)
 PARTS = st.lists(SMALL, min_size=1, max_size=3).map(tuple)
 
 
-def holds(text: str, version: str) -> bool:
+def range_contains(text: str, version: str) -> bool:
     return Version.parse(version) in Range(text)
 
 
@@ -66,8 +65,8 @@ def holds(text: str, version: str) -> bool:
     ],
 )
 def test_a_range_holds_what_it_says(text: str, inside: str, outside: str) -> None:
-    assert [version for version in inside.split() if not holds(text, version)] == []
-    assert [version for version in outside.split() if holds(text, version)] == []
+    assert [version for version in inside.split() if not range_contains(text, version)] == []
+    assert [version for version in outside.split() if range_contains(text, version)] == []
 
 
 @given(PARTS, RELEASES)
@@ -112,7 +111,7 @@ def test_an_exact_version_holds_itself_alone(one: Version, other: Version) -> No
 @given(st.lists(VERSIONS, max_size=8), PARTS)
 def test_the_best_is_the_highest_that_is_held(versions: list[Version], parts: tuple[int, ...]) -> None:
     wanted = Range("^" + ".".join(map(str, parts)))
-    assert wanted.best(versions) == max((version for version in versions if version in wanted), default=None)
+    assert wanted.highest_version(versions) == max((version for version in versions if version in wanted), default=None)
 
 
 @given(VERSIONS, PARTS, PARTS)

@@ -8,14 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.luau.packages.samples import archive, entry, gzip, manifest, publish, tar
+from tests.luau.packages.sample_packages import (
+    gzip_bytes,
+    make_archive,
+    make_tar,
+    manifest_json,
+    publish_package,
+    tar_entry,
+)
 from vaka.core.types.errors import Corrupt, NotFound, StoreError
-from vaka.luau.packages.archive import Limits
 from vaka.luau.packages.errors import PackageError
+from vaka.luau.packages.files import PackageLimits
 from vaka.luau.packages.package import read_package
-from vaka.luau.packages.ranges import Range
 from vaka.luau.packages.registry import FolderRegistry, Release
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.versions import Range, Version
 
 LIMIT = 100_000
 
@@ -25,12 +31,12 @@ def registry(tmp_path: Path) -> FolderRegistry:
     return FolderRegistry(tmp_path / "registry")
 
 
-async def versions(registry: FolderRegistry, name: str) -> list[str]:
+async def published_versions(registry: FolderRegistry, name: str) -> list[str]:
     return [str(release.version) for release in await registry.releases(name)]
 
 
 async def test_a_published_package_is_listed_and_fetched(registry: FolderRegistry, tmp_path: Path) -> None:
-    made = await archive(tmp_path, "@demo/text", "1.0.0", type="tool", dependencies={"json": "^1"})
+    made = await make_archive(tmp_path, "@demo/text", "1.0.0", type="tool", dependencies={"json": "^1"})
     release = await registry.publish(made)
     assert release == Release(
         Version(1, 0, 0),
@@ -46,8 +52,8 @@ async def test_a_published_package_is_listed_and_fetched(registry: FolderRegistr
 
 
 async def test_files_lie_where_the_documentation_says(registry: FolderRegistry) -> None:
-    await publish(registry, "@demo/text", "1.0.0")
-    await publish(registry, "json", "2.0.0-rc.1+build")
+    await publish_package(registry, "@demo/text", "1.0.0")
+    await publish_package(registry, "json", "2.0.0-rc.1+build")
     found = sorted(path.relative_to(registry.root).as_posix() for path in registry.root.rglob("*") if path.is_file())
     assert found == [
         "@demo/text/1.0.0.tar.gz",
@@ -59,8 +65,8 @@ async def test_files_lie_where_the_documentation_says(registry: FolderRegistry) 
 
 async def test_versions_are_listed_in_their_order(registry: FolderRegistry) -> None:
     for version in ("1.10.0", "1.2.0", "1.2.0-rc.1"):
-        await publish(registry, "json", version)
-    assert await versions(registry, "json") == ["1.2.0-rc.1", "1.2.0", "1.10.0"]
+        await publish_package(registry, "json", version)
+    assert await published_versions(registry, "json") == ["1.2.0-rc.1", "1.2.0", "1.10.0"]
 
 
 async def test_an_unknown_package_has_no_releases_and_cannot_be_fetched(registry: FolderRegistry) -> None:
@@ -72,10 +78,10 @@ async def test_an_unknown_package_has_no_releases_and_cannot_be_fetched(registry
 
 
 async def test_the_same_files_may_be_published_again(registry: FolderRegistry, tmp_path: Path) -> None:
-    first = await registry.publish(await archive(tmp_path))
-    package = read_package(await archive(tmp_path))
-    repacked = gzip(tar(*(entry(path, data) for path, data in package.files.items())))
-    assert await registry.publish(await archive(tmp_path)) == first
+    first = await registry.publish(await make_archive(tmp_path))
+    package = read_package(await make_archive(tmp_path))
+    repacked = gzip_bytes(make_tar(*(tar_entry(path, data) for path, data in package.files.items())))
+    assert await registry.publish(await make_archive(tmp_path)) == first
     assert await registry.publish(repacked) == first
     assert await registry.releases("demo") == [first]
 
@@ -83,18 +89,18 @@ async def test_the_same_files_may_be_published_again(registry: FolderRegistry, t
 async def test_other_files_under_a_published_version_are_refused_and_change_nothing(
     registry: FolderRegistry, tmp_path: Path
 ) -> None:
-    first = await archive(tmp_path)
+    first = await make_archive(tmp_path)
     await registry.publish(first)
     for version in ("1.0.0", "1.0.0+other"):
         with pytest.raises(PackageError, match="is published already with other files"):
-            await registry.publish(await archive(tmp_path, version=version, code="return 2"))
+            await registry.publish(await make_archive(tmp_path, version=version, code="return 2"))
     assert await registry.fetch("demo", Version(1, 0, 0), limit=LIMIT) == first
 
 
 async def test_of_many_who_publish_one_version_at_once_one_wins_and_the_rest_are_told(
     registry: FolderRegistry, tmp_path: Path
 ) -> None:
-    archives = [await archive(tmp_path, code=f"return {number}") for number in range(8)]
+    archives = [await make_archive(tmp_path, code=f"return {number}") for number in range(8)]
     ended = await asyncio.gather(*map(registry.publish, archives), return_exceptions=True)
     won = [made for made, end in zip(archives, ended, strict=True) if isinstance(end, Release)]
     assert len(won) == 1
@@ -103,12 +109,12 @@ async def test_of_many_who_publish_one_version_at_once_one_wins_and_the_rest_are
 
 
 async def test_many_versions_published_at_once_are_all_listed(registry: FolderRegistry) -> None:
-    await asyncio.gather(*(publish(registry, "json", f"1.{number}.0") for number in range(10)))
-    assert await versions(registry, "json") == [f"1.{number}.0" for number in range(10)]
+    await asyncio.gather(*(publish_package(registry, "json", f"1.{number}.0") for number in range(10)))
+    assert await published_versions(registry, "json") == [f"1.{number}.0" for number in range(10)]
 
 
 async def test_what_is_no_package_is_not_published(registry: FolderRegistry) -> None:
-    for data in (b"", b"junk", gzip(tar(entry("init.luau", b"")))):
+    for data in (b"", b"junk", gzip_bytes(make_tar(tar_entry("init.luau", b"")))):
         with pytest.raises(PackageError):
             await registry.publish(data)
     assert not registry.root.exists()
@@ -123,7 +129,10 @@ async def test_a_name_never_leads_out_of_the_registry(registry: FolderRegistry) 
 
 
 async def test_the_index_can_be_lost_and_made_again(registry: FolderRegistry) -> None:
-    releases = [await publish(registry, "json", "1.0.0"), await publish(registry, "json", "1.1.0", other="^2")]
+    releases = [
+        await publish_package(registry, "json", "1.0.0"),
+        await publish_package(registry, "json", "1.1.0", other="^2"),
+    ]
     index = registry.root / "json" / "index.json"
     written = index.read_bytes()
     index.unlink()
@@ -133,19 +142,19 @@ async def test_the_index_can_be_lost_and_made_again(registry: FolderRegistry) ->
 
 
 async def test_an_archive_that_the_index_does_not_know_is_listed_all_the_same(registry: FolderRegistry) -> None:
-    await publish(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.0.0")
     index = registry.root / "json" / "index.json"
     old = index.read_bytes()
-    await publish(registry, "json", "1.1.0")
+    await publish_package(registry, "json", "1.1.0")
     index.write_bytes(old)
-    assert await versions(registry, "json") == ["1.0.0", "1.1.0"]
+    assert await published_versions(registry, "json") == ["1.0.0", "1.1.0"]
 
 
 async def test_an_archive_that_was_removed_is_not_listed(registry: FolderRegistry) -> None:
-    await publish(registry, "json", "1.0.0")
-    await publish(registry, "json", "1.1.0")
+    await publish_package(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.1.0")
     (registry.root / "json" / "1.1.0.tar.gz").unlink()
-    assert await versions(registry, "json") == ["1.0.0"]
+    assert await published_versions(registry, "json") == ["1.0.0"]
 
 
 @pytest.mark.parametrize(
@@ -153,16 +162,16 @@ async def test_an_archive_that_was_removed_is_not_listed(registry: FolderRegistr
     [b"", b"{", b"[]", b'{"name": "json"}', b'{"name": "other", "releases": []}', b'{"name": "json", "releases": [1]}'],
 )
 async def test_a_broken_index_is_told_with_what_makes_it_anew(registry: FolderRegistry, index: bytes) -> None:
-    await publish(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.0.0")
     (registry.root / "json" / "index.json").write_bytes(index)
     with pytest.raises(Corrupt, match="reindex makes it anew"):
         await registry.releases("json")
     await registry.reindex("json")
-    assert await versions(registry, "json") == ["1.0.0"]
+    assert await published_versions(registry, "json") == ["1.0.0"]
 
 
 async def test_a_pipe_in_the_place_of_an_index_is_told_and_not_waited_for(registry: FolderRegistry) -> None:
-    await publish(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.0.0")
     index = registry.root / "json" / "index.json"
     index.unlink()
     os.mkfifo(index)
@@ -171,16 +180,16 @@ async def test_a_pipe_in_the_place_of_an_index_is_told_and_not_waited_for(regist
 
 
 async def test_nothing_is_published_beside_a_broken_index(registry: FolderRegistry) -> None:
-    await publish(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.0.0")
     (registry.root / "json" / "index.json").write_bytes(b"{")
     with pytest.raises(Corrupt, match="reindex makes it anew"):
-        await publish(registry, "json", "1.1.0")
+        await publish_package(registry, "json", "1.1.0")
     assert [str(release.version) for release in await registry.reindex("json")] == ["1.0.0"]
 
 
 async def test_an_archive_that_was_replaced_is_not_handed_out(registry: FolderRegistry, tmp_path: Path) -> None:
-    await publish(registry, "json", "1.0.0")
-    (registry.root / "json" / "1.0.0.tar.gz").write_bytes(await archive(tmp_path, "json", code="return 'evil'"))
+    await publish_package(registry, "json", "1.0.0")
+    (registry.root / "json" / "1.0.0.tar.gz").write_bytes(await make_archive(tmp_path, "json", code="return 'evil'"))
     with pytest.raises(Corrupt, match="not the bytes that were published"):
         await registry.fetch("json", Version(1, 0, 0), limit=LIMIT)
 
@@ -188,7 +197,7 @@ async def test_an_archive_that_was_replaced_is_not_handed_out(registry: FolderRe
 async def test_an_archive_in_the_wrong_place_is_told(registry: FolderRegistry, tmp_path: Path) -> None:
     folder = registry.root / "json"
     folder.mkdir(parents=True)
-    (folder / "2.0.0.tar.gz").write_bytes(await archive(tmp_path, "json", "1.0.0"))
+    (folder / "2.0.0.tar.gz").write_bytes(await make_archive(tmp_path, "json", "1.0.0"))
     with pytest.raises(Corrupt, match=r"holds 'json' 1\.0\.0, not 'json' 2\.0\.0"):
         await registry.releases("json")
     (folder / "2.0.0.tar.gz").write_bytes(b"junk")
@@ -200,27 +209,27 @@ async def test_an_archive_in_the_wrong_place_is_told(registry: FolderRegistry, t
 
 
 async def test_a_fetch_never_reads_more_than_its_limit(registry: FolderRegistry) -> None:
-    release = await publish(registry, "json", "1.0.0")
+    release = await publish_package(registry, "json", "1.0.0")
     assert len(await registry.fetch("json", Version(1, 0, 0), limit=release.size)) == release.size
     with pytest.raises(PackageError, match=f"more than {release.size - 1} bytes"):
         await registry.fetch("json", Version(1, 0, 0), limit=release.size - 1)
 
 
 async def test_a_package_beyond_the_limits_of_a_registry_is_not_published(tmp_path: Path) -> None:
-    registry = FolderRegistry(tmp_path / "registry", Limits(entries=1))
+    registry = FolderRegistry(tmp_path / "registry", PackageLimits(entries=1))
     with pytest.raises(PackageError, match="more than 1 files"):
-        await registry.publish(await archive(tmp_path))
+        await registry.publish(await make_archive(tmp_path))
 
 
 async def test_what_the_system_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     registry = FolderRegistry(tmp_path / "file")
     with pytest.raises(StoreError, match="file"):
-        await registry.publish(await archive(tmp_path))
+        await registry.publish(await make_archive(tmp_path))
 
 
 async def test_a_manifest_is_indexed_as_it_was_read(registry: FolderRegistry) -> None:
-    files = {"pkg.json": manifest("json", "1.0.0", dependencies={"b": " >=1   <2 "}), "init.luau": b"return 1"}
-    await registry.publish(gzip(tar(*(entry(path, data) for path, data in files.items()))))
+    files = {"pkg.json": manifest_json("json", "1.0.0", dependencies={"b": " >=1   <2 "}), "init.luau": b"return 1"}
+    await registry.publish(gzip_bytes(make_tar(*(tar_entry(path, data) for path, data in files.items()))))
     index = json.loads((registry.root / "json" / "index.json").read_bytes())
     assert index["releases"][0]["dependencies"] == {"b": ">=1 <2"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.versions import Version
 
 NUMBERS = st.integers(0, 10**20)
 WORDS = st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]{0,5}", fullmatch=True)
@@ -20,7 +20,7 @@ VERSIONS = st.builds(
 )
 
 
-def precedes(one: Version, other: Version) -> bool:
+def precedes_by_spec(one: Version, other: Version) -> bool:
     """Say which comes first, clause by clause of the standard, as slowly as it is written there."""
     if one.core != other.core:
         return one.core < other.core
@@ -49,8 +49,8 @@ def test_the_order_is_the_one_of_the_standard() -> None:
 
 @given(VERSIONS, VERSIONS)
 def test_of_two_versions_one_comes_first_or_they_are_equal(one: Version, other: Version) -> None:
-    assert (one < other, one > other) == (precedes(one, other), precedes(other, one))
-    assert (one == other) == (not precedes(one, other) and not precedes(other, one))
+    assert (one < other, one > other) == (precedes_by_spec(one, other), precedes_by_spec(other, one))
+    assert (one == other) == (not precedes_by_spec(one, other) and not precedes_by_spec(other, one))
     assert one != other or hash(one) == hash(other)
 
 
@@ -73,7 +73,7 @@ def test_build_metadata_is_kept_but_tells_no_two_versions_apart() -> None:
     one, other = Version.parse("1.0.0-rc.1+linux.01"), Version.parse("1.0.0-rc.1")
     assert one == other
     assert hash(one) == hash(other)
-    assert (str(one), one.bare, repr(other)) == ("1.0.0-rc.1+linux.01", "1.0.0-rc.1", "Version('1.0.0-rc.1')")
+    assert (str(one), one.without_build, repr(other)) == ("1.0.0-rc.1+linux.01", "1.0.0-rc.1", "Version('1.0.0-rc.1')")
 
 
 def test_a_version_is_not_equal_to_its_text() -> None:

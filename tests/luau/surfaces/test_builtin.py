@@ -2,22 +2,22 @@
 
 import pytest
 
-from tests.luau.surfaces.stage import Echo, Values, result, run
+from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, run_for_result, run_script
 from vaka.core.ports.net import NetResponse
-from vaka.luau.compat import Cache
-from vaka.luau.host.parts import Parts
+from vaka.luau.host.compat import MemoryCache
+from vaka.luau.host.host_services import HostServices
 from vaka.testing.clock import FakeClock
 
 PLAIN = NetResponse(status=404, headers=(("Content-Type", "text/plain"), ("X-A", "1"), ("X-A", "2")), body=b"no")
 
 
 async def test_http_returns_the_response_itself() -> None:
-    network = Echo({"http://host/a": PLAIN})
+    network = FakeNetwork({"http://host/a": PLAIN})
     source = """
         local response = __builtin.http{url = "http://host/a", method = "post", headers = {["X-Key"] = 1}, body = "b"}
         return response.status, response.body, response.headers["Content-Type"], response.headers["x-a"], response.err
     """
-    assert await run(source, parts=Parts(network=network)) == [404, "no", "text/plain", "1, 2", None]
+    assert await run_script(source, services=HostServices(network=network)) == [404, "no", "text/plain", "1, 2", None]
     (sent,) = network.sent
     assert (sent.method, sent.headers, sent.body, sent.timeout) == ("POST", (("X-Key", "1"),), b"b", 30.0)
 
@@ -33,23 +33,29 @@ async def test_http_is_the_same_text_in_the_main_coroutine_and_in_others() -> No
         coroutine.wrap(get)()
         return results
     """
-    assert await result(source, parts=Parts(network=Echo({"http://host/a": PLAIN}))) == [404, 404, 404]
+    assert await run_for_result(source, services=HostServices(network=FakeNetwork({"http://host/a": PLAIN}))) == [
+        404,
+        404,
+        404,
+    ]
 
 
 @pytest.mark.parametrize("request_", ["nil", "1", "'http://x'", "true", "print"])
 async def test_http_wants_a_table(request_: str) -> None:
-    assert await run(f"return __builtin.http({request_})") == [{"err": "request must be a table"}]
+    assert await run_script(f"return __builtin.http({request_})") == [{"err": "request must be a table"}]
 
 
 @pytest.mark.parametrize("request_", ["{}", "{url = ''}", "{url = 1}", "{url = {}}"])
 async def test_http_wants_an_address(request_: str) -> None:
-    assert await run(f"return __builtin.http({request_})") == [{"err": "url is required"}]
+    assert await run_script(f"return __builtin.http({request_})") == [{"err": "url is required"}]
 
 
 async def test_a_request_that_fails_has_status_0() -> None:
     source = "return __builtin.http{url = 'http://nobody', timeout = 50}"
-    assert await run(source, parts=Parts(network=Echo())) == [{"status": 0, "err": "nobody listens at 'http://nobody'"}]
-    assert await run(source) == [{"status": 0, "err": "http is not available here: this script has no network"}]
+    assert await run_script(source, services=HostServices(network=FakeNetwork())) == [
+        {"status": 0, "err": "nobody listens at 'http://nobody'"}
+    ]
+    assert await run_script(source) == [{"status": 0, "err": "http is not available here: this script has no network"}]
 
 
 @pytest.mark.parametrize(
@@ -61,19 +67,21 @@ async def test_a_request_that_fails_has_status_0() -> None:
     ],
 )
 async def test_a_request_that_makes_no_sense_has_status_0(fields: str, why: str) -> None:
-    network = Echo({"http://host/a": PLAIN})
-    answer = await result(f"return __builtin.http{{url = 'http://host/a', {fields}}}", parts=Parts(network=network))
+    network = FakeNetwork({"http://host/a": PLAIN})
+    answer = await run_for_result(
+        f"return __builtin.http{{url = 'http://host/a', {fields}}}", services=HostServices(network=network)
+    )
     assert answer["status"] == 0
     assert why in answer["err"]
     assert network.sent == []
 
 
 async def test_odd_fields_of_a_request_are_no_reason_to_fail() -> None:
-    network = Echo({"http://host/a": PLAIN})
+    network = FakeNetwork({"http://host/a": PLAIN})
     source = """return __builtin.http{
         url = "http://host/a", method = 1, headers = "x", body = {a = 1}, timeout = "soon", extra = print
     }.status"""
-    assert await result(source, parts=Parts(network=network)) == 404
+    assert await run_for_result(source, services=HostServices(network=network)) == 404
     assert (network.sent[0].method, network.sent[0].body, network.sent[0].timeout) == ("GET", b'{"a":1}', 30.0)
 
 
@@ -81,14 +89,14 @@ async def test_a_body_that_is_no_text_arrives_as_it_is() -> None:
     every_byte = bytes(range(256)) * 3
     for length in (0, 1, 2, 3, 255, 256, 700):
         body = b"\xff" + every_byte[:length]
-        network = Echo({"http://host/a": NetResponse(status=200, body=body)})
+        network = FakeNetwork({"http://host/a": NetResponse(status=200, body=body)})
         source = "local r = __builtin.http{url = 'http://host/a', body = ...} return r.body, #r.body"
-        assert await run(source, body, parts=Parts(network=network)) == [body, len(body)]
+        assert await run_script(source, body, services=HostServices(network=network)) == [body, len(body)]
         assert network.sent[0].body == body
 
 
 async def test_values_are_kept_as_copies() -> None:
-    values = Values()
+    values = DictValues()
     source = """
         local b = __builtin
         local list = {1, {a = true}}
@@ -103,8 +111,8 @@ async def test_values_are_kept_as_copies() -> None:
         b.kvs_del("k")
         return before, after, b.kvs_get("k"), b.kvs_get("never")
     """
-    assert await run(source, parts=Parts(values=values)) == [[1, {"a": True}], "text", None, None]
-    assert values.kept == {}
+    assert await run_script(source, services=HostServices(values=values)) == [[1, {"a": True}], "text", None, None]
+    assert values.entries == {}
 
 
 @pytest.mark.parametrize("value", ["'x'", "42", "3.14159", "true", "false", "{1, 2}", "{a = {b = 'é'}}", r"'\255\0'"])
@@ -113,18 +121,18 @@ async def test_every_kind_of_value_is_kept(value: str) -> None:
         __builtin.kvs_set("test:!@#日", {value})
         return __builtin.json_encode(__builtin.kvs_get("test:!@#日")) == __builtin.json_encode({value})
     """
-    assert await result(source, parts=Parts(values=Values())) is True
+    assert await run_for_result(source, services=HostServices(values=DictValues())) is True
 
 
 async def test_no_key_is_no_value() -> None:
-    values = Values()
+    values = DictValues()
     source = """
         local b = __builtin
         b.kvs_set("", 1) b.kvs_del("") b.kvs_set(nil, 1)
         return b.kvs_get(""), b.kvs_get(nil)
     """
-    assert await run(source, parts=Parts(values=values)) == [None, None]
-    assert values.kept == {}
+    assert await run_script(source, services=HostServices(values=values)) == [None, None]
+    assert values.entries == {}
 
 
 @pytest.mark.parametrize(
@@ -139,33 +147,33 @@ async def test_no_key_is_no_value() -> None:
     ],
 )
 async def test_what_cannot_be_kept_is_returned_as_an_error(call: str, why: str) -> None:
-    parts = Parts(values=Values(), cache=Cache())
-    assert await run(f"return __builtin.{call}", parts=parts) == [None, why]
+    parts = HostServices(values=DictValues(), cache=MemoryCache())
+    assert await run_script(f"return __builtin.{call}", services=parts) == [None, why]
 
 
 async def test_without_a_store_each_call_says_so() -> None:
     for name in ("kvs_get", "kvs_set", "kvs_del", "cache_get", "cache_set", "cache_del"):
-        value, why = await run(f"return __builtin.{name}('k', 1)")
+        value, why = await run_script(f"return __builtin.{name}('k', 1)")
         assert value is None
         assert why.startswith(f"{name} is not available here: ")
 
 
 async def test_the_cache_forgets_after_a_time() -> None:
     clock = FakeClock()
-    parts = Parts(cache=Cache(clock=clock.monotonic))
+    parts = HostServices(cache=MemoryCache(clock=clock.monotonic))
     source = "__builtin.cache_set('a', {1}, 5) __builtin.cache_set('b', 2) return __builtin.cache_get('a')"
     read = "return __builtin.cache_get('a'), __builtin.cache_get('b')"
-    assert await result(source, parts=parts) == [1]
+    assert await run_for_result(source, services=parts) == [1]
     clock.advance(4.9)
-    assert await run(read, parts=parts) == [[1], 2]
+    assert await run_script(read, services=parts) == [[1], 2]
     clock.advance(0.1)
-    assert await run(read, parts=parts) == [None, 2]
-    await run("__builtin.cache_del('b')", parts=parts)
-    assert await run(read, parts=parts) == [None, None]
+    assert await run_script(read, services=parts) == [None, 2]
+    await run_script("__builtin.cache_del('b')", services=parts)
+    assert await run_script(read, services=parts) == [None, None]
 
 
 async def test_the_cache_forgets_what_was_used_least() -> None:
-    cache = Cache(most=2)
+    cache = MemoryCache(max_entries=2)
     cache.set("a", 1)
     cache.set("b", 2)
     assert cache.get("a") == 1
@@ -178,9 +186,9 @@ async def test_the_cache_forgets_what_was_used_least() -> None:
 async def test_log_joins_with_tabs() -> None:
     lines: list[tuple[str, str]] = []
     source = "__builtin.log('a', 1, 1.5, true, nil, {}, print, nil) __builtin.log()"
-    await run(source, parts=Parts(log=lambda level, line: lines.append((level, line))))
+    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
     assert lines == [("info", "a\t1\t1.5\ttrue\tnil\t[table]\t[function]\tnil"), ("info", "")]
-    await run(source)
+    await run_script(source)
 
 
 async def test_log_works_where_a_script_cannot_wait() -> None:
@@ -189,18 +197,18 @@ async def test_log_works_where_a_script_cannot_wait() -> None:
         local t = setmetatable({}, {__index = function(_, key) __builtin.log("looked at", key) return key end})
         return t.x
     """
-    assert await result(source, parts=Parts(log=lambda _, line: lines.append(line))) == "x"
+    assert await run_for_result(source, services=HostServices(log=lambda _, line: lines.append(line))) == "x"
     assert lines == ["looked at\tx"]
 
 
 async def test_only_listed_variables_are_seen() -> None:
     source = "local e = __builtin.env return e('A'), e('EMPTY'), e('PATH'), e(''), e(nil), e(1), e({})"
-    parts = Parts(env={"A": "1", "EMPTY": ""})
-    assert await run(source, parts=parts) == ["1", None, None, None, None, None, None]
+    parts = HostServices(env={"A": "1", "EMPTY": ""})
+    assert await run_script(source, services=parts) == ["1", None, None, None, None, None, None]
 
 
 async def test_time_is_the_scripts_clock_in_seconds() -> None:
-    now = await result("return __builtin.time()")
+    now = await run_for_result("return __builtin.time()")
     assert isinstance(now, float | int)
     assert now > 1_700_000_000
 
@@ -225,7 +233,7 @@ async def test_time_is_the_scripts_clock_in_seconds() -> None:
     ],
 )
 async def test_times_are_read(text: str, seconds: float) -> None:
-    assert await result("return __builtin.parse_time(...)", text) == pytest.approx(seconds, abs=1e-6)
+    assert await run_for_result("return __builtin.parse_time(...)", text) == pytest.approx(seconds, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -237,15 +245,15 @@ async def test_times_are_read(text: str, seconds: float) -> None:
     ],
 )  # fmt: skip
 async def test_what_is_no_time_is_nil(text: object) -> None:
-    assert await run("return __builtin.parse_time(...)", text) == [None]
+    assert await run_script("return __builtin.parse_time(...)", text) == [None]
 
 
 async def test_ids_are_uuids_of_version_4_and_differ() -> None:
-    one, two = await run("return (__builtin.uuid()), (__builtin.uuid())")
+    one, two = await run_script("return (__builtin.uuid()), (__builtin.uuid())")
     assert one != two
     assert len(one) == 36
     assert one[14] == "4"
-    assert await run("return __builtin.uuid()", parts=Parts(uuid=lambda: "mine")) == ["mine"]
+    assert await run_script("return __builtin.uuid()", services=HostServices(uuid=lambda: "mine")) == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -260,10 +268,10 @@ async def test_ids_are_uuids_of_version_4_and_differ() -> None:
     ],
 )
 async def test_there_are_no_transformers(call: str, why: str) -> None:
-    assert await run(f"return __builtin.{call}") == [None, why]
+    assert await run_script(f"return __builtin.{call}") == [None, why]
 
 
 async def test_the_table_cannot_be_written() -> None:
-    ok, why = await run("return pcall(function() __builtin.http = nil end)")
+    ok, why = await run_script("return pcall(function() __builtin.http = nil end)")
     assert (ok, why) == (False, "script:1: __builtin.http cannot be written")
-    assert await run("return __builtin.nothing, getmetatable(__builtin)") == [None, "The metatable is locked"]
+    assert await run_script("return __builtin.nothing, getmetatable(__builtin)") == [None, "The metatable is locked"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import vaka.luau
-from tests.luau.surfaces.stage import Echo, noted, result
+from tests.luau.surfaces.surface_fixtures import FakeNetwork, memory_services, run_for_result
 from vaka.core.ports.net import NetResponse
-from vaka.luau.bytecode import Bytecode
+from vaka.luau.bytecode import BytecodeCache
 
 DECLARED = (Path(vaka.luau.__file__).parent / "vaka.d.luau").read_text("utf-8")
 _TYPE = re.compile(r"^export type (\w+) = \{(.*?)\}$", re.MULTILINE | re.DOTALL)
@@ -18,7 +18,7 @@ _FIELD = re.compile(r"^\s*(\w+): ", re.MULTILINE)
 TYPES = {name: body for name, body in _TYPE.findall(DECLARED) if name != "Prompt"}
 
 
-def fields(name: str) -> list[str]:
+def declared_names(name: str) -> list[str]:
     """Return the names a type declares, one a line or all on one."""
     body = TYPES[name]
     found = _FIELD.findall(body) if "\n" in body else re.findall(r"(?:^|, |\{ ?| )(\w+): \(", f" {body}")
@@ -46,7 +46,7 @@ GIVEN = {
 @pytest.mark.parametrize(("kind", "place"), PLACES.items())
 async def test_what_is_declared_is_there_and_nothing_else(kind: str, place: str) -> None:
     source = f"local names = {{}} for name in {place} do table.insert(names, name) end table.sort(names) return names"
-    assert await result(source, parts=noted(), given=GIVEN) == fields(kind)
+    assert await run_for_result(source, services=memory_services(), startup_info=GIVEN) == declared_names(kind)
 
 
 OBJECTS = {
@@ -62,7 +62,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize(("kind", "made"), OBJECTS.items())
 async def test_what_is_made_has_what_is_declared(kind: str, made: str) -> None:
-    network = Echo({"http://host/a": NetResponse(status=200, body=b"{}", url="http://host/a")})
+    network = FakeNetwork({"http://host/a": NetResponse(status=200, body=b"{}", url="http://host/a")})
     source = f"""
         local made, found = {made}, {{}}
         for _, name in ... do
@@ -70,11 +70,14 @@ async def test_what_is_made_has_what_is_declared(kind: str, made: str) -> None:
         end
         return found
     """
-    names = [name for name in fields(kind) if name != "err"]
+    names = [name for name in declared_names(kind) if name != "err"]
     assert names
-    assert await result(source, names, parts=replace(noted(), network=network), given=GIVEN) == names
+    assert (
+        await run_for_result(source, names, services=replace(memory_services(), network=network), startup_info=GIVEN)
+        == names
+    )
 
 
 def test_the_declarations_are_luau() -> None:
     written = re.sub(r"^declare (\w+): (\w+)$", r"local \1: \2 = nil :: any", DECLARED, flags=re.MULTILINE)
-    assert Bytecode().compile(written, "vaka.d.luau", 2)
+    assert BytecodeCache().compile(written, "vaka.d.luau", 2)

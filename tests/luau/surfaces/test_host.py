@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from tests.luau.surfaces.stage import Echo, Values, noted
-from vaka.core.loop.nest import Request
+from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, memory_services
+from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
-from vaka.core.types.content import Audio, CallRef, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, CallId, Digest
-from vaka.core.types.tool import Arguments, Problem
-from vaka.luau.compat import Cache, surface_functions
-from vaka.luau.host.chunks import Said, heard, said
+from vaka.core.types.message import Audio, CallRef, Document, Image, Reasoning, Stored, Text
+from vaka.core.types.tool import InvalidArguments, ParsedArguments
+from vaka.luau.host.compat import MemoryCache, surface_functions
+from vaka.luau.host.host_services import HostServices
 from vaka.luau.host.http import http_tools
-from vaka.luau.host.parts import Parts
-from vaka.luau.prelude import prelude, surfaces_of, uses_state
+from vaka.luau.host.io import EmittedChunk, chunk_of_content, parse_chunk
+from vaka.luau.prelude import prelude_source, surfaces_of, uses_state
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, say
 
 
-def b64(data: bytes) -> str:
+def base64_text(data: bytes) -> str:
     """Write bytes as the log has them."""
     return base64.b64encode(data).decode()
 
@@ -30,19 +30,19 @@ def test_content_is_heard_as_parts() -> None:
     content = (
         Text(text="hi"),
         Stored(blob=Digest("d"), size=9, preview="beg"),
-        Audio(media_type="audio/ogg", data=b64(b"a")),
+        Audio(media_type="audio/ogg", data=base64_text(b"a")),
         Image(media_type="image/png", url="http://host/i"),
-        Document(media_type="application/pdf", data=b64(b"d")),
+        Document(media_type="application/pdf", data=base64_text(b"d")),
         Reasoning(text="hm"),
         CallRef(id=CallId("call_1")),
     )
-    assert heard(content) == {
+    assert chunk_of_content(content) == {
         "parts": [
             {"type": "text", "text": "hi"},
             {"type": "text", "text": "beg"},
-            {"type": "blob", "mime_type": "audio/ogg", "base64": b64(b"a")},
+            {"type": "blob", "mime_type": "audio/ogg", "base64": base64_text(b"a")},
             {"type": "blob", "mime_type": "image/png", "url": "http://host/i"},
-            {"type": "blob", "mime_type": "application/pdf", "base64": b64(b"d")},
+            {"type": "blob", "mime_type": "application/pdf", "base64": base64_text(b"d")},
         ]
     }
 
@@ -63,32 +63,32 @@ def test_what_is_said_becomes_content() -> None:
     content = (
         Text(text="hi"),
         Text(text="\ufffd"),
-        Audio(media_type="audio/pcm", data=b64(b"\xff")),
-        Image(media_type="image/png", data=b64(b"x")),
-        Document(media_type="application/octet-stream", data=b64(b"y")),
+        Audio(media_type="audio/pcm", data=base64_text(b"\xff")),
+        Image(media_type="image/png", data=base64_text(b"x")),
+        Document(media_type="application/octet-stream", data=base64_text(b"y")),
         Text(text='{"type":"function_call","name":"f"}'),
     )
-    assert said(chunk) == Said(content, True, "s")
-    assert said({}) == Said((), False, "")
+    assert parse_chunk(chunk) == EmittedChunk(content, True, "s")
+    assert parse_chunk({}) == EmittedChunk((), False, "")
 
 
 @pytest.mark.parametrize("chunk", [1, "x", [1], {"parts": 1}, {"parts": [1]}, {"parts": [{"type": "blob", "data": 1}]}])
 def test_what_is_no_chunk_is_refused(chunk: JSON) -> None:
     with pytest.raises(ScriptError, match="emit: "):
-        said(chunk)
+        parse_chunk(chunk)
 
 
 def test_tools_for_requests_know_which_are_theirs() -> None:
-    tools = http_tools(Echo())
+    tools = http_tools(FakeNetwork())
     read, send, keyed = tools["http"], tools["http_send"], tools["http_send_keyed"]
     assert [tool.spec.effect for tool in (read, send, keyed)] == ["read", "once", "idempotent"]
-    assert read.parse('{"url": "u"}') == Arguments({"url": "u"})
-    assert send.parse({"url": "u", "method": "POST", "body": "b"}) == Arguments(
+    assert read.parse('{"url": "u"}') == ParsedArguments({"url": "u"})
+    assert send.parse({"url": "u", "method": "POST", "body": "b"}) == ParsedArguments(
         {"url": "u", "method": "POST", "body": "b"}
     )
     wrong = send.parse({"url": "u", "method": "POST", "idempotency_key": "k"})
-    assert wrong == Problem("POST requests like this one are sent by 'http_send_keyed'")
-    assert isinstance(read.parse({"url": "u", "method": "DELETE"}), Problem)
+    assert wrong == InvalidArguments("POST requests like this one are sent by 'http_send_keyed'")
+    assert isinstance(read.parse({"url": "u", "method": "DELETE"}), InvalidArguments)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_tools_for_requests_know_which_are_theirs() -> None:
     ],
 )  # fmt: skip
 def test_tools_say_what_is_wrong_with_a_request(raw: str) -> None:
-    problem = http_tools(Echo())["http"].parse(raw)
-    assert isinstance(problem, Problem)
+    problem = http_tools(FakeNetwork())["http"].parse(raw)
+    assert isinstance(problem, InvalidArguments)
     assert problem.message
 
 
-def everything() -> Parts:
+def all_services() -> HostServices:
     """Parts of every kind."""
-    notes = noted()
+    notes = memory_services()
 
     async def later(*_: Any) -> JSON:
         return "x"
@@ -118,10 +118,10 @@ def everything() -> Parts:
     def fits(*_: Any) -> str:
         return ""
 
-    return Parts(
-        network=Echo({"u": NetResponse(status=200)}), models=lambda _: ScriptedModel(say("x")), fits=fits,
-        invoke=later, agents=later, state=notes.state, history=notes.history, summary=notes.summary, values=Values(),
-        cache=Cache(), input=later, output=told, recv=later, emit=told, clock=FakeClock(auto=True),
+    return HostServices(
+        network=FakeNetwork({"u": NetResponse(status=200)}), models=lambda _: ScriptedModel(say("x")), fits=fits,
+        invoke=later, agents=later, state=notes.state, history=notes.history, summary=notes.summary, values=DictValues(),
+        cache=MemoryCache(), input=later, output=told, recv=later, emit=told, clock=FakeClock(auto=True),
     )  # fmt: skip
 
 
@@ -144,14 +144,14 @@ HOSTILE: list[JSON] = [
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("name", sorted(surface_functions(everything())))
+@pytest.mark.parametrize("name", sorted(surface_functions(all_services())))
 async def test_whatever_a_script_hands_over_its_host_does_it_or_says_why_not(name: str, value: JSON) -> None:
-    function = surface_functions(everything())[name]
+    function = surface_functions(all_services())[name]
     code: Any = function.function
-    count = code.__code__.co_argcount - (1 if function.asks else 0)
+    count = code.__code__.co_argcount - (1 if function.wants_request else 0)
     arguments: list[Any] = [value] * max(count, 0)
-    if function.asks:
-        arguments.insert(0, Request.of(1, name, None))
+    if function.wants_request:
+        arguments.insert(0, ScriptRequest.from_arguments(1, name, None))
     try:
         await function.function(*arguments)
     except ScriptError as error:
@@ -164,4 +164,4 @@ def test_a_script_gets_the_surfaces_it_names() -> None:
     assert surfaces_of(["rt:log(1)"]) == ("ctx", "rt")
     assert uses_state(["x", "ctx.agent.state.a = 1"])
     assert not uses_state(["estate"])
-    assert prelude(("ctx",)) != prelude(("ctx", "rt"))
+    assert prelude_source(("ctx",)) != prelude_source(("ctx", "rt"))

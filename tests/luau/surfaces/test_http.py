@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.luau.surfaces.stage import Echo, caught, run
+from tests.luau.surfaces.surface_fixtures import FakeNetwork, run_for_error, run_script
 from vaka.core.ports.net import NetResponse
-from vaka.luau.host.parts import Parts
+from vaka.luau.host.host_services import HostServices
 
 DATA = NetResponse(
     status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"
@@ -13,14 +13,14 @@ DATA = NetResponse(
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete", "head", "options"])
 async def test_each_method_has_a_function(method: str) -> None:
-    network = Echo({"http://host/a": DATA})
+    network = FakeNetwork({"http://host/a": DATA})
     source = f"local r = ctx.http.{method}('http://host/a') return r.status, r.json, r.data == r.json, r.url"
-    assert await run(source, parts=Parts(network=network)) == [200, {"a": [1]}, True, "http://host/a"]
+    assert await run_script(source, services=HostServices(network=network)) == [200, {"a": [1]}, True, "http://host/a"]
     assert network.sent[0].method == method.upper()
 
 
 async def test_a_request_has_a_query_headers_a_body_and_a_timeout() -> None:
-    network = Echo({"http://host/a": DATA})
+    network = FakeNetwork({"http://host/a": DATA})
     source = """
         ctx.http.request("post", "http://host/a?z=0#f", {
             query = {b = {1, 2.5}, a = "é &", c = true}, headers = {Accept = "x"}, body = {k = {1}}, timeout = 2.5,
@@ -31,7 +31,7 @@ async def test_a_request_has_a_query_headers_a_body_and_a_timeout() -> None:
         ctx.http.put("http://host/a", {json = {}})
         ctx.http.put("http://host/a", {body = buffer.fromstring("b")})
     """
-    await run(source, parts=Parts(network=network))
+    await run_script(source, services=HostServices(network=network))
     first, *others = network.sent
     assert first.url == "http://host/a?z=0&a=%C3%A9%20%26&b=1&b=2.5&c=true#f"
     assert (first.method, first.body, first.timeout, first.redirects, first.max_bytes) == (
@@ -52,9 +52,9 @@ async def test_a_request_has_a_query_headers_a_body_and_a_timeout() -> None:
 
 async def test_headers_are_found_in_any_case_and_cookies_stay_apart() -> None:
     headers = (("X-A", "1"), ("Set-Cookie", "a=1, 2"), ("set-cookie", "b"))
-    network = Echo({"http://host/a": NetResponse(status=200, headers=headers, body=b"no json")})
+    network = FakeNetwork({"http://host/a": NetResponse(status=200, headers=headers, body=b"no json")})
     source = "local r = ctx.http.get('http://host/a') return r.headers['X-a'], r.headers['Set-Cookie'], r.json, r.body"
-    assert await run(source, parts=Parts(network=network)) == ["1", ["a=1, 2", "b"], None, "no json"]
+    assert await run_script(source, services=HostServices(network=network)) == ["1", ["a=1, 2", "b"], None, "no json"]
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ async def test_headers_are_found_in_any_case_and_cookies_stay_apart() -> None:
     ],
 )
 async def test_http_raises_what_is_wrong(call: str, why: str) -> None:
-    assert why in await caught(f"ctx.http.{call}", Parts(network=Echo()))
+    assert why in await run_for_error(f"ctx.http.{call}", HostServices(network=FakeNetwork()))

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from tests.luau.surfaces.stage import result, run
+from tests.luau.surfaces.surface_fixtures import run_for_result, run_script
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from tests.luau.surfaces.stage import result, run
     ],
 )
 async def test_builtin_writes_json_by_the_rules_of_the_runner(value: str, text: str) -> None:
-    assert await run(f"return __builtin.json_encode({value})") == [text, None]
+    assert await run_script(f"return __builtin.json_encode({value})") == [text, None]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_builtin_writes_json_by_the_rules_of_the_runner(value: str, text: 
 )  # fmt: skip
 async def test_what_is_json_is_read_as_python_reads_it(text: str) -> None:
     expected = msgspec.json.decode(text.replace(",null", ""))  # a null at the end of a list is nothing
-    assert await run("return __builtin.json_decode(...)", text) == [expected, None]
+    assert await run_script("return __builtin.json_decode(...)", text) == [expected, None]
 
 
 @pytest.mark.parametrize(
@@ -84,28 +84,28 @@ async def test_what_is_json_is_read_as_python_reads_it(text: str) -> None:
     ],
 )
 async def test_what_is_no_json_is_nil_and_a_reason(text: str, why: str) -> None:
-    assert await run("return __builtin.json_decode(...)", text) == [None, why]
-    caught = await run("return pcall(ctx.json.decode, ...)", text)
+    assert await run_script("return __builtin.json_decode(...)", text) == [None, why]
+    caught = await run_script("return pcall(ctx.json.decode, ...)", text)
     assert caught == [False, why]
 
 
 async def test_a_lone_surrogate_is_replaced() -> None:
-    assert await result(r"""return __builtin.json_decode('"\\ud83c!"')""") == "\ufffd!"
+    assert await run_for_result(r"""return __builtin.json_decode('"\\ud83c!"')""") == "\ufffd!"
 
 
 async def test_an_empty_list_stays_a_list() -> None:
-    assert await result('return ctx.json.encode(ctx.json.decode(\'{"a":[],"b":{}}\'))') == '{"a":[],"b":{}}'
+    assert await run_for_result('return ctx.json.encode(ctx.json.decode(\'{"a":[],"b":{}}\'))') == '{"a":[],"b":{}}'
 
 
 async def test_a_table_that_holds_itself_is_an_error() -> None:
     source = "local t = {} t.t = t return __builtin.json_encode(t)"
-    assert await run(source) == [None, "a table that holds itself has no JSON"]
+    assert await run_script(source) == [None, "a table that holds itself has no JSON"]
     deep = "local t = {} for _ = 1, 300 do t = {t} end return __builtin.json_encode(t)"
-    assert await run(deep) == [None, "tables are nested deeper than 200"]
+    assert await run_script(deep) == [None, "tables are nested deeper than 200"]
 
 
 async def test_one_table_at_two_places_is_written_twice() -> None:
-    assert await result("local t = {1} return __builtin.json_encode({t, t})") == "[[1],[1]]"
+    assert await run_for_result("local t = {1} return __builtin.json_encode({t, t})") == "[[1],[1]]"
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,18 @@ async def test_one_table_at_two_places_is_written_twice() -> None:
     ],
 )
 async def test_ctx_says_what_has_no_json(value: str, why: str) -> None:
-    assert await run(f"return pcall(function() return ctx.json.encode({value}) end)") == [False, f"script:1: {why}"]
+    assert await run_script(f"return pcall(function() return ctx.json.encode({value}) end)") == [
+        False,
+        f"script:1: {why}",
+    ]
 
 
 @pytest.mark.parametrize("value", ["1", "{}", "nil", "print"])
 async def test_only_text_is_read(value: str) -> None:
-    decoded = await run(f"return __builtin.json_decode({value})")
+    decoded = await run_script(f"return __builtin.json_decode({value})")
     assert decoded[0] is None
     assert str(decoded[1]).startswith("expected a string, got ")
-    ok, why = await run(f"return pcall(function() return ctx.json.decode({value}) end)")
+    ok, why = await run_script(f"return pcall(function() return ctx.json.decode({value}) end)")
     assert not ok
     assert "json.decode: the text must be a string" in why
 
@@ -134,4 +137,4 @@ async def test_only_text_is_read(value: str) -> None:
 async def test_numbers_come_back_as_they_were() -> None:
     numbers = [0, 1, -1, 0.1, 1 / 3, math.pi, 2**53 - 1, 1e22, 5e-324, 1.7976931348623157e308]
     for number in numbers:
-        assert await result("return __builtin.json_decode(__builtin.json_encode(...))", number) == number
+        assert await run_for_result("return __builtin.json_decode(__builtin.json_encode(...))", number) == number

@@ -5,27 +5,35 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.luau.surfaces.stage import Book, Echo, Talk, Values, noted, result, run
+from tests.luau.surfaces.surface_fixtures import (
+    AgentConversation,
+    DictValues,
+    FakeNetwork,
+    MemoryJournal,
+    memory_services,
+    run_for_result,
+    run_script,
+)
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.notes import Notes
-from vaka.luau.host.parts import Parts
+from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.memory import StoredMemory
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, fail, say
 
 OK = NetResponse(status=200, body=b"{}")
 
 
-def clocked() -> Parts:
+def fake_clock_services() -> HostServices:
     """Parts in which sleeping takes no time."""
-    return Parts(clock=FakeClock(auto=True))
+    return HostServices(clock=FakeClock(auto=True))
 
 
 async def test_a_tool_has_an_input_and_an_output() -> None:
     source = "local args = rt:input() rt:output(0) rt:output({twice = args.x * 2}, nil)"
-    assert await run(source, {"x": 21}, mode="tool") == [{"twice": 42}, None, "output"]
-    assert await run("assert(rt:input() == nil) rt:output(nil, 'bad')", mode="tool") == [None, "bad", "output"]
-    assert await run("local x = 1", mode="tool") == [None, None, "nothing"]
+    assert await run_script(source, {"x": 21}, mode="tool") == [{"twice": 42}, None, "output"]
+    assert await run_script("assert(rt:input() == nil) rt:output(nil, 'bad')", mode="tool") == [None, "bad", "output"]
+    assert await run_script("local x = 1", mode="tool") == [None, None, "nothing"]
 
 
 async def test_outputs_are_shown_as_they_come() -> None:
@@ -34,19 +42,21 @@ async def test_outputs_are_shown_as_they_come() -> None:
     async def output(value: JSON, error: str | None) -> None:
         shown.append((value, error))
 
-    await run("rt:output(1) rt:output(nil, 'no')", mode="tool", parts=Parts(output=output))
+    await run_script("rt:output(1) rt:output(nil, 'no')", mode="tool", services=HostServices(output=output))
     assert shown == [(1, None), (None, "no")]
 
 
 async def test_an_agent_hears_every_name_of_a_chunk() -> None:
-    talk = Talk("hi", {"parts": [{"type": "blob", "base64": "AP8=", "mime_type": "audio/ogg"}], "eos": True})
+    talk = AgentConversation(
+        "hi", {"parts": [{"type": "blob", "base64": "AP8=", "mime_type": "audio/ogg"}], "eos": True}
+    )
     source = """
         local one, none = rt:recv()
         local two = rt:recv()
         return one.text, one.part.type, one.part.value, one[1].text, none,
             two.text, two.audio.mime_type, two.part.data, two.is_eos, rt:recv()
     """
-    assert await run(source, parts=talk.parts) == [
+    assert await run_script(source, services=talk.host_services) == [
         "hi", "text", "hi", "hi", None, None, "audio/ogg", b"\x00\xff", True, None, "agent is closed",
     ]  # fmt: skip
 
@@ -76,9 +86,9 @@ async def test_an_agent_hears_every_name_of_a_chunk() -> None:
     ],
 )  # fmt: skip
 async def test_an_agent_may_say_it_in_every_shape(chunk: str, said: JSON) -> None:
-    talk = Talk()
-    assert await run(f"return rt:emit({chunk})", parts=talk.parts) == [None]
-    assert talk.said == [said]
+    talk = AgentConversation()
+    assert await run_script(f"return rt:emit({chunk})", services=talk.host_services) == [None]
+    assert talk.emitted_chunks == [said]
 
 
 @pytest.mark.parametrize(
@@ -96,14 +106,14 @@ async def test_an_agent_may_say_it_in_every_shape(chunk: str, said: JSON) -> Non
     ],
 )
 async def test_what_cannot_be_said_is_returned_as_an_error(chunk: str, why: str) -> None:
-    talk = Talk()
-    assert await run(f"return rt:emit({chunk})", parts=talk.parts) == [why]
-    assert talk.said == []
+    talk = AgentConversation()
+    assert await run_script(f"return rt:emit({chunk})", services=talk.host_services) == [why]
+    assert talk.emitted_chunks == []
 
 
 async def test_outside_an_agent_there_is_nobody_to_talk_to() -> None:
-    assert await run("return rt:recv()") == [None, "recv is not available here: this script is not an agent"]
-    assert await run("return rt:emit{text = 'a'}") == ["emit is not available here: this script is not an agent"]
+    assert await run_script("return rt:recv()") == [None, "recv is not available here: this script is not an agent"]
+    assert await run_script("return rt:emit{text = 'a'}") == ["emit is not available here: this script is not an agent"]
 
 
 async def test_a_promise_is_awaited_for_its_values() -> None:
@@ -113,36 +123,46 @@ async def test_a_promise_is_awaited_for_its_values() -> None:
         local response = promise:await()
         return before, response.status, promise:is_ready(), promise:await().status
     """
-    assert await run(source, parts=Parts(network=Echo({"http://host/a": OK}))) == [False, 200, True, 200]
+    assert await run_script(source, services=HostServices(network=FakeNetwork({"http://host/a": OK}))) == [
+        False,
+        200,
+        True,
+        200,
+    ]
 
 
 async def test_a_promise_of_a_bad_request_is_ready_at_once() -> None:
     source = "local p = rt:http() return p:is_ready(), p:await().err"
-    assert await run(source) == [True, "request must be a table"]
+    assert await run_script(source) == [True, "request must be a table"]
 
 
 async def test_requests_run_beside_each_other() -> None:
     clock = FakeClock()
     source = "local a, b = rt:sleep(20), rt:sleep(20) a:await() b:await() return 'done'"
-    running = asyncio.create_task(result(source, parts=Parts(clock=clock)))
-    await clock.until_sleeping(2)
+    running = asyncio.create_task(run_for_result(source, services=HostServices(clock=clock)))
+    await clock.wait_for_sleeps(2)
     clock.advance(0.02)
     assert await running == "done"
 
 
 @pytest.mark.parametrize("milliseconds", ["0", "-100", "nil", "'x'", "0/0"])
 async def test_sleeping_for_nothing_is_fine(milliseconds: str) -> None:
-    assert await run(f"return rt:sleep({milliseconds}):await()", parts=clocked()) == []
+    assert await run_script(f"return rt:sleep({milliseconds}):await()", services=fake_clock_services()) == []
 
 
 async def test_a_timeout_that_fires_was_not_cancelled() -> None:
     source = "local t = rt:timeout(50) local r = t:await() return r, t:is_ready(), t:cancel(), t:await()"
-    assert await run(source, parts=clocked()) == [{"cancelled": False}, True, False, {"cancelled": False}]
+    assert await run_script(source, services=fake_clock_services()) == [
+        {"cancelled": False},
+        True,
+        False,
+        {"cancelled": False},
+    ]
 
 
 async def test_a_timeout_that_is_cancelled_is_ready_at_once() -> None:
     source = "local t = rt:timeout(1e9) return t:is_ready(), t:cancel(), t:cancel(), t:is_ready(), t:await()"
-    assert await run(source) == [False, True, False, True, {"cancelled": True}]
+    assert await run_script(source) == [False, True, False, True, {"cancelled": True}]
 
 
 async def test_whoever_awaits_a_timeout_that_is_cancelled_goes_on() -> None:
@@ -154,11 +174,11 @@ async def test_whoever_awaits_a_timeout_that_is_cancelled_goes_on() -> None:
         rt:sleep(0):await()
         return told
     """
-    assert await result(source) == {"cancelled": True}
+    assert await run_for_result(source) == {"cancelled": True}
 
 
 async def test_await_all_gives_results_in_order() -> None:
-    network = Echo({"http://host/a": OK})
+    network = FakeNetwork({"http://host/a": OK})
     source = """
         local a, b, c = rt:timeout(2), rt:http{url = "http://host/a"}, rt:http{url = "http://nobody"}
         local results, err = rt:await_all(a, b, c)
@@ -166,20 +186,20 @@ async def test_await_all_gives_results_in_order() -> None:
         return #results, results[1].cancelled, results[2].status, results[3].err, err, #again, same == err
     """
     why = "nobody listens at 'http://nobody'"
-    assert await run(source, parts=Parts(network=network)) == [3, False, 200, why, why, 3, True]
+    assert await run_script(source, services=HostServices(network=network)) == [3, False, 200, why, why, 3, True]
 
 
 async def test_await_all_of_nothing_is_an_empty_list() -> None:
-    assert await run("local r, e = rt:await_all() return next(r), e, next((rt:await_all():await()))") == [
+    assert await run_script("local r, e = rt:await_all() return next(r), e, next((rt:await_all():await()))") == [
         None,
         None,
         None,
     ]
-    assert await run("return #rt:await_all(rt:sleep(0), rt:sleep(0))", parts=clocked()) == [2]
+    assert await run_script("return #rt:await_all(rt:sleep(0), rt:sleep(0))", services=fake_clock_services()) == [2]
 
 
 async def test_await_all_says_what_is_no_promise() -> None:
-    results, why = await run("local r, e = rt:await_all(1, rt:sleep(0)) return r, e")
+    results, why = await run_script("local r, e = rt:await_all(1, rt:sleep(0)) return r, e")
     assert results == [{"err": "not a promise: number"}, True]
     assert why == "not a promise: number"
 
@@ -191,13 +211,13 @@ async def test_await_any_gives_the_first() -> None:
         local again = rt:await_any(slow, fast):await()
         return value.cancelled, err, again.cancelled, slow:is_ready(), slow:cancel()
     """
-    assert await run(source) == [False, None, False, False, True]
+    assert await run_script(source) == [False, None, False, False, True]
 
 
 async def test_await_any_can_be_awaited_whatever_came() -> None:
-    assert await run("return rt:await_any(rt:sleep(0), rt:timeout(1e9)):await()") == [None, None]
-    assert await run("return rt:await_any():await()") == [None, None]
-    assert await run("local v, e = rt:await_any(1) return e, v:await()") == [
+    assert await run_script("return rt:await_any(rt:sleep(0), rt:timeout(1e9)):await()") == [None, None]
+    assert await run_script("return rt:await_any():await()") == [None, None]
+    assert await run_script("local v, e = rt:await_any(1) return e, v:await()") == [
         "not a promise: number", None, "not a promise: number",
     ]  # fmt: skip
 
@@ -208,17 +228,17 @@ async def test_a_response_can_be_awaited_too() -> None:
         local status = rt:await_any(promise, rt:timeout(1e9)):await().status
         return status, __builtin.http{url = "http://host/a"}:await().status
     """
-    assert await run(source, parts=Parts(network=Echo({"http://host/a": OK}))) == [200, 200]
+    assert await run_script(source, services=HostServices(network=FakeNetwork({"http://host/a": OK}))) == [200, 200]
 
 
 async def test_promises_may_come_in_a_list() -> None:
-    assert await run("return #rt:await_all({rt:timeout(0), rt:timeout(0)})") == [2]
+    assert await run_script("return #rt:await_all({rt:timeout(0), rt:timeout(0)})") == [2]
 
 
 async def test_generate_returns_text_for_a_text() -> None:
     model = ScriptedModel(say("Hello."), fail(500, "down"))
     source = "local a, b = rt:generate('m', 'Hi') return a, b, rt:generate('m', 'Hi')"
-    *first, nothing, why = await run(source, parts=Parts(models=lambda _: model))
+    *first, nothing, why = await run_script(source, services=HostServices(models=lambda _: model))
     assert first == ["Hello.", None]
     assert nothing is None
     assert why.startswith("scripted: ")
@@ -245,7 +265,7 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
         local g, h = stream:recv()
         return seen, a, b, c, d, e, f, g, h
     """
-    assert await run(source, parts=Parts(models=lambda _: model)) == [
+    assert await run_script(source, services=HostServices(models=lambda _: model)) == [
         ["HeHe", "llollo", "eos"], None, None, None, "stream EOF", None, "stream EOF", None, "stream is closed",
     ]  # fmt: skip
     (prompt,) = model.prompts
@@ -261,8 +281,8 @@ async def test_a_stream_that_breaks_says_so(whole: bool) -> None:
         return stream:recv().text, stream:recv()
     """
     async with AsyncExitStack() as closing:
-        parts = Parts(models=lambda _: model, closing=None if whole else closing)
-        assert await run(source, parts=parts) == ["He", None, "scripted: the answer was cut off"]
+        parts = HostServices(models=lambda _: model, closing=None if whole else closing)
+        assert await run_script(source, services=parts) == ["He", None, "scripted: the answer was cut off"]
 
 
 @pytest.mark.parametrize(
@@ -284,13 +304,13 @@ async def test_a_stream_that_breaks_says_so(whole: bool) -> None:
     ],
 )
 async def test_generate_returns_what_is_wrong(call: str, why: str) -> None:
-    assert await run(f"return rt:{call}") == [None, why]
+    assert await run_script(f"return rt:{call}") == [None, why]
 
 
 async def test_generate_with_context_returns_text() -> None:
     model = ScriptedModel(say("Six."))
     source = "return rt:generate_with_context('m', {messages = {{role = 'user', content = '3+3?'}}})"
-    assert await run(source, parts=Parts(models=lambda _: model)) == ["Six.", None]
+    assert await run_script(source, services=HostServices(models=lambda _: model)) == ["Six.", None]
 
 
 async def test_state_is_set_read_and_deleted() -> None:
@@ -300,9 +320,9 @@ async def test_state_is_set_read_and_deleted() -> None:
         rt:state_get("table")[1] = 2
         return (rt:state_get("counter")), (rt:state_get("table")), (rt:state_get("gone")), #errors
     """
-    values = Values()
-    assert await run(source, parts=noted(values)) == [42, [1], None, 0]
-    assert values.kept["state"] == {"counter": 42, "table": [1]}
+    values = DictValues()
+    assert await run_script(source, services=memory_services(values)) == [42, [1], None, 0]
+    assert values.entries["state"] == {"counter": 42, "table": [1]}
 
 
 async def test_history_is_appended_read_and_reverted() -> None:
@@ -315,7 +335,7 @@ async def test_history_is_appended_read_and_reverted() -> None:
         local err = rt:history_revert()
         return before, err, rt:history_recent(10)
     """
-    before, err, after, _ = await run(source, parts=noted())
+    before, err, after, _ = await run_script(source, services=memory_services())
     assert [message["content"] for message in before] == ["2", "3", "4"]
     assert err is None
     assert after == [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
@@ -327,7 +347,7 @@ async def test_memory_is_a_summary() -> None:
         local problem = rt:memory_set_summary("likes Luau")
         return none, problem, rt:memory_summary()
     """
-    assert await run(source, parts=noted()) == ["", None, "likes Luau", None]
+    assert await run_script(source, services=memory_services()) == ["", None, "likes Luau", None]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +362,7 @@ async def test_memory_is_a_summary() -> None:
     ],
 )
 async def test_notes_return_what_is_wrong(call: str, why: list[JSON]) -> None:
-    assert await run(f"return rt:{call}", parts=noted()) == why
+    assert await run_script(f"return rt:{call}", services=memory_services()) == why
 
 
 async def test_without_an_agent_there_are_no_notes() -> None:
@@ -352,19 +372,19 @@ async def test_without_an_agent_there_are_no_notes() -> None:
         local _, e3 = rt:memory_summary()
         return e1, rt:state_set("x", 1), e2, rt:history_revert(), e3
     """
-    for why in await run(source):
+    for why in await run_script(source):
         assert "is not available here: this script has no agent" in why
 
 
 async def test_log_may_name_a_level() -> None:
     lines: list[tuple[str, str]] = []
     source = "rt:log('error', 'a', 1) rt:log('warn', {}) rt:log('plain', 2) rt:log('info')"
-    await run(source, parts=Parts(log=lambda level, line: lines.append((level, line))))
+    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
     assert lines == [("error", "a\t1"), ("warning", "[table]"), ("info", "plain\t2"), ("info", "info")]
 
 
 async def test_a_dot_is_as_good_as_a_colon() -> None:
-    assert await run("return rt.json_encode({1}), rt:json_encode({1})") == ["[1]", "[1]", None]
+    assert await run_script("return rt.json_encode({1}), rt:json_encode({1})") == ["[1]", "[1]", None]
 
 
 async def test_a_script_is_told_the_same_again() -> None:
@@ -374,14 +394,14 @@ async def test_a_script_is_told_the_same_again() -> None:
         local results = rt:await_all(rt:sleep(1), rt:timeout(2), rt:http{url = "http://host/a"})
         return model, rt:uuid(), rt:state_get("a"), results[3].status, rt:time()
     """
-    notes = Notes(Values(), "agent/")
-    parts = Parts(
-        models=lambda _: ScriptedModel(say("Yes.")), network=Echo({"http://host/a": OK}), state=notes.state,
+    notes = StoredMemory(DictValues(), "agent/")
+    parts = HostServices(
+        models=lambda _: ScriptedModel(say("Yes.")), network=FakeNetwork({"http://host/a": OK}), state=notes.state,
         history=notes.history, clock=FakeClock(auto=True),
     )  # fmt: skip
-    book = Book()
-    first = await run(source, parts=parts, ledger=book)
-    for cut in range(1, len(book.told) + 1):
-        second = await run(source, parts=parts, ledger=Book(book.told[:cut]))
+    book = MemoryJournal()
+    first = await run_script(source, services=parts, journal=book)
+    for cut in range(1, len(book.answers) + 1):
+        second = await run_script(source, services=parts, journal=MemoryJournal(book.answers[:cut]))
         assert [second[0], *second[2:4]] == [first[0], *first[2:4]]
-    assert await run(source, ledger=Book(book.told)) == first
+    assert await run_script(source, journal=MemoryJournal(book.answers)) == first

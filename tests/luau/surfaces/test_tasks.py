@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.luau.surfaces.stage import caught, result, run
-from vaka.luau.host.parts import Parts
+from tests.luau.surfaces.surface_fixtures import run_for_error, run_for_result, run_script
+from vaka.luau.host.host_services import HostServices
 from vaka.testing.clock import FakeClock
 
 
@@ -23,23 +23,23 @@ async def test_tasks_run_beside_each_other_and_are_joined() -> None:
         local name, seconds = ctx.join(a)
         return before, name, seconds, b:join(), order
     """
-    running = asyncio.create_task(run(source, parts=Parts(clock=clock)))
-    await clock.until_sleeping(2)
+    running = asyncio.create_task(run_script(source, services=HostServices(clock=clock)))
+    await clock.wait_for_sleeps(2)
     clock.advance(1)
     clock.advance(1)
     assert await running == [False, "a", 2, "b", ["b", "a"]]
 
 
 async def test_join_raises_the_error_of_the_task() -> None:
-    assert await caught("ctx.join(ctx.spawn(function() error('broken', 0) end))") == "broken"
+    assert await run_for_error("ctx.join(ctx.spawn(function() error('broken', 0) end))") == "broken"
     source = "local t = ctx.spawn(function() error({code = 7}) end) local _, e = pcall(ctx.join, t) return e.code"
-    assert await result(source) == 7
+    assert await run_for_result(source) == 7
 
 
 async def test_a_task_that_fails_unseen_is_told_to_the_operator() -> None:
     lines: list[tuple[str, str]] = []
     source = "ctx.spawn(function() error('lost', 0) end) pcall(ctx.join, ctx.spawn(function() error('seen', 0) end))"
-    await run(source, parts=Parts(log=lambda level, line: lines.append((level, line))))
+    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
     assert lines == [("warning", "a task failed and nobody joined it: lost")]
 
 
@@ -51,7 +51,7 @@ async def test_parallel_gives_results_in_the_order_of_the_functions() -> None:
         local named = ctx.parallel({left = after(0, "l"), right = after(0, "r")})
         return a, b, c, list, named, ctx.parallel()
     """
-    assert await run(source) == [1, None, 3, ["x", "y"], {"left": "l", "right": "r"}]
+    assert await run_script(source) == [1, None, 3, ["x", "y"], {"left": "l", "right": "r"}]
 
 
 async def test_parallel_cancels_the_others_when_one_fails() -> None:
@@ -64,20 +64,25 @@ async def test_parallel_cancels_the_others_when_one_fails() -> None:
         ctx.sleep(200)
         return ok, why, done, inner
     """
-    running = asyncio.create_task(run(source, parts=Parts(clock=clock)))
-    await clock.until_sleeping(3)
+    running = asyncio.create_task(run_script(source, services=HostServices(clock=clock)))
+    await clock.wait_for_sleeps(3)
     clock.advance(1)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert clock.sleeping == 1
+    assert clock.sleep_count == 1
     clock.advance(200)
     assert await running == [False, "first", False, False]
 
 
 async def test_children_that_are_left_end_with_the_script() -> None:
     clock = FakeClock()
-    assert await result("ctx.spawn(function() ctx.sleep(1000) end) return 'over'", parts=Parts(clock=clock)) == "over"
-    assert clock.sleeping == 0
+    assert (
+        await run_for_result(
+            "ctx.spawn(function() ctx.sleep(1000) end) return 'over'", services=HostServices(clock=clock)
+        )
+        == "over"
+    )
+    assert clock.sleep_count == 0
 
 
 async def test_a_task_can_be_cancelled() -> None:
@@ -85,11 +90,11 @@ async def test_a_task_can_be_cancelled() -> None:
         local task = ctx.spawn(function() ctx.sleep(1000) end)
         return task:cancel(), task:cancel(), task:done(), pcall(ctx.join, task)
     """
-    assert await run(source) == [True, False, True, False, "the task was cancelled"]
+    assert await run_script(source) == [True, False, True, False, "the task was cancelled"]
     source = (
         "local task task = ctx.spawn(function() ctx.sleep(0) return pcall(task.cancel, task) end) return ctx.join(task)"
     )
-    assert await run(source) == [False, "a task cannot cancel itself"]
+    assert await run_script(source) == [False, "a task cannot cancel itself"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,7 @@ async def test_a_task_can_be_cancelled() -> None:
     ],
 )
 async def test_tasks_raise_what_is_wrong(body: str, why: str) -> None:
-    assert why in await caught(body)
+    assert why in await run_for_error(body)
 
 
 async def test_calls_work_inside_a_scripts_own_coroutines() -> None:
@@ -126,6 +131,6 @@ async def test_calls_work_inside_a_scripts_own_coroutines() -> None:
         end
         return ok, first, seen
     """
-    ok, first, seen = await run(source, parts=Parts(uuid=lambda: "id"))
+    ok, first, seen = await run_script(source, services=HostServices(uuid=lambda: "id"))
     assert (ok, first) == (True, None)
     assert seen == ["id", "mine", "end"]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.models.hostile.scene import ADAPTERS, KEY, WIRES, Heard, adapter, ask_once, close
+from tests.models.hostile.adapters import ADAPTERS, KEY, WIRES, Outcome, adapter, ask_once, close_model
 from vaka.core.types.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -17,13 +17,13 @@ from vaka.core.types.errors import (
     RateLimited,
     StreamCut,
 )
-from vaka.models.sse import Limits
-from vaka.testing.adapters import attempt
+from vaka.models.transport.sse import StreamLimits
+from vaka.testing.adapters import try_stream
+from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import fail, say
-from vaka.testing.provider import Fault, Provider
 
 
-def failed(heard: Heard, kind: type[ModelError], words: str = "") -> ModelError:
+def check_error(heard: Outcome, kind: type[ModelError], words: str = "") -> ModelError:
     chunks, error = heard
     assert chunks == []
     assert type(error) is kind, error
@@ -52,7 +52,7 @@ def failed(heard: Heard, kind: type[ModelError], words: str = "") -> ModelError:
     ],
 )
 async def test_a_status_is_the_error_it_stands_for(wire: str, status: int, words: str, kind: type[ModelError]) -> None:
-    error: Any = failed(await ask_once(wire, answer=fail(status, words)), kind, words)
+    error: Any = check_error(await ask_once(wire, answer=fail(status, words)), kind, words)
     assert error.status == status
 
 
@@ -85,34 +85,34 @@ async def test_a_status_is_the_error_it_stands_for(wire: str, status: int, words
 async def test_what_is_no_answer_is_told_as_what_it_is(
     wire: str, fault: Fault, kind: type[ModelError], words: str
 ) -> None:
-    failed(await ask_once(wire, fault), kind, words)
+    check_error(await ask_once(wire, fault), kind, words)
 
 
 @WIRES
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed_so_that_no_key_goes_elsewhere(wire: str, status: int) -> None:
-    async with Provider(say("Give me your key.")) as elsewhere:
+    async with FakeProvider(say("Give me your key.")) as elsewhere:
         fault = Fault(redirect_to=elsewhere.url + "/v1/chat/completions", status=status)
-        failed(await ask_once(wire, fault), ModelRefused, "redirects are not followed")
+        check_error(await ask_once(wire, fault), ModelRefused, "redirects are not followed")
     assert elsewhere.requests == []
 
 
 @WIRES
 async def test_a_provider_that_repeats_the_key_does_not_put_it_into_an_error(wire: str) -> None:
     words = f"Incorrect API key provided: {KEY}"
-    failed(await ask_once(wire, answer=fail(401, words)), AuthenticationFailed, "Incorrect API key provided")
-    failed(await ask_once(wire, Fault(body=f"no such key: {KEY}".encode())), StreamCut)
-    failed(await ask_once(wire, Fault(status=500, body=f"no such key: {KEY}".encode())), ModelUnavailable)
+    check_error(await ask_once(wire, answer=fail(401, words)), AuthenticationFailed, "Incorrect API key provided")
+    check_error(await ask_once(wire, Fault(body=f"no such key: {KEY}".encode())), StreamCut)
+    check_error(await ask_once(wire, Fault(status=500, body=f"no such key: {KEY}".encode())), ModelUnavailable)
     event = f'data: {{"type": "error", "error": {{"message": "I know {KEY}", "type": "x"}}}}\n\n'
-    failed(await ask_once(wire, Fault(body=event.encode())), BadRequest, "I know [redacted]")
+    check_error(await ask_once(wire, Fault(body=event.encode())), BadRequest, "I know [redacted]")
 
 
 @WIRES
 async def test_the_key_is_sent_and_shown_nowhere(wire: str) -> None:
-    async with Provider(say("Hi.")) as provider:
+    async with FakeProvider(say("Hi.")) as provider:
         model = adapter(wire, provider.url)
-        await attempt(model)
-        await close(model)
+        await try_stream(model)
+        await close_model(model)
     [request] = provider.requests
     assert [name for name, value in request.headers.items() if KEY in value] == [
         {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(wire, "authorization")
@@ -123,17 +123,17 @@ async def test_the_key_is_sent_and_shown_nowhere(wire: str) -> None:
 class TestPacked:
     """What is unpacked counts, not what is sent."""
 
-    LIMITS = Limits(total_bytes=1_000_000)
+    LIMITS = StreamLimits(total_bytes=1_000_000)
 
     @WIRES
     async def test_a_bomb_is_too_large(self, wire: str) -> None:
         bomb = b"data: " + b"0" * 50_000_000
-        failed(await ask_once(wire, Fault(body=bomb, gzip=True), limits=self.LIMITS), StreamCut, "1000000 bytes")
+        check_error(await ask_once(wire, Fault(body=bomb, gzip=True), limits=self.LIMITS), StreamCut, "1000000 bytes")
 
     @WIRES
     async def test_a_bomb_with_an_error_status_is_an_error(self, wire: str) -> None:
         bomb = Fault(status=500, body=b"0" * 50_000_000, gzip=True)
-        failed(await ask_once(wire, bomb, limits=self.LIMITS), ModelUnavailable)
+        check_error(await ask_once(wire, bomb, limits=self.LIMITS), ModelUnavailable)
 
     @WIRES
     @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])

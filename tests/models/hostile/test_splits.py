@@ -9,83 +9,95 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.hostile.scene import ADAPTERS, WIRES, Ear, Heard, ask, ask_once, body, events, hear_bytes
-from tests.models.marks import unmarked
+from tests.models.hostile.adapters import (
+    ADAPTERS,
+    WIRES,
+    InMemoryAdapter,
+    Outcome,
+    answer_body,
+    answer_events,
+    ask_each,
+    ask_once,
+    feed_bytes,
+)
+from tests.models.origin_tags import strip_origin
 from vaka.core.ports.model import Chunk
-from vaka.testing.provider import Fault
+from vaka.testing.fake_provider import Fault
 
 
 @cache
-def whole(wire: str) -> tuple[Chunk, ...]:
+def expected_chunks(wire: str) -> tuple[Chunk, ...]:
     with ThreadPoolExecutor(1) as pool:  # a loop may be running here
-        chunks, error = pool.submit(hear_bytes, wire, body(wire)).result()
+        chunks, error = pool.submit(feed_bytes, wire, answer_body(wire)).result()
     assert error is None
-    return tuple(unmarked(chunks))
+    return tuple(strip_origin(chunks))
 
 
-def same(wire: str, heard: Heard) -> None:
+def check_same(wire: str, heard: Outcome) -> None:
     chunks, error = heard
-    assert (unmarked(chunks), error) == ([*whole(wire)], None)
+    assert (strip_origin(chunks), error) == ([*expected_chunks(wire)], None)
 
 
-def split(data: bytes, places: list[int]) -> list[bytes]:
+def split_at(data: bytes, places: list[int]) -> list[bytes]:
     cuts = sorted({min(place, len(data)) for place in places})
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
 @given(st.sampled_from(list(ADAPTERS)), st.lists(st.integers(0, 20_000), max_size=40))
 def test_any_split_of_the_bytes_gives_the_same_chunks(wire: str, places: list[int]) -> None:
-    same(wire, hear_bytes(wire, *split(body(wire), places)))
+    check_same(wire, feed_bytes(wire, *split_at(answer_body(wire), places)))
 
 
 @WIRES
 def test_a_split_at_any_place_gives_the_same_chunks(wire: str) -> None:
-    data, chance = body(wire), random.Random(0)
-    with Ear(wire) as ear:
+    data, chance = answer_body(wire), random.Random(0)
+    with InMemoryAdapter(wire) as ear:
         for place in chance.sample(range(len(data)), 100):
-            same(wire, ear.hear(data[:place], data[place:]))
+            check_same(wire, ear.feed(data[:place], data[place:]))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 @WIRES
 def test_a_split_at_every_place_gives_the_same_chunks(wire: str) -> None:
-    data = body(wire)
-    with Ear(wire) as ear:
+    data = answer_body(wire)
+    with InMemoryAdapter(wire) as ear:
         for place in range(len(data)):
-            same(wire, ear.hear(data[:place], data[place:]))
+            check_same(wire, ear.feed(data[:place], data[place:]))
 
 
 @WIRES
 async def test_a_drip_is_an_answer(wire: str) -> None:
-    async with aclosing(ask(wire, *(Fault(drip=size) for size in (1, 2, 3, 7, 100)))) as answers:
+    async with aclosing(ask_each(wire, *(Fault(drip=size) for size in (1, 2, 3, 7, 100)))) as answers:
         async for answer in answers:
-            same(wire, answer)
+            check_same(wire, answer)
 
 
 @WIRES
 async def test_a_packed_answer_is_an_answer(wire: str) -> None:
-    same(wire, await ask_once(wire, Fault(gzip=True)))
-    same(wire, await ask_once(wire, Fault(gzip=True, drip=5)))
+    check_same(wire, await ask_once(wire, Fault(gzip=True)))
+    check_same(wire, await ask_once(wire, Fault(gzip=True, drip=5)))
 
 
 @WIRES
 async def test_signs_of_life_are_no_part_of_an_answer(wire: str) -> None:
-    same(wire, await ask_once(wire, Fault(pings=3)))
+    check_same(wire, await ask_once(wire, Fault(pings=3)))
 
 
 @WIRES
 @pytest.mark.parametrize("end", [b"\r\n", b"\r"])
 def test_lines_may_end_in_any_way(wire: str, end: bytes) -> None:
-    same(wire, hear_bytes(wire, body(wire).replace(b"\n", end)))
+    check_same(wire, feed_bytes(wire, answer_body(wire).replace(b"\n", end)))
 
 
 @WIRES
 def test_what_a_stream_may_have_between_its_events_is_passed_over(wire: str) -> None:
     between = b": comment\n\nid: 7\nretry: 10\n\n\n\n"
-    same(wire, hear_bytes(wire, b"\xef\xbb\xbf" + between.join([b"", *events(wire), b""])))
+    check_same(wire, feed_bytes(wire, b"\xef\xbb\xbf" + between.join([b"", *answer_events(wire), b""])))
 
 
 @WIRES
 def test_a_space_after_the_colon_is_not_needed(wire: str) -> None:
-    same(wire, hear_bytes(wire, body(wire).replace(b"\ndata: ", b"\ndata:").replace(b"event: ", b"event:")))
+    check_same(
+        wire, feed_bytes(wire, answer_body(wire).replace(b"\ndata: ", b"\ndata:").replace(b"event: ", b"event:"))
+    )

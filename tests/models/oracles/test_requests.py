@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.models.hostile.scene import WIRES, adapter, close
-from tests.models.oracles.corpus import MARKS, MODELS, PROMPTS
-from tests.models.oracles.pairs import check_history
-from tests.models.oracles.sdks import FORMER, check_request
+from tests.models.hostile.adapters import WIRES, adapter, close_model
+from tests.models.oracles.history_rules import check_history
+from tests.models.oracles.prompts import BLOCK_MARKS, MODELS, PROMPTS
+from tests.models.oracles.vendor_clients import REMOVED_FIELDS, check_request
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
-from vaka.testing.adapters import EVERYTHING, answered, attempt
+from vaka.testing.adapters import FULL_ANSWER, follow_up_prompt, try_stream
+from vaka.testing.fake_provider import FakeProvider, ProviderRequest
 from vaka.testing.models import PROMPT, say
-from vaka.testing.provider import Provider, Request
 
 NO_PLACE = {
     ("responses", "stop words"), ("responses", "sound"), ("anthropic", "sound"), ("claude-sonnet-5-5", "some tool"),
@@ -21,11 +21,11 @@ NO_PLACE = {
 """What a wire, or a model, has no place for."""
 
 
-async def sent(wire: str, prompt: Prompt, model: str = "some-model") -> Request:
-    async with Provider(say("Hi.")) as provider:
+async def sent_request(wire: str, prompt: Prompt, model: str = "some-model") -> ProviderRequest:
+    async with FakeProvider(say("Hi.")) as provider:
         asked = adapter(wire, provider.url, model=model)
-        _, error = await attempt(asked, prompt)
-        await close(asked)
+        _, error = await try_stream(asked, prompt)
+        await close_model(asked)
     if error is not None:
         assert provider.requests == []  # what cannot be sent is told before anything is
         raise error
@@ -37,9 +37,9 @@ async def sent(wire: str, prompt: Prompt, model: str = "some-model") -> Request:
 async def test_their_types_have_a_place_for_all_we_send(wire: str, model: str, name: str) -> None:
     if NO_PLACE & {(wire, name), (model, name)}:
         with pytest.raises(BadRequest):
-            await sent(wire, PROMPTS[name], model)
+            await sent_request(wire, PROMPTS[name], model)
         return
-    request = await sent(wire, PROMPTS[name], model)
+    request = await sent_request(wire, PROMPTS[name], model)
     assert request.model == model
     check_request(wire, request.body)
     check_history(wire, request.body)
@@ -47,21 +47,21 @@ async def test_their_types_have_a_place_for_all_we_send(wire: str, model: str, n
 
 async def test_the_newest_models_of_anthropic_are_sent_nothing_that_they_do_not_take() -> None:
     for name in ("a conversation", "numbers"):
-        request = await sent("anthropic", PROMPTS[name], "claude-sonnet-5-5")
-        assert not {*FORMER["anthropic"]} & {*request.body}
+        request = await sent_request("anthropic", PROMPTS[name], "claude-sonnet-5-5")
+        assert not {*REMOVED_FIELDS["anthropic"]} & {*request.body}
 
 
 @WIRES
 async def test_their_types_have_a_place_for_what_they_said_themselves(wire: str) -> None:
-    async with Provider(EVERYTHING, say("Sure."), EVERYTHING, say("Sure.")) as provider:
+    async with FakeProvider(FULL_ANSWER, say("Sure."), FULL_ANSWER, say("Sure.")) as provider:
         model = adapter(wire, provider.url)
         prompt: Prompt = PROMPT
         for _ in range(2):
-            chunks, error = await attempt(model, prompt)
+            chunks, error = await try_stream(model, prompt)
             assert error is None
-            prompt = answered(chunks, PROMPT)
-            await attempt(model, prompt)
-        await close(model)
+            prompt = follow_up_prompt(chunks, PROMPT)
+            await try_stream(model, prompt)
+        await close_model(model)
     for request in provider.requests:
         check_request(wire, request.body)
         check_history(wire, request.body)
@@ -69,10 +69,10 @@ async def test_their_types_have_a_place_for_what_they_said_themselves(wire: str)
 
 @WIRES
 async def test_what_one_provider_thought_in_private_is_told_to_no_other(wire: str) -> None:
-    request = await sent(wire, PROMPTS["thoughts of all providers"])
+    request = await sent_request(wire, PROMPTS["thoughts of all providers"])
     text = request.raw.decode()
-    assert [other for other, mark in MARKS.items() if mark in text and other != wire] == []
-    assert wire == "chat" or MARKS[wire] in text  # OpenAI's own chat models take no thoughts back
+    assert [other for other, mark in BLOCK_MARKS.items() if mark in text and other != wire] == []
+    assert wire == "chat" or BLOCK_MARKS[wire] in text  # OpenAI's own chat models take no thoughts back
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_what_one_provider_thought_in_private_is_told_to_no_other(wire: st
     ],
 )
 async def test_the_oracle_knows_wrong_from_right(wire: str, wrong: dict[str, Any]) -> None:
-    request = await sent(wire, PROMPTS["a conversation"])
+    request = await sent_request(wire, PROMPTS["a conversation"])
     check_request(wire, request.body)
     with pytest.raises((ValueError, AssertionError)):
         check_request(wire, {**request.body, **wrong})

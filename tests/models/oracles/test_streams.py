@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.models.hostile.scene import WIRES, adapter, close, events
-from tests.models.oracles.sdks import CLIENTS, Said, check_event
+from tests.models.hostile.adapters import WIRES, adapter, answer_events, close_model
+from tests.models.oracles.vendor_clients import CLIENTS, VendorAnswer, check_event
 from vaka.core.ports.model import Chunk
-from vaka.testing.adapters import EVERYTHING, attempt
-from vaka.testing.models import Answer, call, calls, fail, heard, say
-from vaka.testing.provider import Fault, Provider
+from vaka.testing.adapters import FULL_ANSWER, try_stream
+from vaka.testing.fake_provider import FakeProvider, Fault
+from vaka.testing.models import ScriptLine, call, calls, fail, join_chunks, say
 
-ANSWERS: dict[str, Answer] = {
+ANSWERS: dict[str, ScriptLine] = {
     "words": say("It will rain tomorrow, and the day after."),
     "nothing": say(""),
     "all of Unicode": {"chunks": ["日本", "語 🌺", "", "\u202e", " \\ \" ' \n\t", "é"]},
@@ -22,7 +22,7 @@ ANSWERS: dict[str, Answer] = {
     "a call": call("weather", city="Hilo 🌺", more={"a": [1, None, True, 2.5]}),
     "a call of nothing": call("weather"),
     "calls": calls(*(call("weather", city=f"City {number}") for number in range(5))),
-    "everything": EVERYTHING,
+    "everything": FULL_ANSWER,
     "a long answer": say("word " * 2000),
     "an end by length": say("Once upon a", stop="length"),
     "a refusal": say("I would rather not.", stop="refusal"),
@@ -30,24 +30,24 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def said(chunks: Sequence[Chunk]) -> Said:
-    found = heard(chunks)
+def answer_of(chunks: Sequence[Chunk]) -> VendorAnswer:
+    found = join_chunks(chunks)
     made = [
         (id, name, msgspec.json.decode(arguments or "{}"))
         for id, (name, arguments) in zip(found.ids, found.calls, strict=True)
     ]
     [stop] = found.stops
-    return Said(found.text, found.reasoning, made, stop, found.usage.input, found.usage.output)
+    return VendorAnswer(found.text, found.reasoning, made, stop, found.usage.input, found.usage.output)
 
 
-async def both(wire: str, body: bytes) -> tuple[Said, Said]:
+async def compare_answers(wire: str, body: bytes) -> tuple[VendorAnswer, VendorAnswer]:
     """Return what we and they make of the same bytes."""
-    async with Provider(say("Hi."), fault=Fault(body=body)) as provider:
+    async with FakeProvider(say("Hi."), fault=Fault(body=body)) as provider:
         model = adapter(wire, provider.url)
-        chunks, error = await attempt(model)
-        await close(model)
+        chunks, error = await try_stream(model)
+        await close_model(model)
         assert error is None
-        return said(chunks), await CLIENTS[wire](provider.url)
+        return answer_of(chunks), await CLIENTS[wire](provider.url)
 
 
 @WIRES
@@ -55,7 +55,7 @@ async def both(wire: str, body: bytes) -> tuple[Said, Said]:
 async def test_we_hear_what_they_hear(wire: str, name: str) -> None:
     if (wire, name) == ("gemini", "ends of lines that are none"):
         return  # their client takes them for ends of lines, and fails; that we do not is tested elsewhere
-    ours, theirs = await both(wire, b"".join(events(wire, ANSWERS[name])))
+    ours, theirs = await compare_answers(wire, b"".join(answer_events(wire, ANSWERS[name])))
     if wire == "gemini":  # calls have no ids there, and ours are made
         ours = msgspec.structs.replace(ours, calls=[("", *made[1:]) for made in ours.calls])
     assert ours == theirs
@@ -64,7 +64,7 @@ async def test_we_hear_what_they_hear(wire: str, name: str) -> None:
 @WIRES
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_the_fake_provider_sends_is_what_their_types_say(wire: str, name: str) -> None:
-    for event in events(wire, ANSWERS[name]):
+    for event in answer_events(wire, ANSWERS[name]):
         data = event.rpartition(b"data: ")[2]
         if data.strip() != b"[DONE]" and b'"type":"ping"' not in data:
             check_event(wire, msgspec.json.decode(data))
@@ -73,14 +73,14 @@ def test_what_the_fake_provider_sends_is_what_their_types_say(wire: str, name: s
 @WIRES
 async def test_arguments_in_any_pieces_are_the_same_to_both(wire: str) -> None:
     answer = call("weather", city="a" * 300, deep={"b": ["c" * 200]})
-    ours, theirs = await both(wire, b"".join(events(wire, answer)))
+    ours, theirs = await compare_answers(wire, b"".join(answer_events(wire, answer)))
     assert [made[1:] for made in ours.calls] == [made[1:] for made in theirs.calls]
 
 
 @WIRES
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 429, 500, 529])
 async def test_an_error_is_one_to_their_clients_too(wire: str, status: int) -> None:
-    async with Provider(fail(status, "some words of why")) as provider:
+    async with FakeProvider(fail(status, "some words of why")) as provider:
         with pytest.raises(Exception, match="some words of why") as caught:
             await CLIENTS[wire](provider.url)
     found = getattr(caught.value, "status_code", None) or getattr(caught.value, "code", None)

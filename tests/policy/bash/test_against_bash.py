@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from vaka.policy.bash import Script, Word, read
+from vaka.policy.bash import ShellScript, Word, read_script
 
 WORDS = [
     "a", "b", "x1", '"a b"', "'c d'", "$x", '"$y"', "$(k1 z)", "`k2 q`", '"$(k3 "w v")"', '"`k4`"', r"a\;b", r"$'n\tq'",
@@ -33,14 +33,14 @@ DAMAGE = [
 ]  # fmt: skip
 
 
-class Author:
+class BashScriptGenerator:
     """Writes scripts."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def script(self) -> str:
-        text = self.statements(0)
+    def generate_script(self) -> str:
+        text = self.generate_statements(0)
         for _ in range(self.random.choice([0, 0, 1, 1, 2, 3])):
             at = self.random.randint(0, len(text))
             if self.random.random() < 0.5:
@@ -49,45 +49,59 @@ class Author:
                 text = text[:at] + text[at + self.random.choice([1, 1, 2]) :]
         return text
 
-    def word(self) -> str:
+    def generate_word(self) -> str:
         glued = self.random.choice(["", "", "", "", "2", "x2"]) + self.random.choice(["", *REDIRECTIONS])
         return "".join(self.random.choices(WORDS, k=self.random.choice([1, 1, 1, 1, 2, 3]))) + self.random.choice(
             ["", "", "", glued]
         )
 
-    def simple(self) -> str:
-        parts = [self.random.choice(NAMES), *(self.word() for _ in range(self.random.randint(0, 3)))]
+    def generate_simple(self) -> str:
+        parts = [self.random.choice(NAMES), *(self.generate_word() for _ in range(self.random.randint(0, 3)))]
         if self.random.random() < 0.3:
             parts.append(self.random.choice(REDIRECTIONS))
         if self.random.random() < 0.15:
             parts.insert(0, self.random.choice(["V=1", "V=$(k11)", 'V="a b"', "V="]))
         return " ".join(parts)
 
-    def statements(self, depth: int) -> str:
-        text = self.statement(depth)
+    def generate_statements(self, depth: int) -> str:
+        text = self.generate_statement(depth)
         while self.random.random() < 0.3:
-            text += self.random.choice(["; ", "\n", " & ", " ;", " #c\n"]) + self.statement(depth + 1)
+            text += self.random.choice(["; ", "\n", " & ", " ;", " #c\n"]) + self.generate_statement(depth + 1)
         return text
 
-    def statement(self, depth: int) -> str:
+    def generate_statement(self, depth: int) -> str:
         if depth > 2 or self.random.random() < 0.5:
-            return self.simple()
+            return self.generate_simple()
         shapes: list[Callable[[int], str]] = [
-            lambda depth: self.statement(depth) + self.random.choice([" | ", "|", " |& "]) + self.statement(depth),
-            lambda depth: self.statement(depth) + self.random.choice([" && ", "||", " &&\n"]) + self.statement(depth),
-            lambda depth: f"({self.statements(depth)})",
-            lambda depth: f"{{ {self.statements(depth)}; }}",
-            lambda depth: f"if {self.statements(depth)}; then {self.statements(depth)}; else {self.simple()}; fi",
-            lambda depth: f"for i in {self.word()} {self.word()}; do {self.statements(depth)}; done",
-            lambda depth: f"case {self.word()} in a|b) {self.statements(depth)};; *) {self.simple()} ;; esac",
-            lambda depth: f"! {self.statement(depth)}",
-            lambda depth: f"time {self.statement(depth)}",
-            lambda _depth: f"{self.simple()} <<EOF\nbody $(k12) `k13` $v\nEOF\n{self.simple()}",
-            lambda _depth: f"{self.simple()} <<'EOF'\nbody $(k12)\nEOF\n{self.simple()}",
-            lambda depth: f"f() {{ {self.statements(depth)}; }}; f",
-            lambda _depth: f"[[ {self.word()} == {self.word()} ]]",
+            lambda depth: (
+                self.generate_statement(depth)
+                + self.random.choice([" | ", "|", " |& "])
+                + self.generate_statement(depth)
+            ),
+            lambda depth: (
+                self.generate_statement(depth)
+                + self.random.choice([" && ", "||", " &&\n"])
+                + self.generate_statement(depth)
+            ),
+            lambda depth: f"({self.generate_statements(depth)})",
+            lambda depth: f"{{ {self.generate_statements(depth)}; }}",
+            lambda depth: (
+                f"if {self.generate_statements(depth)}; then {self.generate_statements(depth)}; else {self.generate_simple()}; fi"
+            ),
+            lambda depth: (
+                f"for i in {self.generate_word()} {self.generate_word()}; do {self.generate_statements(depth)}; done"
+            ),
+            lambda depth: (
+                f"case {self.generate_word()} in a|b) {self.generate_statements(depth)};; *) {self.generate_simple()} ;; esac"
+            ),
+            lambda depth: f"! {self.generate_statement(depth)}",
+            lambda depth: f"time {self.generate_statement(depth)}",
+            lambda _depth: f"{self.generate_simple()} <<EOF\nbody $(k12) `k13` $v\nEOF\n{self.generate_simple()}",
+            lambda _depth: f"{self.generate_simple()} <<'EOF'\nbody $(k12)\nEOF\n{self.generate_simple()}",
+            lambda depth: f"f() {{ {self.generate_statements(depth)}; }}; f",
+            lambda _depth: f"[[ {self.generate_word()} == {self.generate_word()} ]]",
             lambda _depth: "eval " + self.random.choice(["'e1 a; e2'", "e1 b", '"e1 $x"']),
-            lambda depth: f"while k14; do {self.statements(depth)}; break; done",
+            lambda depth: f"while k14; do {self.generate_statements(depth)}; break; done",
         ]
         return self.random.choice(shapes)(depth + 1)
 
@@ -107,7 +121,7 @@ def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
     file.write_text(prepared + script + "\n", "utf-8")
     environment = {"PATH": "/nonexistent", "OUT": str(out), "LANG": "C.UTF-8"}
     bash = ["/bin/bash", "--norc", str(file)]
-    bash_alone(bash, work, environment)
+    run_bash_isolated(bash, work, environment)
     found: list[tuple[str, ...]] = []
     words: list[str] = []
     told = b"".join(file.read_bytes() for file in folder.glob("out.*"))  # one for each process: they write at once
@@ -120,7 +134,7 @@ def run_by_bash(script: str, folder: Path) -> list[tuple[str, ...]]:
     return found
 
 
-def bash_alone(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def run_bash_isolated(command: list[str], folder: Path, environment: dict[str, str]) -> None:
     """Run it with everything it starts in a group of its own, and leave none of that behind."""
     quiet = subprocess.DEVNULL
     running = subprocess.Popen(
@@ -136,7 +150,7 @@ def bash_alone(command: list[str], folder: Path, environment: dict[str, str]) ->
         running.wait()
 
 
-def seen(words: tuple[Word, ...], argv: tuple[str, ...]) -> bool:
+def matches_argv(words: tuple[Word, ...], argv: tuple[str, ...]) -> bool:
     """Whether words may become an argv: a known word only itself, an unknown one any words."""
 
     @cache
@@ -151,31 +165,31 @@ def seen(words: tuple[Word, ...], argv: tuple[str, ...]) -> bool:
     return fits(0, 0)
 
 
-def missed(seed: int, count: int, folder: Path) -> list[tuple[str, tuple[str, ...]]]:
+def find_missed_commands(seed: int, count: int, folder: Path) -> list[tuple[str, tuple[str, ...]]]:
     """The commands that bash ran and we had not seen, each with its script."""
-    author = Author(seed)
+    author = BashScriptGenerator(seed)
     found: list[tuple[str, tuple[str, ...]]] = []
     ran = 0
     for _ in range(count):
-        text = author.script()
-        script = read(text)
-        if not isinstance(script, Script):
+        text = author.generate_script()
+        script = read_script(text)
+        if not isinstance(script, ShellScript):
             continue
         for argv in run_by_bash(text, folder):
             ran += 1
-            readings = [words for simple in script.commands for words in (simple.words, *simple.wrapped)]
-            if not any(seen(words, argv) for words in readings):
+            readings = [words for simple in script.commands for words in (simple.words, *simple.wrapped_commands)]
+            if not any(matches_argv(words, argv) for words in readings):
                 found.append((text, argv))
     assert ran > count // 4
     return found
 
 
 def test_bash_runs_nothing_that_was_not_seen(tmp_path: Path) -> None:
-    assert missed(1, 80, tmp_path) == []
+    assert find_missed_commands(1, 80, tmp_path) == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_bash_runs_nothing_that_was_not_seen_in_thousands_of_scripts(tmp_path: Path, seed: int) -> None:
-    assert missed(seed, 1000, tmp_path) == []
+    assert find_missed_commands(seed, 1000, tmp_path) == []

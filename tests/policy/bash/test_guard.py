@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.policy.bash.court import judged, lines
+from tests.policy.bash.bash_cases import judge_command, split_table
 from vaka.core.types.tool import Allow
 
-DENIED = lines(r"""
+DENIED = split_table(r"""
     rm -rf /
     rm -fr /
     rm -r /
@@ -112,7 +112,7 @@ DENIED = lines(r"""
     bash -c ':(){ :|:& };:'
 """)
 
-ASKED = lines(r"""
+ASKED = split_table(r"""
     cd $X && rm -rf *
     cd "$X"; rm -rf ./*
     cd - && rm -rf .
@@ -142,7 +142,7 @@ ASKED = lines(r"""
     for d in *; do rm -rf "$d"; done
 """)
 
-FREE = lines(r"""
+FREE = split_table(r"""
     cd "$X" && rm -rf build
     cd sub && rm -rf *
     rm x
@@ -199,18 +199,18 @@ def test_the_tables_are_large_enough() -> None:
 
 @pytest.mark.parametrize("command", DENIED)
 def test_a_disaster_is_denied_whatever_allows_it(command: str) -> None:
-    found = judged(command, allow=[None, command])
+    found = judge_command(command, allow=[None, command])
     assert (found.decision, found.layer) == ("deny", "guard")
-    assert judged(command, unmatched=Allow("bypassPermissions", "mode")).decision == "deny"
+    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "deny"
 
 
 @pytest.mark.parametrize("command", ASKED)
 def test_what_may_turn_out_a_disaster_is_asked_about_whatever_allows_it(command: str) -> None:
-    found = judged(command, allow=[None])
+    found = judge_command(command, allow=[None])
     assert (found.decision, found.layer) == ("ask", "guard")
-    assert judged(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
+    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @pytest.mark.parametrize("command", FREE)
 def test_what_is_no_disaster_is_left_to_the_rules(command: str) -> None:
-    assert judged(command, allow=[None]).decision == "allow"
+    assert judge_command(command, allow=[None]).decision == "allow"

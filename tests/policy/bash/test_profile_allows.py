@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.policy.bash.court import judged, lines
+from tests.policy.bash.bash_cases import judge_command, split_table
 from vaka.core.types.tool import Deny
 
-READING = lines(r"""
+READING = split_table(r"""
     ls
     ls -la
     ls -lah --color=auto src tests
@@ -300,18 +300,18 @@ def test_the_table_is_large_enough() -> None:
 
 @pytest.mark.parametrize("command", READING)
 def test_plain_reading_needs_no_rule(command: str) -> None:
-    found = judged(command)
+    found = judge_command(command)
     assert found.decision == "allow", found
 
 
 @pytest.mark.parametrize("command", READING)
 def test_without_the_profile_the_mode_decides_about_every_command(command: str) -> None:
-    found = judged(command, profile=False, unmatched=Deny("nobody is asked", "dontAsk", "mode"))
+    found = judge_command(command, profile=False, unmatched=Deny("nobody is asked", "dontAsk", "mode"))
     assert found.decision == "deny" or not any(part.rule for part in found.subcommands)
 
 
 @pytest.mark.parametrize("command", READING)
 def test_the_profile_is_no_way_around_a_rule(command: str) -> None:
-    if judged(command).subcommands:
-        assert judged(command, deny=[None]).decision == "deny"
-        assert judged(command, ask=[None]).decision == "ask"
+    if judge_command(command).subcommands:
+        assert judge_command(command, deny=[None]).decision == "deny"
+        assert judge_command(command, ask=[None]).decision == "ask"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.policy.bash.court import judged, lines
+from tests.policy.bash.bash_cases import judge_command, split_table
 
-BEYOND = lines(r"""
+BEYOND = split_table(r"""
     rm x
     touch x
     mkdir x
@@ -465,16 +465,16 @@ def test_the_table_is_large_enough() -> None:
 
 @pytest.mark.parametrize("command", BEYOND)
 def test_what_does_more_than_read_is_asked_about(command: str) -> None:
-    found = judged(command)
+    found = judge_command(command)
     assert found.decision in {"ask", "deny"}, found
     assert found.reason
 
 
 def test_a_refusal_says_what_was_wrong() -> None:
-    assert judged("sort -o x y").reason == "-o does more than read"
-    assert judged("sort --outp=x y").reason == "--outp may stand for --output, which does more than read"
-    assert judged('sort "$x"').reason == '"$x" may turn out to be an option'
-    assert judged("uniq a b").reason == "a further operand would be written to"
-    assert judged("find . -delete").reason == "find -delete does more than find"
-    assert judged("cat ~/.ssh/id_rsa").reason == "~/.ssh/id_rsa is a place where keys lie"
-    assert judged("rm x").reason == "no rule allows it"
+    assert judge_command("sort -o x y").reason == "-o does more than read"
+    assert judge_command("sort --outp=x y").reason == "--outp may stand for --output, which does more than read"
+    assert judge_command('sort "$x"').reason == '"$x" may turn out to be an option'
+    assert judge_command("uniq a b").reason == "a further operand would be written to"
+    assert judge_command("find . -delete").reason == "find -delete does more than find"
+    assert judge_command("cat ~/.ssh/id_rsa").reason == "~/.ssh/id_rsa is a place where keys lie"
+    assert judge_command("rm x").reason == "no rule allows it"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.policy.bash.court import judged, lines
+from tests.policy.bash.bash_cases import judge_command, split_table
 
-BEYOND = lines(r"""
+BEYOND = split_table(r"""
     sed 's/[[:alpha:]/]/;#/w out' f
     sed 's/[\]/;#/w out' f
     sed 's/[]/;#]/x/w out' f
@@ -74,7 +74,7 @@ BEYOND = lines(r"""
     git log --pretty="%h $x"
 """)
 
-READING = lines(r"""
+READING = split_table(r"""
     sed 's/[^/]*$//' f
     sed 's/[^/]*\///' f
     sed 's/[\/]/x/' f
@@ -135,15 +135,15 @@ READING = lines(r"""
 
 @pytest.mark.parametrize("command", BEYOND)
 def test_what_may_be_read_as_more_than_reading_is_asked_about(command: str) -> None:
-    assert judged(command).decision == "ask"
+    assert judge_command(command).decision == "ask"
 
 
 @pytest.mark.parametrize("command", READING)
 def test_what_only_looks_like_it_is_not(command: str) -> None:
-    found = judged(command)
+    found = judge_command(command)
     assert found.decision == "allow", found
 
 
 def test_a_long_pattern_full_of_brackets_is_read_in_one_go() -> None:
-    assert judged("sed 's/" + "[" * 4000 + "/" * 4000 + "' f").decision == "ask"
-    assert judged("awk '/" + "[/" * 4000 + "/' f").decision == "ask"
+    assert judge_command("sed 's/" + "[" * 4000 + "/" * 4000 + "' f").decision == "ask"
+    assert judge_command("awk '/" + "[/" * 4000 + "/' f").decision == "ask"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.policy.bash.court import rules
+from tests.policy.bash.bash_cases import make_rules
+from tests.policy.bash.test_hidden_commands import HIDDEN
 from tests.policy.bash.test_profile_allows import READING
 from tests.policy.bash.test_profile_asks import BEYOND
-from tests.policy.bash.test_seeing import HIDDEN
-from vaka.policy.bash import Script, judge, match, read
+from vaka.policy.bash import ShellScript, judge_script, matches_command, read_script
 
 STRICT = {"allow": 0, "ask": 1, "deny": 2}
 COMMANDS = st.sampled_from([*READING, *BEYOND, *HIDDEN])
@@ -35,13 +35,13 @@ RULES = st.lists(PATTERNS, max_size=4)
 def test_adding_a_deny_never_widens(
     command: str, allow: list[str | None], ask: list[str | None], deny: list[str | None], more: str | None
 ) -> None:
-    script = read(command)
-    before = judge(script, rules(allow, ask, deny)).decision
-    after = judge(script, rules(allow, ask, [*deny, more])).decision
+    script = read_script(command)
+    before = judge_script(script, make_rules(allow, ask, deny)).decision
+    after = judge_script(script, make_rules(allow, ask, [*deny, more])).decision
     assert STRICT[after] >= STRICT[before]
-    asked = judge(script, rules(allow, [*ask, more], deny)).decision
+    asked = judge_script(script, make_rules(allow, [*ask, more], deny)).decision
     assert STRICT[asked] >= STRICT[before]
-    allowed = judge(script, rules([*allow, more], ask, deny)).decision
+    allowed = judge_script(script, make_rules([*allow, more], ask, deny)).decision
     assert STRICT[allowed] <= STRICT[before]
 
 
@@ -49,68 +49,75 @@ def test_adding_a_deny_never_widens(
 def test_the_order_of_rules_does_not_matter(
     command: str, allow: list[str | None], ask: list[str | None], deny: list[str | None]
 ) -> None:
-    script = read(command)
-    held = rules(allow, ask, deny)
-    assert judge(script, held).decision == judge(script, held[::-1]).decision
+    script = read_script(command)
+    held = make_rules(allow, ask, deny)
+    assert judge_script(script, held).decision == judge_script(script, held[::-1]).decision
 
 
 @given(COMMANDS, COMMANDS, RULES, RULES)
 def test_a_command_beside_another_is_judged_as_strictly_as_alone(
     one: str, other: str, allow: list[str | None], deny: list[str | None]
 ) -> None:
-    held = rules(allow, (), deny)
-    if "<<" in one or "#" in one or not isinstance(read(one), Script):
+    held = make_rules(allow, (), deny)
+    if "<<" in one or "#" in one or not isinstance(read_script(one), ShellScript):
         return
-    together = judge(read(f"{one}\n{other}"), held).decision
-    assert STRICT[together] >= STRICT[judge(read(one), held).decision] or "() {" in one + other
+    together = judge_script(read_script(f"{one}\n{other}"), held).decision
+    assert STRICT[together] >= STRICT[judge_script(read_script(one), held).decision] or "() {" in one + other
 
 
 @given(PATTERNS, st.lists(st.text(alphabet="ab *'\"\\$", max_size=6), max_size=5))
 def test_matching_never_raises(pattern: str | None, words: list[str]) -> None:
-    assert match(pattern, words) in {True, False}
+    assert matches_command(pattern, words) in {True, False}
 
 
 @given(st.lists(st.text(alphabet="ab-/. é", min_size=1, max_size=5), min_size=1, max_size=5))
 def test_a_rule_written_with_quotes_fits_exactly_the_words_it_says(words: list[str]) -> None:
     pattern = " ".join(f"'{word}'" for word in words)
-    assert match(pattern, words)
-    assert not match(pattern, [*words, "more"])
-    assert not match(pattern, words[:-1])
+    assert matches_command(pattern, words)
+    assert not matches_command(pattern, [*words, "more"])
+    assert not matches_command(pattern, words[:-1])
 
 
 # ---------------------------------------------------------------------------- quotes
 
 
-def _plainly(word: str) -> str:
+def _quote_plainly(word: str) -> str:
     return word
 
 
-def _single(word: str) -> str:
+def _quote_single(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def _double(word: str) -> str:
+def _quote_double(word: str) -> str:
     return '"' + "".join("\\" + sign if sign in '"\\$`' else sign for sign in word) + '"'
 
 
-def _escaped(word: str) -> str:
+def _quote_escaped(word: str) -> str:
     return "".join("\\" + sign if sign.isascii() and not sign.isalnum() else sign for sign in word)
 
 
-def _ansi(word: str) -> str:
+def _quote_ansi(word: str) -> str:
     return "$'" + "".join(f"\\x{ord(sign):02x}" if sign.isascii() else sign for sign in word) + "'"
 
 
-def _mixed(word: str) -> str:
+def _quote_mixed(word: str) -> str:
     middle = len(word) // 2
-    return _single(word[:middle]) + _double(word[middle:])
+    return _quote_single(word[:middle]) + _quote_double(word[middle:])
 
 
-def _continued(word: str) -> str:
-    return _escaped(word[:1]) + "\\\n" + _escaped(word[1:])
+def _quote_continued(word: str) -> str:
+    return _quote_escaped(word[:1]) + "\\\n" + _quote_escaped(word[1:])
 
 
-STYLES: list[Callable[[str], str]] = [_single, _double, _escaped, _ansi, _mixed, _continued]
+STYLES: list[Callable[[str], str]] = [
+    _quote_single,
+    _quote_double,
+    _quote_escaped,
+    _quote_ansi,
+    _quote_mixed,
+    _quote_continued,
+]
 WORDS = st.lists(
     st.sampled_from([
         "ls", "-la", "sort", "-o", "x", "--output=x", "git", "log", "push", "find", ".", "-delete", "-name", "*.py",
@@ -121,14 +128,14 @@ WORDS = st.lists(
 )  # fmt: skip
 
 
-def written(words: list[str], styles: list[int]) -> str:
+def write_command(words: list[str], styles: list[int]) -> str:
     return " ".join(STYLES[styles[index % len(styles)] % len(STYLES)](word) for index, word in enumerate(words))
 
 
 ARGV = "import os, sys; os.write(int(sys.argv[1]), b'\\0'.join(map(os.fsencode, sys.argv[2:])))"
 
 
-def argv(command: str, folder: Path) -> list[str]:
+def run_argv(command: str, folder: Path) -> list[str]:
     """The words of a command that is nowhere, as a real bash has them."""
     reading, writing = os.pipe()
     script = f'command_not_found_handle() {{ "$PYTHON" -c "$ARGV" {writing} "$@"; }}\n{command}'
@@ -151,13 +158,13 @@ def argv(command: str, folder: Path) -> list[str]:
 def test_requoting_never_changes_the_verdict(
     words: list[str], one: list[int], other: list[int], allow: list[str | None], deny: list[str | None]
 ) -> None:
-    first, second = read(written(words, one)), read(written(words, other))
-    assert isinstance(first, Script)
-    assert isinstance(second, Script)
+    first, second = read_script(write_command(words, one)), read_script(write_command(words, other))
+    assert isinstance(first, ShellScript)
+    assert isinstance(second, ShellScript)
     assert [word.value for word in first.commands[0].words] == words
-    held = rules(allow, (), deny)
-    assert judge(first, held).decision == judge(second, held).decision
-    assert judge(first).decision == judge(second).decision
+    held = make_rules(allow, (), deny)
+    assert judge_script(first, held).decision == judge_script(second, held).decision
+    assert judge_script(first).decision == judge_script(second).decision
 
 
 @settings(max_examples=20)
@@ -166,10 +173,10 @@ def test_the_words_are_those_that_a_real_bash_has(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], styles: list[int]
 ) -> None:
     words = ["command0", *words]
-    command = written(words, styles)
-    assert argv(command, tmp_path_factory.mktemp("empty")) == words
-    script = read(command)
-    assert isinstance(script, Script)
+    command = write_command(words, styles)
+    assert run_argv(command, tmp_path_factory.mktemp("empty")) == words
+    script = read_script(command)
+    assert isinstance(script, ShellScript)
     assert [word.value for word in script.commands[0].words] == words
 
 
@@ -186,7 +193,7 @@ SIGNS = st.sampled_from([
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(SIGNS, max_size=25).map("".join))
 def test_reading_and_judging_never_raise(text: str) -> None:
-    found = judge(read(text), rules([None], ["git:*"], ["curl:*"]))
+    found = judge_script(read_script(text), make_rules([None], ["git:*"], ["curl:*"]))
     assert found.decision in STRICT
     if "\0" in text or "\r" in text or "\u200b" in text:
         assert found.decision != "allow"
@@ -197,13 +204,13 @@ def test_reading_and_judging_never_raise(text: str) -> None:
     st.one_of(st.text(max_size=60), st.binary(max_size=60).map(lambda data: data.decode("utf-8", "surrogateescape")))
 )
 def test_any_text_and_any_bytes_get_a_judgement(text: str) -> None:
-    assert judge(read(text), rules(["ls:*"])).decision in STRICT
+    assert judge_script(read_script(text), make_rules(["ls:*"])).decision in STRICT
 
 
 # ---------------------------------------------------------------------------- time
 
 
-def steps(work: Callable[[], object]) -> int:
+def count_steps(work: Callable[[], object]) -> int:
     """How many functions a piece of work calls."""
     count = 0
 
@@ -247,7 +254,7 @@ GROWING: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("name", GROWING)
 def test_the_work_grows_no_faster_than_the_text(name: str) -> None:
     make = GROWING[name]
-    held = rules(["ls:*", "git * x"], ["git push:*"], ["curl:*", "* evil", "rm * -rf *"])
-    judge(read(make(10)), held)
-    small, large = (steps(lambda size=size: judge(read(make(size)), held)) for size in (50, 400))  # type: ignore[misc]  # a default binds it
+    held = make_rules(["ls:*", "git * x"], ["git push:*"], ["curl:*", "* evil", "rm * -rf *"])
+    judge_script(read_script(make(10)), held)
+    small, large = (count_steps(lambda size=size: judge_script(read_script(make(size)), held)) for size in (50, 400))  # type: ignore[misc]  # a default binds it
     assert large <= small * 8 * 1.5, (small, large)

@@ -2,77 +2,85 @@
 
 import pytest
 
-from tests.policy.bash.court import judged, lines
+from tests.policy.bash.bash_cases import judge_command, split_table
 from vaka.core.types.tool import Allow, Ask, Deny
-from vaka.policy.bash import Judgement, Rule, Rules, Subcommand, judge, match, read
+from vaka.policy.bash import (
+    CommandRule,
+    CommandRules,
+    JudgedCommand,
+    Judgement,
+    judge_script,
+    matches_command,
+    read_script,
+)
 
 # ---------------------------------------------------------------------------- V1: precedence
 
 
 def test_deny_wins_over_ask_and_ask_over_allow_however_narrow_each_is() -> None:
-    assert judged("git push -f", allow=["git push -f"], ask=["git:*"], deny=[None]).decision == "deny"
-    assert judged("git push -f", allow=["git push -f"], ask=["git:*"]).decision == "ask"
-    assert judged("git push -f", allow=["git push -f"]).decision == "allow"
-    assert judged("git push -f", allow=[None], deny=["git push -f"]).decision == "deny"
+    assert judge_command("git push -f", allow=["git push -f"], ask=["git:*"], deny=[None]).decision == "deny"
+    assert judge_command("git push -f", allow=["git push -f"], ask=["git:*"]).decision == "ask"
+    assert judge_command("git push -f", allow=["git push -f"]).decision == "allow"
+    assert judge_command("git push -f", allow=[None], deny=["git push -f"]).decision == "deny"
 
 
 def test_the_strictest_verdict_on_a_part_is_the_verdict_on_the_whole() -> None:
-    found = judged("ls; npm test && rm x | cat", allow=["npm test"], deny=["rm:*"])
+    found = judge_command("ls; npm test && rm x | cat", allow=["npm test"], deny=["rm:*"])
     assert found == Judgement(
         "deny",
         "Bash(rm:*)",
         "user",
         "the rule Bash(rm:*) denies it",
         (
-            Subcommand("ls", "allow", "read-only", "read-only", "it only reads"),
-            Subcommand("npm test", "allow", "Bash(npm test)", "user", "the rule Bash(npm test) allows it"),
-            Subcommand("rm x", "deny", "Bash(rm:*)", "user", "the rule Bash(rm:*) denies it"),
-            Subcommand("cat", "allow", "read-only", "read-only", "it only reads"),
+            JudgedCommand("ls", "allow", "read-only", "read-only", "it only reads"),
+            JudgedCommand("npm test", "allow", "Bash(npm test)", "user", "the rule Bash(npm test) allows it"),
+            JudgedCommand("rm x", "deny", "Bash(rm:*)", "user", "the rule Bash(rm:*) denies it"),
+            JudgedCommand("cat", "allow", "read-only", "read-only", "it only reads"),
         ),
     )
 
 
 def test_where_nothing_matches_the_mode_decides() -> None:
-    assert judged("npm test").verdict == Ask("no rule allows it", "default", "mode")
-    assert judged("npm test", unmatched=Allow("bypassPermissions", "mode")).verdict == Allow(
+    assert judge_command("npm test").verdict == Ask("no rule allows it", "default", "mode")
+    assert judge_command("npm test", unmatched=Allow("bypassPermissions", "mode")).verdict == Allow(
         "bypassPermissions", "mode"
     )
     denied = Deny("nobody is asked", "dontAsk", "mode")
-    assert judged("npm test", unmatched=denied).verdict == denied
-    assert judged("ls; npm test", unmatched=denied).verdict == denied
+    assert judge_command("npm test", unmatched=denied).verdict == denied
+    assert judge_command("ls; npm test", unmatched=denied).verdict == denied
 
 
 def test_a_verdict_names_the_rule_and_the_layer_it_came_from() -> None:
-    rules = [Rule("npm test", "allow", "project"), Rule("npm run *", "allow", "user")]
-    assert judge(read("npm test"), rules).verdict == Allow("Bash(npm test)", "project")
-    both = judge(read("npm test && npm run x && ls"), rules)
+    rules = [CommandRule("npm test", "allow", "project"), CommandRule("npm run *", "allow", "user")]
+    assert judge_script(read_script("npm test"), rules).verdict == Allow("Bash(npm test)", "project")
+    both = judge_script(read_script("npm test && npm run x && ls"), rules)
     assert both.verdict == Allow("Bash(npm test), Bash(npm run *), read-only", "project, user, read-only")
 
 
 def test_rules_can_be_taken_apart_once_for_many_commands() -> None:
-    held = Rules([Rule("npm test", "allow", "user"), Rule(None, "ask", "managed")])
-    assert judge(read("npm test"), held) == judge(
-        read("npm test"), [Rule("npm test", "allow", "user"), Rule(None, "ask", "managed")]
+    held = CommandRules([CommandRule("npm test", "allow", "user"), CommandRule(None, "ask", "managed")])
+    assert judge_script(read_script("npm test"), held) == judge_script(
+        read_script("npm test"), [CommandRule("npm test", "allow", "user"), CommandRule(None, "ask", "managed")]
     )
-    assert judge(read("npm test"), held).layer == "managed"
+    assert judge_script(read_script("npm test"), held).layer == "managed"
 
 
 def test_a_text_that_runs_nothing_is_allowed() -> None:
     for text in ("", "  ", "# a comment", "\n\n", "((1 + 2))", "x=1"):
-        assert judged(text).decision == "allow"
-        assert judged(text, profile=False, unmatched=Deny()).decision == "allow"
+        assert judge_command(text).decision == "allow"
+        assert judge_command(text, profile=False, unmatched=Deny()).decision == "allow"
 
 
 # ---------------------------------------------------------------------------- V11: patterns
 
 
-def pairs(table: str) -> list[tuple[str, str]]:
+def split_pairs(table: str) -> list[tuple[str, str]]:
     """The rows of a table: a pattern, an arrow, a command."""
-    return [(pattern, command) for pattern, _, command in (row.partition(" ⇒ ") for row in lines(table))]
+    return [(pattern, command) for pattern, _, command in (row.partition(" ⇒ ") for row in split_table(table))]
 
 
 FITS = [
-    *pairs(r"""
+    *split_pairs(r"""
     git status ⇒ git status
     git status ⇒ git  status
     git status ⇒ 'git' "status"
@@ -134,7 +142,7 @@ FITS = [
 ]
 
 MISSES = [
-    *pairs(r"""
+    *split_pairs(r"""
     git status ⇒ git status -s
     git status ⇒ git
     git status:* ⇒ git statusx
@@ -226,54 +234,55 @@ MISSES = [
 
 @pytest.mark.parametrize(("pattern", "command"), FITS)
 def test_a_pattern_allows_what_it_says(pattern: str, command: str) -> None:
-    assert judged(command, allow=[pattern], profile=False).decision == "allow"
+    assert judge_command(command, allow=[pattern], profile=False).decision == "allow"
 
 
 @pytest.mark.parametrize(("pattern", "command"), MISSES)
 def test_a_pattern_does_not_stretch(pattern: str, command: str) -> None:
-    assert judged(command, allow=[pattern], profile=False).decision != "allow"
+    assert judge_command(command, allow=[pattern], profile=False).decision != "allow"
 
 
 @pytest.mark.parametrize(("pattern", "command"), [pair for pair in FITS if "$" not in pair[1]])
 def test_what_a_pattern_allows_it_can_deny_too(pattern: str, command: str) -> None:
-    assert judged(command, allow=[None], deny=[pattern]).decision == "deny"
+    assert judge_command(command, allow=[None], deny=[pattern]).decision == "deny"
 
 
 def test_match_is_for_words_that_are_known() -> None:
-    assert match("git log:*", ["git", "log", "-5"])
-    assert match(None, ["anything"])
-    assert not match("git log", ["git", "log", "-5"])
-    assert match("echo *", ["echo", "a b"])
+    assert matches_command("git log:*", ["git", "log", "-5"])
+    assert matches_command(None, ["anything"])
+    assert not matches_command("git log", ["git", "log", "-5"])
+    assert matches_command("echo *", ["echo", "a b"])
 
 
 def test_a_pattern_with_many_wildcards_takes_one_pass() -> None:
     pattern = "*a" * 200 + "*b"
-    assert not match(pattern, ["a" * 5000])
-    assert match(pattern, ["a" * 5000 + "b"])
+    assert not matches_command(pattern, ["a" * 5000])
+    assert matches_command(pattern, ["a" * 5000 + "b"])
 
 
 def test_a_redirection_is_covered_by_the_rule_for_everything_only() -> None:
-    assert judged("make > out", allow=[None]).decision == "allow"
-    assert judged("make > out", allow=["*"]).decision == "allow"
-    assert judged("make > out", allow=["make:*"]).decision == "ask"
+    assert judge_command("make > out", allow=[None]).decision == "allow"
+    assert judge_command("make > out", allow=["*"]).decision == "allow"
+    assert judge_command("make > out", allow=["make:*"]).decision == "ask"
     assert (
-        judged("make > out", allow=["make *"], may_write=lambda path: Allow("Edit(/out)", "user")).decision == "allow"
+        judge_command("make > out", allow=["make *"], may_write=lambda path: Allow("Edit(/out)", "user")).decision
+        == "allow"
     )
 
 
-@pytest.mark.parametrize("command", lines("""
+@pytest.mark.parametrize("command", split_table("""
     f() { npm test; }; f
     function f { npm test; }; f x y
     f() { npm test; }; g() { f; }; g
 """))  # fmt: skip
 def test_a_function_is_as_good_as_its_body(command: str) -> None:
-    assert judged(command, allow=["npm test"]).decision == "allow"
-    assert judged(command).decision == "ask"
-    assert judged(command, allow=[None], deny=["npm:*"]).decision == "deny"
+    assert judge_command(command, allow=["npm test"]).decision == "allow"
+    assert judge_command(command).decision == "ask"
+    assert judge_command(command, allow=[None], deny=["npm:*"]).decision == "deny"
 
 
 def test_a_function_counts_only_behind_its_definition_and_never_hides_a_denied_name() -> None:
-    assert judged("f; f() { ls; }").decision == "ask"
-    assert judged("if true; then f() { ls; }; fi; f").decision == "ask"
-    assert judged("(f() { ls; }); f").decision == "ask"
-    assert judged("curl() { ls; }; curl x", allow=[None], deny=["curl:*"]).decision == "deny"
+    assert judge_command("f; f() { ls; }").decision == "ask"
+    assert judge_command("if true; then f() { ls; }; fi; f").decision == "ask"
+    assert judge_command("(f() { ls; }); f").decision == "ask"
+    assert judge_command("curl() { ls; }; curl x", allow=[None], deny=["curl:*"]).decision == "deny"

@@ -13,59 +13,61 @@ from vaka.core.types.ids import MessageId, SessionId, Term
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres import PostgresStore
 from vaka.testing import failpoints
-from vaka.testing.stores.pen import Pen, said, unsealed
+from vaka.testing.stores.sealed_events import EventSealer, input_added, unsealed_event
 
 
-class Hands:
+class ChildCommands:
     """What it can be told to do."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
-        self.pens: dict[str, tuple[Pen, Term]] = {}
+        self.sealers: dict[str, tuple[EventSealer, Term]] = {}
 
     async def claim(self, session: str) -> int:
         term = await self.store.events.claim(SessionId(session))
-        pen = Pen(session)
+        pen = EventSealer(session)
         async for event in self.store.events.read(pen.session):
-            pen.take(event)
-        self.pens[session] = pen, term
+            pen.add_sealed(event)
+        self.sealers[session] = pen, term
         return term
 
     async def append(self, session: str, key: str, release: bool = False) -> int:
-        pen, term = self.pens[session]
-        return await pen.write(self.store, term, said(key, key), release=release)
+        pen, term = self.sealers[session]
+        return await pen.append_to(self.store, term, input_added(key, key), release=release)
 
     async def held(self, session: str) -> bool:
-        pen, term = self.pens[session]
-        return self.store.events.held(pen.session, term)
+        pen, term = self.sealers[session]
+        return self.store.events.is_held(pen.session, term)
 
     async def offer(self, session: str, key: str) -> int:
-        return await self.store.events.offer(SessionId(session), unsealed(session, said(key, key)), key=key)
+        return await self.store.events.offer(
+            SessionId(session), unsealed_event(session, input_added(key, key)), key=key
+        )
 
     async def wait(self, session: str, after: int) -> int:
         return await self.store.events.wait(SessionId(session), after=after)
 
     async def share(self, session: str, text: str) -> None:
         body = MessageSnapshot(message_id=MessageId("m"), block=0, of="text.delta", text=text)
-        self.store.live.share(SessionId(session), lambda: [unsealed(session, body)])
+        self.store.live.share(SessionId(session), lambda: [unsealed_event(session, body)])
 
     async def watch(self, session: str, text: str) -> str:
         async with aclosing(self.store.live.watch(SessionId(session))) as events:
             async for event in events:
-                if _text(event) == text:
+                if _text_of(event) == text:
                     return text
         return ""
 
 
-def _text(event: Event) -> str:
+def _text_of(event: Event) -> str:
     assert isinstance(event.data, MessageSnapshot)
     return event.data.text
 
 
 async def main(dsn: str, lease: str) -> None:
-    failpoints.arm()
+    failpoints.enable()
     store = PostgresStore(dsn, lease=float(lease))
-    hands = Hands(store)
+    hands = ChildCommands(store)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():

@@ -30,30 +30,30 @@ class Child:
         assert process.stdout is not None
         self._in, self._out = process.stdin, process.stdout
 
-    def tell(self, do: str, **arguments: object) -> None:
+    def send_command(self, do: str, **arguments: object) -> None:
         self._in.write(msgspec.json.encode({"do": do, **arguments}) + b"\n")
 
-    async def answer(self) -> Any:
+    async def read_answer(self) -> Any:
         """Return the answer to the oldest thing told; ``None`` also when it has died."""
         async with asyncio.timeout(PATIENCE):
             line = await self._out.readline()
         return msgspec.json.decode(line) if line else None
 
     async def ask(self, do: str, **arguments: object) -> Any:
-        self.tell(do, **arguments)
-        return await self.answer()
+        self.send_command(do, **arguments)
+        return await self.read_answer()
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def end(self) -> int:
+    async def finish(self) -> int:
         """Let it finish, and return its exit code."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
         self._in.close()
-        return await self.died()
+        return await self.wait_exit()
 
-    async def died(self) -> int:
+    async def wait_exit(self) -> int:
         async with asyncio.timeout(PATIENCE):
             return await self._process.wait()
 
@@ -76,7 +76,7 @@ async def spawn(postgres_dsn: str) -> AsyncIterator[Spawn]:
 
     yield spawn
     for child in children:
-        await child.end()
+        await child.finish()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def other(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
     await other.close()
 
 
-async def claimed(store: Store, session: SessionId) -> Term:
+async def claim_when_free(store: Store, session: SessionId) -> Term:
     """Claim a session as soon as that is possible."""
     async with asyncio.timeout(PATIENCE):
         while True:

@@ -16,8 +16,8 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing import failpoints
-from vaka.testing.stores.live import Block
-from vaka.testing.stores.pen import Pen, begun, log, said, unsealed
+from vaka.testing.stores.followers import GrowingBlock
+from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, read_log, unsealed_event
 
 S = SessionId("s")
 
@@ -34,19 +34,23 @@ async def hear() -> str:
 
 async def hold(store: SqliteStore, *_: str) -> None:
     """Write a session, then one more event for each line; never let go."""
-    pen, term = await begun(store, "s")
+    pen, term = await begin_session(store, "s")
     say("held")
     while word := await hear():
-        say(await pen.write(store, term, said(word, f"k{pen.head}")))
+        say(await pen.append_to(store, term, input_added(word, f"k{pen.head}")))
 
 
 async def write(store: SqliteStore, count: str) -> None:
     """Write ``count`` batches and acknowledge each."""
-    failpoints.arm()
-    pen = Pen("s")
+    failpoints.enable()
+    pen = EventSealer("s")
     term = await store.events.claim(S)
     for number in range(int(count)):
-        say(await pen.write(store, term, said(f"{number}", f"{number}a"), said(f"{number}", f"{number}b")))
+        say(
+            await pen.append_to(
+                store, term, input_added(f"{number}", f"{number}a"), input_added(f"{number}", f"{number}b")
+            )
+        )
 
 
 async def contend(store: SqliteStore, count: str) -> None:
@@ -60,11 +64,13 @@ async def contend(store: SqliteStore, count: str) -> None:
         except Busy:
             await asyncio.sleep(0)
             continue
-        pen = Pen("s")
+        pen = EventSealer("s")
         async for event in store.events.read(S):
-            pen.take(event)
+            pen.add_sealed(event)
         try:
-            await pen.write(store, term, said(f"{os.getpid()} {wins}", f"{os.getpid()}-{wins}"), release=True)
+            await pen.append_to(
+                store, term, input_added(f"{os.getpid()} {wins}", f"{os.getpid()}-{wins}"), release=True
+            )
             wins += 1
         except ConflictError:
             await store.events.release(S, term)
@@ -76,8 +82,8 @@ async def begin(store: SqliteStore, name: str) -> None:
     say("ready")
     await hear()
     try:
-        pen = Pen("s")
-        say("wrote", await pen.write(store, await store.events.claim(S), said(name)))
+        pen = EventSealer("s")
+        say("wrote", await pen.append_to(store, await store.events.claim(S), input_added(name)))
         await hear()
     except (Busy, ConflictError) as error:
         say("lost", type(error).__name__)
@@ -85,8 +91,8 @@ async def begin(store: SqliteStore, name: str) -> None:
 
 async def share(store: SqliteStore, *_: str) -> None:
     """Write a session and show a block that grows by each line."""
-    await begun(store, "s")
-    block = Block()
+    await begin_session(store, "s")
+    block = GrowingBlock()
     store.live.share(S, lambda: [block.snapshot()])
     say("ready")
     while word := await hear():
@@ -106,30 +112,30 @@ async def watch(store: SqliteStore, *_: str) -> None:
 
 async def offer(store: SqliteStore, key: str) -> None:
     """Offer an input."""
-    say(await store.events.offer(S, unsealed("s", said("psst", key)), key=key))
+    say(await store.events.offer(S, unsealed_event("s", input_added("psst", key)), key=key))
 
 
 async def limited(store: SqliteStore, size: str) -> None:
     """Write with no room for files larger than ``size``; say how it went, and what is there."""
-    pen, term = await begun(store, "s")
+    pen, term = await begin_session(store, "s")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.RLIM_INFINITY))
     small: list[Event] = pen.events[:]
     try:
-        await pen.write(store, term, said("x" * 2_000_000, "big"))
+        await pen.append_to(store, term, input_added("x" * 2_000_000, "big"))
     except StoreError as error:
         say("refused", type(error).__name__, "nothing was written" in str(error))
-    say("kept", await log(store, "s") == [event.stored for event in small])
+    say("kept", await read_log(store, "s") == [event.stored for event in small])
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    on = Pen("s")
-    on.take(small[0])
-    say("again", await on.write(store, term, said("small", "k2")))
+    on = EventSealer("s")
+    on.add_sealed(small[0])
+    say("again", await on.append_to(store, term, input_added("small", "k2")))
 
 
 async def locked_out(store: SqliteStore, *_: str) -> None:
     """Use the store as a user who may not write there."""
     if os.geteuid() == 0:
         os.setuid(65534)
-    for what in (store.events.claim(S), log(store, "s"), store.values.put("a", 1)):
+    for what in (store.events.claim(S), read_log(store, "s"), store.values.put("a", 1)):
         try:
             await what
         except StoreError as error:

@@ -21,18 +21,18 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         """Return what it says next, ``""`` when it has ended."""
         assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode().strip()
 
-    async def tell(self, word: str) -> None:
+    async def send_line(self, word: str) -> None:
         """Let it go on."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n".encode())
         await self.process.stdin.drain()
 
-    async def rest(self) -> list[str]:
+    async def read_to_end(self) -> list[str]:
         """Return all it says until it ends."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -4,29 +4,36 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from vaka.core.ports.store import Query, Removed, Retention, SessionInfo
-from vaka.core.types.content import Image
+from vaka.core.ports.store import GcResult, Retention, SessionInfo, SessionQuery
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Image
 from vaka.stores.sqlite import SqliteStore
-from vaka.stores.sqlite.connection import APPLICATION, migrations
-from vaka.testing.stores.pen import asks, kept, log, said, turn_of, unsealed
+from vaka.stores.sqlite.connection import APPLICATION_ID, migration_scripts
+from vaka.testing.stores.sealed_events import (
+    approval_requested,
+    input_added,
+    read_log,
+    turn_events,
+    unsealed_event,
+    write_session,
+)
 
 LATER = "9999-01-01T00:00:00.000Z"
-KEPT = (
+KEPT_COLUMNS = (
     "namespace, session, head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, "
     "origin, owner, checksum"
 )
 
 
-def _first_schema(path: Path, source: Path) -> None:
+def _copy_to_first_schema(path: Path, source: Path) -> None:
     """Copy ``source`` into a database as the first schema has it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(migrations()[0])
-        connection.execute(f"pragma application_id = {APPLICATION}")
+        connection.executescript(migration_scripts()[0])
+        connection.execute(f"pragma application_id = {APPLICATION_ID}")
         connection.execute("pragma user_version = 1")
         connection.execute("attach ? as made", (str(source),))
-        connection.execute(f"insert into sessions ({KEPT}) select {KEPT} from made.sessions")
+        connection.execute(f"insert into sessions ({KEPT_COLUMNS}) select {KEPT_COLUMNS} from made.sessions")
         for table in ("events", "decisions", "blobs", "snapshots", "pairs"):
             connection.execute(f"insert into {table} select * from made.{table}")
         found = "select namespace, session, name, seq from made.names where kind = 'key'"
@@ -35,9 +42,11 @@ def _first_schema(path: Path, source: Path) -> None:
         connection.execute(f"insert into refs {found}")
 
 
-async def _everything(store: SqliteStore, *names: str) -> tuple[tuple[SessionInfo, ...], list[list[bytes]], list[str]]:
-    listed = (await store.sessions.list(Query())).sessions
-    return listed, [await log(store, name) for name in names], [row.id for row in await store.sessions.decisions()]
+async def _read_everything(
+    store: SqliteStore, *names: str
+) -> tuple[tuple[SessionInfo, ...], list[list[bytes]], list[str]]:
+    listed = (await store.sessions.list(SessionQuery())).sessions
+    return listed, [await read_log(store, name) for name in names], [row.id for row in await store.sessions.decisions()]
 
 
 async def test_what_the_first_schema_held_is_there(tmp_path: Path) -> None:
@@ -46,27 +55,27 @@ async def test_what_the_first_schema_held_is_there(tmp_path: Path) -> None:
     digest = await store.blobs.put(b"a picture")
     loose = await store.blobs.put(b"nobody names it")
     seen = InputAdded(key="seen", content=(Image(blob=digest, media_type="image/png"),))
-    await kept(store, "s", said("one", "k1"), asks("a1"), at=100)
-    await kept(store, "t", seen, at=60)
-    await kept(store, "done", said("three"), *turn_of(), at=7)
-    before = await _everything(store, "s", "t", "done")
+    await write_session(store, "s", input_added("one", "k1"), approval_requested("a1"), at=100)
+    await write_session(store, "t", seen, at=60)
+    await write_session(store, "done", input_added("three"), *turn_events(), at=7)
+    before = await _read_everything(store, "s", "t", "done")
     await store.close()
-    _first_schema(old, new)
+    _copy_to_first_schema(old, new)
 
     store = SqliteStore(old, durability="process")
-    assert await _everything(store, "s", "t", "done") == before
-    assert [info.id for info in (await store.sessions.list(Query(status="queued"))).sessions] == ["s", "t"]
-    assert await store.events.offer(SessionId("s"), unsealed("s", said("one", "k1")), key="k1") == 1
+    assert await _read_everything(store, "s", "t", "done") == before
+    assert [info.id for info in (await store.sessions.list(SessionQuery(status="queued"))).sessions] == ["s", "t"]
+    assert await store.events.offer(SessionId("s"), unsealed_event("s", input_added("one", "k1")), key="k1") == 1
     removed = await store.gc(Retention(idle_before=LATER, blobs_before=LATER))
-    assert removed == Removed(sessions=(SessionId("done"),), blobs=1, bytes=removed.bytes)
+    assert removed == GcResult(sessions=(SessionId("done"),), blobs=1, bytes=removed.bytes)
     assert await store.blobs.get(digest) == b"a picture"
-    assert loose not in [row[0] for row in _rows(old, "select digest from blobs")]
+    assert loose not in [row[0] for row in _query_rows(old, "select digest from blobs")]
     assert await store.reindex() == 2
     await store.close()
     with closing(sqlite3.connect(old)) as connection:
-        assert connection.execute("pragma user_version").fetchone() == (len(migrations()),)
+        assert connection.execute("pragma user_version").fetchone() == (len(migration_scripts()),)
 
 
-def _rows(path: Path, query: str) -> list[tuple[str]]:
+def _query_rows(path: Path, query: str) -> list[tuple[str]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()

@@ -13,14 +13,14 @@ from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing import failpoints
-from vaka.testing.stores.pen import Pen, begun, kept, log, said
+from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, read_log, write_session
 
 S = SessionId("s")
 
 
 async def test_a_claim_dies_with_its_process(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("hold")
-    assert await child.line() == "held"
+    assert await child.read_line() == "held"
     with pytest.raises(Busy):
         await store.events.claim(S)
     found = await store.sessions.find(S)
@@ -28,13 +28,13 @@ async def test_a_claim_dies_with_its_process(store: SqliteStore, spawn: Spawn) -
     assert found.live
     await child.kill()
     assert await store.events.claim(S) == 2
-    pen = Pen("s")
+    pen = EventSealer("s")
     async for event in store.events.read(S):
-        pen.take(event)
-    assert await pen.write(store, await _term(store), said("on", "k2")) == 2
+        pen.add_sealed(event)
+    assert await pen.append_to(store, await _stored_term(store), input_added("on", "k2")) == 2
 
 
-async def _term(store: SqliteStore) -> Term:
+async def _stored_term(store: SqliteStore) -> Term:
     found = await store.sessions.find(S)
     assert found is not None
     return Term(found.term)
@@ -42,7 +42,7 @@ async def _term(store: SqliteStore) -> Term:
 
 async def test_what_a_dead_process_left_is_removed(store: SqliteStore, spawn: Spawn, path: Path) -> None:
     child = await spawn("hold")
-    assert await child.line() == "held"
+    assert await child.read_line() == "held"
     await child.kill()
     folder = path.with_name("vaka.db-live")
     left = {file.name for file in folder.iterdir()}
@@ -54,52 +54,52 @@ async def test_what_a_dead_process_left_is_removed(store: SqliteStore, spawn: Sp
 
 
 async def test_processes_that_contend_for_a_session_write_one_after_the_other(store: SqliteStore, spawn: Spawn) -> None:
-    await kept(store, "s")
+    await write_session(store, "s")
     children = [await spawn("contend", 15) for _ in range(3)]
     for child in children:
-        assert await child.line() == "ready"
+        assert await child.read_line() == "ready"
     for child in children:
-        await child.tell("go")
+        await child.send_line("go")
     for child in children:
-        assert await child.line() == "done"
+        assert await child.read_line() == "done"
     events = [event async for event in store.events.read(S)]
     assert len(events) == 1 + 3 * 15
-    assert await _term(store) >= 1 + 3 * 15
+    assert await _stored_term(store) >= 1 + 3 * 15
 
 
 async def test_of_processes_that_begin_one_session_at_once_one_writes_it(store: SqliteStore, spawn: Spawn) -> None:
     children = [await spawn("begin", f"child {number}") for number in range(3)]
     for child in children:
-        assert await child.line() == "ready"
+        assert await child.read_line() == "ready"
     for child in children:
-        await child.tell("go")
-    said_ = [await child.line() for child in children]
+        await child.send_line("go")
+    said_ = [await child.read_line() for child in children]
     assert sorted(word.split()[0] for word in said_) == ["lost", "lost", "wrote"]
-    assert len(await log(store, "s")) == 1
+    assert len(await read_log(store, "s")) == 1
 
 
-@pytest.mark.parametrize("place", failpoints.PLACES)
+@pytest.mark.parametrize("place", failpoints.FAILPOINTS)
 @pytest.mark.parametrize("number", [1, 2, 5])
 async def test_a_process_killed_at_a_failpoint_loses_nothing_it_acknowledged(
     store: SqliteStore, spawn: Spawn, place: str, number: int
 ) -> None:
     child = await spawn("write", 8, VAKA_FAILPOINT=f"{place}:{number}:kill")
-    acknowledged = [int(line) for line in await child.rest()]
+    acknowledged = [int(line) for line in await child.read_to_end()]
     assert child.process.returncode == -9
     assert len(acknowledged) == number - 1
     committed = place in {"append.after_commit", "append.before_ack"}
-    stored = [decode(event) for event in await log(store, "s")]
+    stored = [decode(event) for event in await read_log(store, "s")]
     assert [event.seq for event in stored] == list(range(1, 2 * (number - 1 + committed) + 1))
-    pen = Pen("s")
+    pen = EventSealer("s")
     for event in stored:
-        pen.take(event)
+        pen.add_sealed(event)
     term = await store.events.claim(S)
-    assert await pen.write(store, term, said("on", "after")) == len(stored) + 1
+    assert await pen.append_to(store, term, input_added("on", "after")) == len(stored) + 1
 
 
 async def test_failpoints_can_be_counted(spawn: Spawn, tmp_path: Path) -> None:
     child = await spawn("write", 4, VAKA_FAILPOINT=f"count:{tmp_path / 'count'}")
-    await child.rest()
+    await child.read_to_end()
     assert (tmp_path / "count").read_text() == (
         '{"append.before_begin":4,"append.after_rows":4,"append.after_commit":4,"append.before_ack":4}'
     )
@@ -107,30 +107,30 @@ async def test_failpoints_can_be_counted(spawn: Spawn, tmp_path: Path) -> None:
 
 async def test_an_append_in_another_process_wakes_who_waits_here(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("hold")
-    assert await child.line() == "held"
+    assert await child.read_line() == "held"
     for head in range(1, 6):
         waiting = asyncio.create_task(store.events.wait(S, after=head))
         await asyncio.sleep(0)
-        await child.tell("more")
+        await child.send_line("more")
         assert await waiting == head + 1
-        assert await child.line() == str(head + 1)
+        assert await child.read_line() == str(head + 1)
 
 
 async def test_an_offer_from_another_process_wakes_the_writer_here(store: SqliteStore, spawn: Spawn) -> None:
-    await begun(store, "s")
+    await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     child = await spawn("offer", "o1")
-    assert await child.rest() == ["2"]
+    assert await child.read_to_end() == ["2"]
     assert await waiting == 2
 
 
 async def test_snapshots_come_from_another_process(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("share")
-    assert await child.line() == "ready"
+    assert await child.read_line() == "ready"
     shown = ""
     async with aclosing(store.live.watch(S)) as events:
         for text in ("Hello", "Hello,", "Hello,world"):
-            await child.tell(text.removeprefix(shown))
+            await child.send_line(text.removeprefix(shown))
             while shown != text:
                 event = await anext(events)
                 assert isinstance(event.data, MessageSnapshot)
@@ -140,19 +140,19 @@ async def test_snapshots_come_from_another_process(store: SqliteStore, spawn: Sp
 
 async def test_followers_go_on_with_the_next_writer_when_theirs_was_killed(store: SqliteStore, spawn: Spawn) -> None:
     first = await spawn("hold")
-    assert await first.line() == "held"
+    assert await first.read_line() == "held"
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await asyncio.sleep(0)
     await first.kill()
     other = SqliteStore(store.path)
     term = await other.events.claim(S)
-    pen = Pen("s")
+    pen = EventSealer("s")
     async for event in other.events.read(S):
-        pen.take(event)
-    await pen.write(other, term, said("two", "k2"))
+        pen.add_sealed(event)
+    await pen.append_to(other, term, input_added("two", "k2"))
     assert await waiting == 2
     waiting = asyncio.create_task(store.events.wait(S, after=2))
     await asyncio.sleep(0)
-    await pen.write(other, term, said("three", "k3"))
+    await pen.append_to(other, term, input_added("three", "k3"))
     assert await waiting == 3
     await other.close()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.scene import agent, collect, logged, results, runtime
+from tests.runtime.runtime_fixtures import agent, collect, read_log, results_by_call, runtime
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import JSON
@@ -13,9 +13,9 @@ from vaka.core.types.message import ToolResult
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
-from vaka.tools.builtin import builtin
+from vaka.tools.builtin import builtin_tools
 
-TOOL = builtin(["AskUserQuestion"])
+TOOL = builtin_tools(["AskUserQuestion"])
 
 
 def question(text: str = "Which database?", *labels: str, **more: Any) -> dict[str, Any]:
@@ -27,24 +27,24 @@ def model(*questions: dict[str, Any]) -> ScriptedModel:
     return ScriptedModel(call("AskUserQuestion", questions=list(questions)), say("done"))
 
 
-async def asked(*questions: dict[str, Any], answers: list[JSON]) -> ToolResult:
+async def ask_questions(*questions: dict[str, Any], answers: list[JSON]) -> ToolResult:
     store, left = MemoryStore(), list(answers)
     async with runtime(store, allow=("AskUserQuestion",)) as rt:
         session = await rt.open(agent(model(*questions), *TOOL), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, QuestionAsked):
                 await rt.answer(event.data.question, left.pop(0))
-    return results(await logged(store, "s"))["call_1"]
+    return results_by_call(await read_log(store, "s"))["call_1"]
 
 
 async def test_a_person_is_asked_and_the_answer_told() -> None:
-    done = await asked(question(), answers=["PostgreSQL"])
+    done = await ask_questions(question(), answers=["PostgreSQL"])
     assert (done.text, done.failed) == ("Which database?\n  PostgreSQL", False)
     assert done.value == {"answers": {"Which database?": "PostgreSQL"}}
 
 
 async def test_each_question_is_asked_in_turn() -> None:
-    done = await asked(question(), question("Which language?", "Python", "Go"), answers=["sqlite", "2"])
+    done = await ask_questions(question(), question("Which language?", "Python", "Go"), answers=["sqlite", "2"])
     assert done.value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
 
 
@@ -57,7 +57,7 @@ async def test_each_question_is_asked_in_turn() -> None:
     ],
 )  # fmt: skip
 async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
-    done = await asked(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
+    done = await ask_questions(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
     assert done.value == {"answers": {"Which?": meant}}
 
 
@@ -66,13 +66,13 @@ async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
         (4, "4"), (3, "4"), (5, 5), (10**12, 10**12)],
 )  # fmt: skip
 async def test_an_option_that_is_a_number_is_meant_before_the_number_of_an_option(answer: JSON, meant: JSON) -> None:
-    done = await asked(question("How many?", "1", "2", "4", "8"), answers=[answer])
+    done = await ask_questions(question("How many?", "1", "2", "4", "8"), answers=[answer])
     assert done.value == {"answers": {"How many?": meant}}
 
 
 async def test_people_may_answer_in_their_own_words() -> None:
-    assert (await asked(question(), answers=["  a plain file "])).text == "Which database?\n  a plain file"
-    assert (await asked(question(), answers=[["SQLite"]])).text == "Which database?\n  SQLite"
+    assert (await ask_questions(question(), answers=["  a plain file "])).text == "Which database?\n  a plain file"
+    assert (await ask_questions(question(), answers=[["SQLite"]])).text == "Which database?\n  SQLite"
 
 
 async def test_the_person_reads_what_each_option_means() -> None:
@@ -103,8 +103,8 @@ async def test_a_question_outlives_the_process_that_asked_it() -> None:
         (pending,) = await rt.decisions("s")
         await rt.answer(pending.id, "Go")
         await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).resume())
-    log = await logged(store, "s")
-    assert results(log)["call_1"].value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
+    log = await read_log(store, "s")
+    assert results_by_call(log)["call_1"].value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
     assert sum(isinstance(event.data, QuestionAsked) for event in log) == 2
 
 
@@ -112,7 +112,7 @@ async def test_without_anybody_the_model_is_told_to_decide() -> None:
     store = MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
         await (await rt.open(agent(model(question()), *TOOL), id="s")).run("Go.")
-    done = results(await logged(store, "s"))["call_1"]
+    done = results_by_call(await read_log(store, "s"))["call_1"]
     assert done.failed
     assert done.text.startswith("nobody is there to answer; decide yourself")
     assert done.value == {"answers": {}, "unanswered": ["Which database?"]}
@@ -123,10 +123,10 @@ async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
     async with runtime(store, allow=("AskUserQuestion",), clock=clock, question_timeout=60) as rt:
         session = await rt.open(agent(model(question()), *TOOL), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))
-        await clock.until_sleeping()
+        await clock.wait_for_sleeps()
         clock.advance(61)
         await task
-    done = results(await logged(store, "s"))["call_1"]
+    done = results_by_call(await read_log(store, "s"))["call_1"]
     assert done.text.startswith("nobody is there to answer; decide yourself")
 
 
@@ -142,6 +142,6 @@ async def test_what_cannot_be_asked_is_told(questions: list[dict[str, Any]]) -> 
     store = MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
         await (await rt.open(agent(model(*questions), *TOOL), id="s")).run("Go.")
-    done = results(await logged(store, "s"))["call_1"]
+    done = results_by_call(await read_log(store, "s"))["call_1"]
     assert done.failed
     assert "nobody is there" not in done.text

@@ -7,30 +7,28 @@ from typing import Any
 
 import pytest
 
-from tests.net.server import Server, answer, routes, serve
-from tests.runtime.scene import agent, logged, results, runtime
-from vaka.core.ports.world import World
-from vaka.core.types.content import Document, Image, Stored
+from tests.net.http_server import RunningServer, encode_response, respond_by_path, serve
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.core.ports.tool import World
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.message import ToolResult
+from vaka.core.types.message import Document, Image, Stored, ToolResult
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, fail, say
-from vaka.tools.builtin.page_cache import Cache
-from vaka.tools.builtin.web_fetch import address_of, web_fetch
+from vaka.tools.builtin.web_fetch import PageCache, normalize_url, web_fetch
 
 HTML = [("Content-Type", "text/html; charset=utf-8")]
 
 
 @asynccontextmanager
-async def web(pages: dict[str, bytes], **lent: Any) -> AsyncGenerator["Web"]:
-    async with serve(routes(pages)) as server, Connector(Rules(trusted=(server.trusted,))) as network:
-        yield Web(server, World(network=network, **lent))
+async def web(pages: dict[str, bytes], **lent: Any) -> AsyncGenerator["WebSession"]:
+    async with serve(respond_by_path(pages)) as server, Connector(NetworkRules(trusted=(server.authority,))) as network:
+        yield WebSession(server, World(network=network, **lent))
 
 
-class Web:
-    def __init__(self, server: Server, world: World) -> None:
+class WebSession:
+    def __init__(self, server: RunningServer, world: World) -> None:
         self.server, self.world = server, world
 
     async def fetch(self, path: str, prompt: str = "What is it?") -> ToolResult:
@@ -39,11 +37,13 @@ class Web:
         async with runtime(store, permission_mode="bypassPermissions") as rt:
             rt.env.world = self.world
             await (await rt.open(agent(model, web_fetch), id="s")).run("Go.")
-        return results(await logged(store, "s"))["call_1"]
+        return results_by_call(await read_log(store, "s"))["call_1"]
 
 
 def page(body: str, kind: str = "text/html; charset=utf-8", status: str = "200 OK", **headers: str) -> bytes:
-    return answer(body.encode(), status, [("Content-Type", kind), *((k.title(), v) for k, v in headers.items())])
+    return encode_response(
+        body.encode(), status, [("Content-Type", kind), *((k.title(), v) for k, v in headers.items())]
+    )
 
 
 async def test_a_page_is_told_as_markdown_between_marks_it_cannot_forge() -> None:
@@ -128,19 +128,19 @@ async def test_an_error_of_the_server_is_a_failed_result_that_says_which() -> No
 async def test_kinds_are_told_as_what_they_are() -> None:
     png, pdf = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(17), b"%PDF-1.7\nstartxref\n0\n%%EOF\n"
     pages = {
-        "/p.png": answer(png, headers=[("Content-Type", "image/png")]),
-        "/p.pdf": answer(pdf, headers=[("Content-Type", "application/pdf")]),
-        "/lie.jpg": answer(png, headers=[("Content-Type", "image/jpeg")]), "/said.nothing": answer(png),
-        "/huge.png": answer(png + bytes(4 * 1024**2), headers=[("Content-Type", "image/png")]),
-        "/no.png": answer(b"<html>", headers=[("Content-Type", "image/png")]),
-        "/nothing.png": answer(b"", headers=[("Content-Type", "image/png")]),
-        "/no.pdf": answer(b"<html>", headers=[("Content-Type", "application/pdf")]),
-        "/x.zip": answer(b"PK\x03\x04", headers=[("Content-Type", "application/zip")]),
+        "/p.png": encode_response(png, headers=[("Content-Type", "image/png")]),
+        "/p.pdf": encode_response(pdf, headers=[("Content-Type", "application/pdf")]),
+        "/lie.jpg": encode_response(png, headers=[("Content-Type", "image/jpeg")]), "/said.nothing": encode_response(png),
+        "/huge.png": encode_response(png + bytes(4 * 1024**2), headers=[("Content-Type", "image/png")]),
+        "/no.png": encode_response(b"<html>", headers=[("Content-Type", "image/png")]),
+        "/nothing.png": encode_response(b"", headers=[("Content-Type", "image/png")]),
+        "/no.pdf": encode_response(b"<html>", headers=[("Content-Type", "application/pdf")]),
+        "/x.zip": encode_response(b"PK\x03\x04", headers=[("Content-Type", "application/zip")]),
         "/json": page('{"a": [1]}', "application/json"),
-        "/none": answer(b"plain words"), "/nul": answer(b"a\x00b"),
-        "/latin": answer("caf\xe9".encode("latin-1"), headers=[("Content-Type", "text/plain; charset=ISO-8859-1")]),
-        "/meta": answer(b'<meta charset="windows-1252"><p>\x80 5', headers=[("Content-Type", "text/html")]),
-        "/evil": answer(b"abc", headers=[("Content-Type", "text/plain; charset=zlib_codec")]),
+        "/none": encode_response(b"plain words"), "/nul": encode_response(b"a\x00b"),
+        "/latin": encode_response("caf\xe9".encode("latin-1"), headers=[("Content-Type", "text/plain; charset=ISO-8859-1")]),
+        "/meta": encode_response(b'<meta charset="windows-1252"><p>\x80 5', headers=[("Content-Type", "text/html")]),
+        "/evil": encode_response(b"abc", headers=[("Content-Type", "text/plain; charset=zlib_codec")]),
         "/empty": page("<script>only()</script>"),
     }  # fmt: skip
     async with web(pages) as it:
@@ -184,7 +184,7 @@ async def test_without_a_network_it_says_so() -> None:
     ],
 )
 def test_an_address_is_asked_for_safely(given: str, asked: str) -> None:
-    assert address_of(given) == asked
+    assert normalize_url(given) == asked
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_an_address_is_asked_for_safely(given: str, asked: str) -> None:
 )
 def test_what_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
-        address_of(given)
+        normalize_url(given)
 
 
 def test_the_cache_forgets_what_is_old_and_what_was_not_asked_for() -> None:
     now = [0.0]
-    cache: Cache[str] = Cache(lambda: now[0], seconds=10, most=2, size=100)
+    cache: PageCache[str] = PageCache(lambda: now[0], seconds=10, most=2, size=100)
     cache.put("a", "A", 10)
     cache.put("b", "B", 10)
     assert cache.get("a") == "A"

@@ -5,18 +5,17 @@ from urllib.parse import parse_qs, quote
 
 import pytest
 
-from tests.net.server import Script, answer, fixed, serve
-from tests.runtime.scene import agent, logged, results, runtime
-from vaka.core.ports.web import Found
-from vaka.core.ports.world import World
+from tests.net.http_server import Handler, encode_response, respond_with, serve
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.core.ports.net import SearchResult
+from vaka.core.ports.tool import World
 from vaka.core.types.message import ToolResult
 from vaka.net.connector import Connector
-from vaka.net.rules import Rules
+from vaka.net.rules import NetworkRules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
-from vaka.tools.builtin.duckduckgo import DuckDuckGo, address
-from vaka.tools.builtin.duckduckgo import results as read
-from vaka.tools.builtin.web_search import web_search
+from vaka.tools.builtin.web_search import DuckDuckGo, result_url, web_search
+from vaka.tools.builtin.web_search import parse_results as read
 
 
 def result(url: str, title: str, snippet: str = "") -> str:
@@ -27,34 +26,38 @@ def result(url: str, title: str, snippet: str = "") -> str:
     )
 
 
-def counted(url: str) -> str:
+def click_counter_url(url: str) -> str:
     return f"//duckduckgo.com/l/?uddg={quote(url, safe='')}&amp;rut=abc"
 
 
 PAGE = "<html><body>" + "".join(
     [
-        result(counted("https://example.org/a?b=c&d=e"), "The <b>First</b> &amp; best", "Some <b>words</b>\n here"),
+        result(
+            click_counter_url("https://example.org/a?b=c&d=e"),
+            "The <b>First</b> &amp; best",
+            "Some <b>words</b>\n here",
+        ),
         result("https://duckduckgo.com/y.js?ad_domain=x", "An advertisement"),
         result("https://docs.example.org/b", "Second"),
-        result(counted("https://example.org/a?b=c&d=e"), "The first again"),
-        result(counted("javascript:alert(1)"), "Evil"),
+        result(click_counter_url("https://example.org/a?b=c&d=e"), "The first again"),
+        result(click_counter_url("javascript:alert(1)"), "Evil"),
         result("http://other.net/", "Third", "three"),
         result("https://notexample.org/", "Fourth"),
     ]
 )
 
 
-async def search(script: Script, **arguments: Any) -> tuple[ToolResult, list[Any]]:
+async def search(script: Handler, **arguments: Any) -> tuple[ToolResult, list[Any]]:
     store, model = MemoryStore(), ScriptedModel(call("WebSearch", **arguments), say("done"))
-    async with serve(script) as server, Connector(Rules(trusted=(server.trusted,))) as network:
+    async with serve(script) as server, Connector(NetworkRules(trusted=(server.authority,))) as network:
         async with runtime(store, permission_mode="bypassPermissions") as rt:
             rt.env.world = World(network=network, search=DuckDuckGo(server.url("/html/")))
             await (await rt.open(agent(model, web_search), id="s")).run("Go.")
-        return results(await logged(store, "s"))["call_1"], server.requests
+        return results_by_call(await read_log(store, "s"))["call_1"], server.requests
 
 
-def page(body: str, status: str = "200 OK") -> Script:
-    return fixed(answer(body.encode(), status, [("Content-Type", "text/html")]))
+def page(body: str, status: str = "200 OK") -> Handler:
+    return respond_with(encode_response(body.encode(), status, [("Content-Type", "text/html")]))
 
 
 async def test_results_are_told_in_order_once_each_and_with_the_addresses_they_lead_to() -> None:
@@ -114,12 +117,12 @@ async def test_without_a_network_it_says_so() -> None:
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         rt.env.world = World()
         await (await rt.open(agent(model, web_search), id="s")).run("Go.")
-    assert "lends no network" in results(await logged(store, "s"))["call_1"].text
+    assert "lends no network" in results_by_call(await read_log(store, "s"))["call_1"].text
 
 
 def test_addresses_are_taken_out_of_what_counts_clicks() -> None:
-    assert address("/l/?uddg=https%3A%2F%2Fa.org%2F%3Fx%3D1%26y%3D2") == "https://a.org/?x=1&y=2"
-    assert [address(place) for place in ("/l/?uddg=file%3A%2F%2F%2Fx", "http://[::1", "mailto:x", "")][:3] == [
+    assert result_url("/l/?uddg=https%3A%2F%2Fa.org%2F%3Fx%3D1%26y%3D2") == "https://a.org/?x=1&y=2"
+    assert [result_url(place) for place in ("/l/?uddg=file%3A%2F%2F%2Fx", "http://[::1", "mailto:x", "")][:3] == [
         "",
         "",
         "",
@@ -128,4 +131,4 @@ def test_addresses_are_taken_out_of_what_counts_clicks() -> None:
 
 @pytest.mark.parametrize("piece", ['<a class="result__a" href="x">', "<a ", "<", '<a class="', "<div>", "<a href=''>"])
 def test_a_hostile_page_is_read_to_its_end(piece: str) -> None:
-    assert all(isinstance(one, Found) for one in read(piece * (200_000 // len(piece))))
+    assert all(isinstance(one, SearchResult) for one in read(piece * (200_000 // len(piece))))

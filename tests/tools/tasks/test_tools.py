@@ -6,31 +6,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.runtime.scene import logged
-from tests.tools.builtin.scene import Bench, value
+from tests.runtime.runtime_fixtures import read_log
+from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.types.message import ToolResult
-from vaka.tools.builtin import builtin
+from vaka.tools.builtin import builtin_tools
 
 TASKS = ("TaskCreate", "TaskGet", "TaskList", "TaskUpdate")
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, tools=builtin(TASKS))
+def bench(tmp_path: Path) -> ToolHarness:
+    return ToolHarness(tmp_path, tools=builtin_tools(TASKS))
 
 
-async def make(bench: Bench, *subjects: str) -> list[str]:
-    made = await bench.do(*[("TaskCreate", {"subject": one, "activeForm": f"Doing {one}"}) for one in subjects])
-    return [str(value(one)["taskId"]) for one in made]
+async def create_tasks(bench: ToolHarness, *subjects: str) -> list[str]:
+    made = await bench.run_calls(*[("TaskCreate", {"subject": one, "activeForm": f"Doing {one}"}) for one in subjects])
+    return [str(value_of(one)["taskId"]) for one in made]
 
 
-async def update(bench: Bench, id: str, **change: Any) -> ToolResult:
+async def update_task(bench: ToolHarness, id: str, **change: Any) -> ToolResult:
     return await bench.call("TaskUpdate", taskId=id, **change)
 
 
-async def test_a_task_is_made_and_looked_at(bench: Bench) -> None:
+async def test_a_task_is_made_and_looked_at(bench: ToolHarness) -> None:
     made = await bench.call("TaskCreate", subject=" Test ", activeForm="Testing", description="All of it.")
-    id = value(made)["taskId"]
+    id = value_of(made)["taskId"]
     assert made.text == f'{{"taskId":"{id}"}}'
     assert (len(id), int(id, 16) >= 0) == (32, True)
     expected: dict[str, Any] = {
@@ -39,7 +39,7 @@ async def test_a_task_is_made_and_looked_at(bench: Bench) -> None:
     }  # fmt: skip
     for name in ("taskId", "task_id", "id"):
         found = await bench.call("TaskGet", **{name: id})
-        assert value(found) == expected == msgspec.json.decode(found.text)
+        assert value_of(found) == expected == msgspec.json.decode(found.text)
     assert (await bench.call("TaskGet", taskId="nothing")).text == "NotFound: there is no task 'nothing'"
     assert (await bench.call("TaskGet")).failed
     assert (await bench.call("TaskGet", taskId=id, id="other")).failed
@@ -47,26 +47,26 @@ async def test_a_task_is_made_and_looked_at(bench: Bench) -> None:
     assert (await bench.call("TaskCreate", subject="  ", activeForm="x")).failed
 
 
-async def test_what_waits_is_told_on_both_sides(bench: Bench) -> None:
-    build, test, ship = await make(bench, "Build", "Test", "Ship")
-    changed = value(await update(bench, test, blockedBy=[build], addBlocks=[ship], owner="Ann"))
+async def test_what_waits_is_told_on_both_sides(bench: ToolHarness) -> None:
+    build, test, ship = await create_tasks(bench, "Build", "Test", "Ship")
+    changed = value_of(await update_task(bench, test, blockedBy=[build], addBlocks=[ship], owner="Ann"))
     assert (changed["task"]["status"], changed["revision"], changed["affected"]) == ("blocked", 4, [build, ship])
-    looked = value(await bench.call("TaskGet", taskId=test))
+    looked = value_of(await bench.call("TaskGet", taskId=test))
     assert looked["blockedBy"] == [{"id": build, "subject": "Build", "status": "pending", "owner": ""}]
     assert looked["blocks"] == [{"id": ship, "subject": "Ship", "status": "blocked", "owner": ""}]
-    refused = await update(bench, test, status="done", owner="Bob")
+    refused = await update_task(bench, test, status="done", owner="Bob")
     assert (refused.failed, refused.text) == (
         True, f"InvalidInput: task {test!r} cannot be completed: it waits for {build}",
     )  # fmt: skip
-    done = value(await update(bench, build, status="done"))
+    done = value_of(await update_task(bench, build, status="done"))
     assert (done["unblocked"], done["task"]["status"], done["revision"]) == ([test], "completed", 5)
-    assert value(await update(bench, test, owner=""))["task"]["owner"] == ""
-    assert value(await update(bench, test, owner=""))["revision"] == 6
+    assert value_of(await update_task(bench, test, owner=""))["task"]["owner"] == ""
+    assert value_of(await update_task(bench, test, owner=""))["revision"] == 6
 
 
-async def test_the_list_is_indented_counted_and_filtered(bench: Bench) -> None:
-    build, test, ship = await make(bench, "Build", "Test", "Ship")
-    await bench.do(
+async def test_the_list_is_indented_counted_and_filtered(bench: ToolHarness) -> None:
+    build, test, ship = await create_tasks(bench, "Build", "Test", "Ship")
+    await bench.run_calls(
         ("TaskUpdate", {"taskId": ship, "blockedBy": [test]}),
         ("TaskUpdate", {"taskId": test, "blockedBy": [build]}),
         ("TaskUpdate", {"taskId": build, "status": "in-progress", "owner": "Ann"}),
@@ -78,65 +78,67 @@ async def test_the_list_is_indented_counted_and_filtered(bench: Bench) -> None:
         f"  - [blocked] Test {test} <- {build}\n"
         f"    - [blocked] Ship {ship} <- {test}"
     )
-    assert [(row["id"], row["depth"]) for row in value(listed)["tasks"]] == [(build, 0), (test, 1), (ship, 2)]
-    assert value(await bench.call("TaskList", status="blocked"))["total"] == 2
-    assert value(await bench.call("TaskList", owner="aNN"))["total"] == 1
+    assert [(row["id"], row["depth"]) for row in value_of(listed)["tasks"]] == [(build, 0), (test, 1), (ship, 2)]
+    assert value_of(await bench.call("TaskList", status="blocked"))["total"] == 2
+    assert value_of(await bench.call("TaskList", owner="aNN"))["total"] == 1
     assert "must be one of" in (await bench.call("TaskList", status="paused")).text
 
 
-async def test_a_refused_change_leaves_nothing_behind(bench: Bench) -> None:
-    one, two = await make(bench, "One", "Two")
-    await update(bench, two, blockedBy=[one])
+async def test_a_refused_change_leaves_nothing_behind(bench: ToolHarness) -> None:
+    one, two = await create_tasks(bench, "One", "Two")
+    await update_task(bench, two, blockedBy=[one])
     for change in ({"blockedBy": [two], "owner": "me"}, {"blocks": ["nobody"], "subject": "Other"}, {"blocks": [one]}):
-        assert (await update(bench, one, **change)).failed
-    assert (await update(bench, one, colour="red")).failed
-    assert "needs a subject" in (await update(bench, one, subject="  ", owner="me")).text
-    looked = value(await bench.call("TaskGet", taskId=one))
+        assert (await update_task(bench, one, **change)).failed
+    assert (await update_task(bench, one, colour="red")).failed
+    assert "needs a subject" in (await update_task(bench, one, subject="  ", owner="me")).text
+    looked = value_of(await bench.call("TaskGet", taskId=one))
     assert (looked["subject"], looked["owner"], [ref["id"] for ref in looked["blocks"]]) == ("One", "", [two])
-    assert value(await bench.call("TaskList"))["revision"] == 3
+    assert value_of(await bench.call("TaskList"))["revision"] == 3
 
 
-async def test_a_task_that_is_deleted_holds_nothing_up(bench: Bench) -> None:
-    one, two, three = await make(bench, "One", "Two", "Three")
-    await update(bench, one, blocks=[two])
-    gone = value(await update(bench, one, delete=True))
+async def test_a_task_that_is_deleted_holds_nothing_up(bench: ToolHarness) -> None:
+    one, two, three = await create_tasks(bench, "One", "Two", "Three")
+    await update_task(bench, one, blocks=[two])
+    gone = value_of(await update_task(bench, one, delete=True))
     assert (gone["deleted"], gone["unblocked"], gone["task"]["id"]) == (True, [two], one)
-    assert value(await update(bench, three, status="deleted"))["deleted"]
-    assert [row["id"] for row in value(await bench.call("TaskList"))["tasks"]] == [two]
-    assert (await update(bench, one, delete=True)).failed
+    assert value_of(await update_task(bench, three, status="deleted"))["deleted"]
+    assert [row["id"] for row in value_of(await bench.call("TaskList"))["tasks"]] == [two]
+    assert (await update_task(bench, one, delete=True)).failed
 
 
-async def test_a_call_that_runs_again_makes_no_second_task(bench: Bench) -> None:
+async def test_a_call_that_runs_again_makes_no_second_task(bench: ToolHarness) -> None:
     made = await bench.call("TaskCreate", subject="Once", activeForm="Doing it")
-    again = await bench.crash(1)
-    assert value(again) == value(made)
-    assert value(await bench.call("TaskList"))["total"] == 1
+    again = await bench.rerun_after_crash(1)
+    assert value_of(again) == value_of(made)
+    assert value_of(await bench.call("TaskList"))["total"] == 1
 
 
-async def test_a_rewind_gives_the_board_back(bench: Bench) -> None:
-    (one,) = await make(bench, "One")
-    mark = (await logged(bench.store, "s"))[-1].id
-    said = len(bench.lines)
-    await update(bench, one, status="completed")
+async def test_a_rewind_gives_the_board_back(bench: ToolHarness) -> None:
+    (one,) = await create_tasks(bench, "One")
+    mark = (await read_log(bench.store, "s"))[-1].id
+    said = len(bench.script)
+    await update_task(bench, one, status="completed")
     async with bench.runtime() as rt:
         await rt.rewind("s", str(mark))
-    del bench.lines[said:]
-    assert value(await bench.call("TaskGet", taskId=one))["status"] == "pending"
+    del bench.script[said:]
+    assert value_of(await bench.call("TaskGet", taskId=one))["status"] == "pending"
 
 
-async def test_many_tasks_keep_their_order_and_small_values(bench: Bench) -> None:
-    made = await bench.do(*[("TaskCreate", {"subject": f"t{n}", "activeForm": "x"}) for n in range(150)], at_once=True)
-    assert len({value(one)["taskId"] for one in made}) == 150
-    assert value(await bench.call("TaskList"))["total"] == 150
+async def test_many_tasks_keep_their_order_and_small_values(bench: ToolHarness) -> None:
+    made = await bench.run_calls(
+        *[("TaskCreate", {"subject": f"t{n}", "activeForm": "x"}) for n in range(150)], at_once=True
+    )
+    assert len({value_of(one)["taskId"] for one in made}) == 150
+    assert value_of(await bench.call("TaskList"))["total"] == 150
     huge = await bench.call("TaskCreate", subject="x", activeForm="x", description="\U0001f600" * 50_000)
     assert not huge.failed
     refused = await bench.call("TaskCreate", subject="x", activeForm="x", description="\x01" * 50_000)
     assert "at most 204800 are kept" in refused.text
-    assert value(await bench.call("TaskList"))["total"] == 151
+    assert value_of(await bench.call("TaskList"))["total"] == 151
 
 
 def test_each_tool_says_what_a_second_run_would_do() -> None:
-    assert [(tool.spec.name, tool.spec.effect, tool.spec.layer) for tool in builtin(TASKS)] == [
+    assert [(tool.spec.name, tool.spec.effect, tool.spec.layer) for tool in builtin_tools(TASKS)] == [
         ("TaskCreate", "idempotent", "builtin"), ("TaskGet", "read", "builtin"),
         ("TaskList", "read", "builtin"), ("TaskUpdate", "idempotent", "builtin"),
     ]  # fmt: skip

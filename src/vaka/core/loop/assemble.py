@@ -3,17 +3,16 @@
 import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.content import Citation, Part, Reasoning, Text, clean
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.message import Citation, Part, Reasoning, Text, Usage, replace_surrogates
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
-from vaka.core.types.usage import Usage
 
-UNFINISHED = ("length", "refusal")
+UNFINISHED_STOPS = ("length", "refusal")
 """Ends of an answer that is not whole: none of its calls may run."""
 
 
-class WrittenCall(msgspec.Struct):
+class RawToolCall(msgspec.Struct):
     """A call as the model wrote it, arguments still text."""
 
     name: str
@@ -22,7 +21,7 @@ class WrittenCall(msgspec.Struct):
     repaired: str = ""
 
 
-class _Block:
+class _GrowingPart:
     """A part of the message that is still growing."""
 
     def __init__(self, kind: str, index: int) -> None:
@@ -34,24 +33,24 @@ class _Block:
         self.name = self.provider_id = self.repaired = ""
         self.citations: list[Citation] = []
 
-    def grow(self, text: str) -> int:
+    def append(self, text: str) -> int:
         """Take more text, return where it begins."""
         offset = self.length
         self.parts.append(text)
         self.length += len(text)
         return offset
 
-    def part(self) -> Part | WrittenCall:
+    def to_part(self) -> Part | RawToolCall:
         """Return what the block has become."""
         text = "".join(self.parts)
         if self.kind == "text":
             return Text(text=text, citations=tuple(self.citations))
         if self.kind == "reasoning":
             return Reasoning(text=text, signature=self.signature, opaque=self.opaque)
-        return WrittenCall(self.name, text, self.provider_id, self.repaired)
+        return RawToolCall(self.name, text, self.provider_id, self.repaired)
 
 
-class Assembly:
+class MessageAssembly:
     """One answer of a model, as it comes in."""
 
     def __init__(self, message_id: MessageId) -> None:
@@ -59,76 +58,78 @@ class Assembly:
         self.usage = Usage()
         self.model = ""
         self.stop: str | None = None
-        self._blocks: list[_Block] = []
-        self._calls: dict[int, _Block] = {}
+        self._blocks: list[_GrowingPart] = []
+        self._calls: dict[int, _GrowingPart] = {}
 
     @property
-    def shown(self) -> bool:
+    def has_content(self) -> bool:
         """Whether anyone may have seen a part of it."""
         return bool(self._blocks)
 
     @property
-    def size(self) -> int:
+    def character_count(self) -> int:
         """How many characters have come."""
         return sum(len(part) for block in self._blocks for part in block.parts)
 
     def feed(self, chunk: Chunk) -> Body | None:
         """Take a chunk; return the live event that shows it, if it shows."""
         if isinstance(chunk, TextChunk):
-            return self._text(clean(chunk.text))
+            return self._add_text(replace_surrogates(chunk.text))
         if isinstance(chunk, CallChunk):
-            return self._call(chunk)
+            return self._add_call(chunk)
         if isinstance(chunk, ReasoningChunk):
-            return self._reasoning(chunk)
+            return self._add_reasoning(chunk)
         if isinstance(chunk, UsageChunk):
             self.usage, self.model = chunk.usage, chunk.model or self.model
         elif isinstance(chunk, StopChunk):
             self.stop = chunk.reason
         elif isinstance(chunk, CitationChunk):
-            self._last("text").citations.append(chunk.citation)
+            self._current_block("text").citations.append(chunk.citation)
         return None
 
-    def parts(self) -> list[Part | WrittenCall]:
+    def parts(self) -> list[Part | RawToolCall]:
         """Return everything that came, in order, calls among the rest."""
-        return [block.part() for block in self._blocks]
+        return [block.to_part() for block in self._blocks]
 
-    def _last(self, kind: str) -> _Block:
+    def _current_block(self, kind: str) -> _GrowingPart:
         if self._blocks:
             block = self._blocks[-1]
             if block.kind == kind and not block.signature and block.opaque is None:
                 return block
-        return self._open(kind)
+        return self._open_block(kind)
 
-    def _open(self, kind: str) -> _Block:
-        block = _Block(kind, len(self._blocks))
+    def _open_block(self, kind: str) -> _GrowingPart:
+        block = _GrowingPart(kind, len(self._blocks))
         self._blocks.append(block)
         return block
 
-    def _text(self, text: str) -> Body | None:
+    def _add_text(self, text: str) -> Body | None:
         if not text:
             return None
-        block = self._last("text")
-        offset = block.grow(text)
+        block = self._current_block("text")
+        offset = block.append(text)
         return TextDelta(message_id=self.message_id, block=block.index, offset=offset, text=text)
 
-    def _reasoning(self, chunk: ReasoningChunk) -> Body | None:
-        block = self._last("reasoning")
-        offset = block.grow(clean(chunk.text))
+    def _add_reasoning(self, chunk: ReasoningChunk) -> Body | None:
+        block = self._current_block("reasoning")
+        offset = block.append(replace_surrogates(chunk.text))
         block.signature = block.signature or chunk.signature
         block.opaque = chunk.opaque if block.opaque is None else block.opaque
         if not chunk.text:
             return None
-        return ReasoningDelta(message_id=self.message_id, block=block.index, offset=offset, text=clean(chunk.text))
+        return ReasoningDelta(
+            message_id=self.message_id, block=block.index, offset=offset, text=replace_surrogates(chunk.text)
+        )
 
-    def _call(self, chunk: CallChunk) -> Body | None:
+    def _add_call(self, chunk: CallChunk) -> Body | None:
         block = self._calls.get(chunk.index)
         if block is None:
-            block = self._calls[chunk.index] = self._open("call")
-        block.name = block.name or clean(chunk.name)
-        block.provider_id = block.provider_id or clean(chunk.id)
+            block = self._calls[chunk.index] = self._open_block("call")
+        block.name = block.name or replace_surrogates(chunk.name)
+        block.provider_id = block.provider_id or replace_surrogates(chunk.id)
         block.repaired = block.repaired or chunk.repaired
-        text = clean(chunk.arguments)
-        offset = block.grow(text)
+        text = replace_surrogates(chunk.arguments)
+        offset = block.append(text)
         if not text and offset:
             return None
         return ToolArgsDelta(message_id=self.message_id, block=block.index, offset=offset, text=text, name=block.name)

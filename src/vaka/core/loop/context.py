@@ -1,176 +1,158 @@
-"""What a running tool may reach."""
+"""Turn: the state that the steps, tools and middleware of one agent share in one turn; Env: the services of the runtime."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
-import msgspec
+from vaka.core.loop.budget.reservations import Reservations
+from vaka.core.loop.recipe import Recipe
+from vaka.core.loop.stop import StopSignal
+from vaka.core.loop.timer import Timer
+from vaka.core.ports.clock import Clock, IdGenerator
+from vaka.core.ports.policy import Policy
+from vaka.core.ports.tool import World, shell_folder_key
+from vaka.core.session.log import Log
+from vaka.core.session.state import AgentProgress, SessionState, agent_key
+from vaka.core.types.control import StateChanged
+from vaka.core.types.ids import JSON, Digest, EventScope
+from vaka.core.types.message import Usage, text_of
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.progress import MessageCompleted, ToolCalled
 
-from vaka.core.loop.consult import consult
-from vaka.core.loop.scope import Timer, Turn
-from vaka.core.loop.stop import Stop
-from vaka.core.ports.files import Files
-from vaka.core.ports.model import Model, Prompt
-from vaka.core.ports.world import World
-from vaka.core.session.decision import decided, expire, overdue
-from vaka.core.session.log import stamp
-from vaka.core.session.state import OpenCall, child_name
-from vaka.core.types.content import Stored, Text, clean
-from vaka.core.types.control import QuestionAsked, StateChanged
-from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
-from vaka.core.types.progress import ToolOutputDelta
-
-LARGE = 256 * 1024
-"""Bytes of one value that a session keeps."""
-
-
-def key_of(turn: Turn, open: OpenCall) -> str:
-    """Return the key of a call: the same for every attempt."""
-    return f"{turn.session}/{open.call.id}"
+AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
+"""What to do when a person is needed: wait here, leave the question in the log and stop, or take it as a no."""
 
 
-class Context:
-    """The door of one call to the world; implements ``ToolContext``."""
+class Env:
+    """What the runtime lends to every turn."""
 
-    def __init__(self, turn: Turn, open: OpenCall, timeout: float | None, block: int = 0) -> None:
-        self.owner, self.open = turn, open
-        self.session, self.turn, self.path = turn.session, turn.id, turn.path
-        self.call, self.attempt, self.values = open.call.id, open.attempt + 1, turn.values
-        self.key = key_of(turn, open)
-        self.folder = ""
-        self.stop = Stop(turn.stop)
-        self.suspended: list[DecisionId] = []
-        self._loop = asyncio.get_running_loop()
-        self.gate: asyncio.Future[None] = self._loop.create_future()
-        """Done when the tool has ended or its time is over."""
-        self.timer = Timer(timeout, self.over, turn.timer)
-        self._children: list[asyncio.Task[Any]] = []
-        self._asked = self._consulted = 0
-        self._started = 0
-        self._block, self._sent = block, 0
-        self.closed = False
+    def __init__(self, clock: Clock, ids: IdGenerator, policy: Policy, ask: AskMode = "wait") -> None:
+        self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
+        self.stored_digests: set[Digest] = set()
+        """Texts already kept as blobs."""
+        self.make_world: Callable[[], World] = World
+        """Makes what tools can touch, when the first one does."""
+        self.stray_tasks: set[asyncio.Task[Any]] = set()
+        """Tools that would not stop when told to."""
 
-    @property
+    @cached_property
     def world(self) -> World:
-        """What this runtime lends to tools."""
-        return self.owner.env.world
+        """What tools can touch."""
+        return self.make_world()
 
     @property
-    def files(self) -> Files:
-        """The files tools may touch."""
-        files = self.world.files
-        if files is None:
-            raise ConfigError("this runtime lends no files to tools; give it some with Options(files=…) or cwd=…")
-        return files
+    def world_created(self) -> bool:
+        """Whether tools have touched anything yet."""
+        return "world" in vars(self)
 
-    def kept(self, key: str) -> JSON:
+    def can_wait(self) -> bool:
+        """Whether this is still a place to wait for a person."""
+        return self.ask == "wait"
+
+
+class Turn:
+    """One agent at work in one turn."""
+
+    def __init__(
+        self,
+        log: Log,
+        recipe: Recipe,
+        env: Env,
+        scope: EventScope,
+        stop: StopSignal,
+        parent_timer: "Timer | None" = None,
+    ) -> None:
+        self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
+        self.scope = scope
+        self.session, self.id, self.path, self.agent = log.session, scope.turn, scope.path, recipe.name
+        """Where this happens: the session, the turn, and which agent this is, seen from the root."""
+        self.state: SessionState = log.state
+        """The session as the log has it now."""
+        self._agent_key = agent_key(scope.path)
+        self.values: dict[str, Any] = {}
+        self.middleware, self.tools = recipe.middleware, recipe.tools
+        self.admitted_calls = Counter(self.agent_progress.tools)
+        for open in self.state.open_calls_of(scope.path):
+            self.admitted_calls[open.call.name] -= 1
+        self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
+        self.budget_turns: tuple[Turn, ...] = (self,) if recipe.limits.has_budget else ()
+        """Whose budgets its model calls are paid from: of itself and everyone above it, those who have one."""
+        self.reservations, self.has_ended = Reservations(), False
+
+    def attach_to(self, parent: "Turn") -> "Turn":
+        """Be at work for ``parent``: what this costs is paid from its budgets too."""
+        self.budget_turns, self.reservations = (*parent.budget_turns, *self.budget_turns), parent.reservations
+        return self
+
+    @property
+    def agent_progress(self) -> AgentProgress:
+        """How far this agent has come."""
+        return self.state.lanes.get(self._agent_key) or AgentProgress()
+
+    @property
+    def usage(self) -> Usage:
+        """What this agent has used in this turn."""
+        return self.agent_progress.usage
+
+    @property
+    def counted_usage(self) -> Usage:
+        """What counts against this agent's limits: also what its children used."""
+        if not self.path:
+            return self.turn_usage
+        here, lane = self.path, self.agent_progress
+        return sum(self._deferred_usage(lambda place: place.path[: len(here)] == here), lane.usage + lane.below)
+
+    @property
+    def turn_usage(self) -> Usage:
+        """What the whole turn has used, children included, written already or about to be."""
+        return sum(self._deferred_usage(lambda _: True), self.state.turn.usage if self.state.turn else Usage())
+
+    def _deferred_usage(self, mine: Callable[[EventScope], bool]) -> list[Usage]:
+        """Return what was used and is not written yet."""
+        return [body.usage for place, body in self.log.deferred if isinstance(body, UsageRecorded) and mine(place)]
+
+    @property
+    def last_text(self) -> str:
+        """The words of the last answer, written already or about to be."""
+        for place, body in reversed(self.log.deferred):
+            if place.path == self.scope.path and isinstance(body, MessageCompleted) and text_of(body.content):
+                return text_of(body.content)
+        return self.log.window.last_text(self.scope.turn, self.scope.path)
+
+    def get_state(self, key: str) -> JSON:
         """Return a value the session keeps, written already or about to be."""
-        return self.owner.kept(key)
-
-    def keep(self, key: str, value: JSON) -> None:
-        """Keep a value with the next write, which is the one that has the result of this call."""
-        self.owner.log.later(self.owner.at, _kept(key, value))
-
-    async def keep_first(self, key: str, value: JSON) -> None:
-        """Keep a value with a write of its own, before anything else is done."""
-        await self.owner.log.append(self.owner.at, _kept(key, value))
-
-    async def put_away(self, text: str) -> Stored:
-        """Keep a text beside the log, without the registered secrets in it."""
-        whole: Text = self.owner.log.secrets.clean(Text(text=clean(text)))
-        data = whole.text.encode()
-        return Stored(blob=await self.owner.log.store.blobs.put(data), size=len(data), cut=True)
-
-    async def put_back(self, digest: Digest) -> str:
-        """Return a text that was put away."""
-        return (await self.owner.log.store.blobs.get(digest)).decode("utf-8", "replace")
+        for _, body in reversed(self.log.deferred):
+            if isinstance(body, StateChanged) and body.key == key:
+                return body.value
+        return self.state.values.get(key)
 
     @property
-    def stopping(self) -> bool:
-        """True once the call is being stopped."""
-        return self.stop.reason is not None
+    def asking_disabled(self) -> bool:
+        """Whether nobody is asked any more, here or below: a plain no ends the turn with the calls it has."""
+        return self.state.turn is not None and bool(self.state.turn.rejected)
 
-    def emit(self, text: str) -> None:
-        """Show a piece of output to whoever is watching."""
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
-            self._show(text)
-        else:
-            self._loop.call_soon_threadsafe(self._show, text)
+    def can_wait(self) -> bool:
+        """Whether this is still a place to wait for a person's answer."""
+        return self.env.can_wait() and not self.asking_disabled
 
-    async def consult(self, model: Model, prompt: Prompt) -> str:
-        """Put a question of this call to a model and return its whole answer."""
-        self._consulted += 1
-        return await consult(self.owner, model, prompt, call=self.open, ordinal=self._consulted)
+    @property
+    def shell_folder(self) -> str:
+        """Where the next command of this agent begins, ``""`` for the working folder."""
+        folder = self.get_state(shell_folder_key(self.path))
+        return folder if isinstance(folder, str) else ""
 
-    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when nobody answers in time or may be asked any more."""
-        turn = self.owner
-        self._asked += 1
-        id = DecisionId(f"qst_{turn.id}_{self.call}_{self._asked}")
-        if id not in turn.state.decisions:
-            if turn.env.ask == "deny" or turn.refused:
-                return None
-            expires = stamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
-            asked = QuestionAsked(
-                question=id, text=clean(question), options=tuple(options), call=self.call, expires=expires
-            )
-            await turn.log.append(turn.at, asked)
-        while (decision := turn.state.decisions[id]).waiting and not turn.refused:
-            if turn.env.ask == "wait":
-                with self.timer.paused():
-                    await decided(turn.log, turn.at, id, turn.patient)
-            elif turn.env.ask == "suspend" and not overdue(turn.log, decision):
-                self.suspended.append(id)
-                raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer
-            else:
-                await expire(turn.log, turn.at, decision)
-        return decision.answered.answer if decision.answered else None
+    @property
+    def next_call_number(self) -> int:
+        """The number of the next call, after those written already and those about to be."""
+        waiting = [body for place, body in self.log.deferred if place.path == self.path]
+        return self.state.calls_made_by(self.path) + sum(isinstance(body, ToolCalled) for body in waiting) + 1
 
-    def child(self) -> str:
-        """Return the name of the next child this call starts; the same names after a restart."""
-        self._started += 1
-        return child_name(self.open.number, self._started)
+    def count(self, tool: str) -> int:
+        """Return how many calls of a tool this turn has let through so far."""
+        return self.admitted_calls[tool]
 
-    async def shelter(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a child's work so that it is told to stop, and never cut through a write."""
-        task = asyncio.create_task(work)
-        self._children.append(task)
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        """Stop the children that are left, and wait until they have written their end."""
-        self.timer.cancel()
-        self.stop.trigger("cancelled", "the tool that started it has ended")
-        left = [task for task in self._children if not task.done()]
-        if left:
-            await asyncio.wait(left)
-        for task in self._children:
-            if not task.cancelled():
-                task.exception()  # seen: the tool that waited for it was told
-        self.stop.close()
-        self.closed = True
-
-    def over(self, _: object = None) -> None:
-        """There is nothing more to wait for."""
-        if not self.gate.done():
-            self.gate.set_result(None)
-
-    def _show(self, text: str) -> None:
-        if self.closed:
-            return  # a tool that was left behind: its call has its result
-        text = clean(text)
-        body = ToolOutputDelta(message_id=MessageId(self.call), block=self._block, offset=self._sent, text=text)
-        self._sent += len(text)
-        self.owner.log.live(self.owner.at, body)
-
-
-def _kept(key: str, value: JSON) -> StateChanged:
-    size = len(msgspec.json.encode(value))
-    if size > LARGE:
-        raise InvalidInput(f"a value the session keeps has at most {LARGE} bytes, {key!r} has {size}")
-    return StateChanged(key=key, value=value)
+    def start_step(self, number: int) -> None:
+        """Go on to a step."""
+        self.scope = EventScope(self.scope.turn, number, self.scope.path)

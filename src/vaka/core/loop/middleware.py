@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from vaka.core.loop.result import as_result
+from vaka.core.loop.tools.result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.types.content import Content
 from vaka.core.types.errors import InvalidInput, MiddlewareError, VakaError
-from vaka.core.types.message import AssistantMessage, ToolCall, ToolResult
+from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Ask, Deny
 
 if TYPE_CHECKING:
-    from vaka.core.loop.scope import Turn
+    from vaka.core.loop.context import Turn
 
 _T = TypeVar("_T")
-NOTE = "middleware"
+ERROR_NOTE = "middleware"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -34,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True):
     text: str
 
 
-class Block(msgspec.Struct, frozen=True):
+class Reject(msgspec.Struct, frozen=True):
     """From before_agent: the input is refused and leaves no trace in the conversation."""
 
     reason: str
@@ -61,7 +60,7 @@ class Middleware:
         """Tools it brings along; the model is told of them."""
         return ()
 
-    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
+    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
         """See what was said, before anything acts on it.
 
         Runs again when a turn is resumed, with what the turn began with; what it then returns changes nothing.
@@ -108,33 +107,33 @@ def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> Mid
     return made
 
 
-class Chain:
+class MiddlewareChain:
     """The middlewares of one agent, as they were when the run began."""
 
     def __init__(self, middleware: Sequence[Middleware], timeout: float | None) -> None:
         self._timeout = timeout
-        self._at = {
+        self._by_point = {
             point: [m for m in middleware if getattr(type(m), point) is not getattr(Middleware, point)]
             for point in _POINTS
         }
 
-    def has(self, point: str) -> bool:
+    def handles(self, point: str) -> bool:
         """Whether anyone listens at ``point``."""
-        return bool(self._at[point])
+        return bool(self._by_point[point])
 
-    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Block:
+    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
         """Run the point."""
-        for m in self._at["before_agent"]:
-            value = await self._call(m, turn, m.before_agent(turn, content), tuple, Answer, Block)
-            if isinstance(value, Answer | Block):
+        for m in self._by_point["before_agent"]:
+            value = await self._run_one(m, turn, m.before_agent(turn, content), tuple, Answer, Reject)
+            if isinstance(value, Answer | Reject):
                 return value
             content = value
         return content
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         """Run the point."""
-        for m in self._at["before_model"]:
-            value = await self._call(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
+        for m in self._by_point["before_model"]:
+            value = await self._run_one(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
             if isinstance(value, AssistantMessage):
                 return value
             prompt = value
@@ -142,15 +141,15 @@ class Chain:
 
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
         """Run the point."""
-        for m in self._at["after_model"]:
-            message = await self._call(m, turn, m.after_model(turn, message), AssistantMessage)
+        for m in self._by_point["after_model"]:
+            message = await self._run_one(m, turn, m.after_model(turn, message), AssistantMessage)
         return message
 
     async def before_tool(self, turn: "Turn", call: ToolCall) -> tuple[ToolCall, ToolResult | Deny | None, Ask | None]:
         """Run the point: the call as it is now, what ends it, and the first question anyone had."""
         asked: Ask | None = None
-        for m in self._at["before_tool"]:
-            value = await self._call(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask)
+        for m in self._by_point["before_tool"]:
+            value = await self._run_one(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask)
             if isinstance(value, ToolResult | Deny):
                 return call, value, None
             if isinstance(value, Ask):
@@ -163,16 +162,16 @@ class Chain:
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         """Run the point."""
-        for m in self._at["after_tool"]:
-            value = await self._call(m, None, m.after_tool(turn, call, result), ToolResult)
+        for m in self._by_point["after_tool"]:
+            value = await self._run_one(m, None, m.after_tool(turn, call, result), ToolResult)
             result = as_result(call.id, value)
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> tuple[Outcome, BaseException | None]:
         """Run the point for everyone, whatever the others do; return the first error."""
         failed: BaseException | None = None
-        for m in self._at["after_agent"]:
-            work = self._call(m, None, m.after_agent(turn, outcome), Outcome)
+        for m in self._by_point["after_agent"]:
+            work = self._run_one(m, None, m.after_agent(turn, outcome), Outcome)
             value = (await asyncio.gather(work, return_exceptions=True))[0]
             if isinstance(value, BaseException):
                 failed = failed or value
@@ -180,23 +179,23 @@ class Chain:
                 outcome = value
         return outcome, failed
 
-    async def _call(self, middleware: Middleware, turn: "Turn | None", work: Awaitable[_T], *kinds: type) -> _T:
+    async def _run_one(self, middleware: Middleware, turn: "Turn | None", work: Awaitable[_T], *kinds: type) -> _T:
         """Wait for one point of one middleware; what it raises carries its name as a note.
 
         A stop of ``turn`` cuts it; what comes after a tool or an agent is always heard.
         """
         bound = asyncio.timeout(self._timeout)
         try:
-            with turn.stop.region() if turn else nullcontext():
+            with turn.stop.cancellable() if turn else nullcontext():
                 async with bound:
                     value = await work
         except TimeoutError as error:
             if not bound.expired():
-                error.add_note(f"{NOTE} {middleware.name!r}")
+                error.add_note(f"{ERROR_NOTE} {middleware.name!r}")
                 raise
             raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error
         except Exception as error:
-            error.add_note(f"{NOTE} {middleware.name!r}")
+            error.add_note(f"{ERROR_NOTE} {middleware.name!r}")
             raise
         if not isinstance(value, kinds):
             names = ", ".join(kind.__name__ for kind in kinds)
@@ -204,10 +203,10 @@ class Chain:
         return value
 
 
-def describe(error: BaseException) -> tuple[str, str]:
+def describe_failure(error: BaseException) -> tuple[str, str]:
     """Return the code and the words for an error that ends a turn."""
     told = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
-    blamed = [note for note in getattr(error, "__notes__", ()) if note.startswith(NOTE)]
+    blamed = [note for note in getattr(error, "__notes__", ()) if note.startswith(ERROR_NOTE)]
     if blamed:
         return MiddlewareError.code, f"{blamed[0]}: {told}"
     return (error.code if isinstance(error, VakaError) else "internal"), told

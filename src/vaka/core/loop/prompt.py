@@ -10,22 +10,30 @@ from typing import Any
 import msgspec
 
 from vaka.core.types import control, progress
-from vaka.core.types.content import Content, Text
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import CallId, Path, TurnId
-from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.ids import AgentPath, CallId, TurnId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 
 
-def messages(events: Iterable[Event], path: Path = ()) -> tuple[Message, ...]:
+def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Message, ...]:
     """Return the conversation of the agent at ``path``."""
-    thread = _Thread(path)
+    thread = _MessageBuilder(path)
     for event in _since_compaction(list(events), path):
-        thread.take(event)
-    thread.close()
+        thread.add(event)
+    thread.finish_answer()
     return tuple(thread.messages)
 
 
-def told(events: Iterable[Event], path: Path, turn: TurnId) -> Content:
+def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
     """Return what the agent at ``path`` was told when its turn began; ``events`` are those of its path."""
     inputs: dict[str, Content] = {}
     for event in events:
@@ -40,87 +48,87 @@ def told(events: Iterable[Event], path: Path, turn: TurnId) -> Content:
     return ()
 
 
-def _since_compaction(events: list[Event], path: Path) -> list[Event]:
+def _since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
     for at in range(len(events) - 1, -1, -1):
         body = events[at].data
         if isinstance(body, control.ContextCompacted) and events[at].path == path:
-            kept = [e for e in events if (e.seq >= body.keep_from and e is not events[at]) or _input(e)]
+            kept = [e for e in events if (e.seq >= body.keep_from and e is not events[at]) or _is_input(e)]
             return [events[at], *kept]
     return events
 
 
-def _input(event: Event) -> bool:
+def _is_input(event: Event) -> bool:
     return isinstance(event.data, control.InputAdded)
 
 
-class _Thread:
+class _MessageBuilder:
     """A conversation under construction."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AgentPath) -> None:
         self.path = path
         self.messages: list[Message] = []
         self._inputs: dict[str, Content] = {}
         self._answer: AssistantMessage | None = None
         self._calls: list[ToolCall] = []
         self._results: dict[CallId, ToolResult] = {}
-        self._turn = 0
+        self._turn_start = 0
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Take the next event."""
-        rule = _RULES.get(type(event.data))
-        if rule is not None and (event.path == self.path or rule is _Thread.child):
+        rule = _HANDLERS.get(type(event.data))
+        if rule is not None and (event.path == self.path or rule is _MessageBuilder.subagent_started):
             rule(self, event, event.data)
 
-    def input(self, event: Event, body: control.InputAdded) -> None:
+    def input_added(self, event: Event, body: control.InputAdded) -> None:
         """Something was said."""
         self._inputs[body.key] = body.content
 
-    def called(self, event: Event, body: progress.ToolCalled) -> None:
+    def tool_called(self, event: Event, body: progress.ToolCalled) -> None:
         """A call of the answer."""
         if body.message_id:  # a script's calls are not part of what was said
             self._calls.append(body.call)
 
-    def ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+    def tool_ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
         """The result of a call."""
         self._results[body.result.call] = body.result
 
-    def answered(self, event: Event, body: progress.MessageCompleted) -> None:
+    def message_completed(self, event: Event, body: progress.MessageCompleted) -> None:
         """The model has answered."""
-        self.close()
+        self.finish_answer()
         self._answer = AssistantMessage(id=body.message_id, content=body.content, model=body.model, stop=body.stop)
 
-    def begun(self, event: Event, body: progress.TurnStarted) -> None:
+    def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
         """A turn takes inputs on."""
-        self.close()
-        self._turn = len(self.messages)
-        self._say(body.content if body.content is not None else self._content(body.inputs))
+        self.finish_answer()
+        self._turn_start = len(self.messages)
+        self._add_user_message(body.content if body.content is not None else self._input_content(body.inputs))
 
-    def joined(self, event: Event, body: progress.StepStarted) -> None:
+    def step_started(self, event: Event, body: progress.StepStarted) -> None:
         """A step takes inputs on that came meanwhile."""
-        self.close()
-        self._say(self._content(body.inputs))
+        self.finish_answer()
+        self._add_user_message(self._input_content(body.inputs))
 
-    def child(self, event: Event, body: progress.SubagentStarted) -> None:
+    def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """This agent was started by its parent."""
         if (*event.path, body.child) == self.path:
-            self._say(body.content)
+            self._add_user_message(body.content)
 
-    def failed(self, event: Event, body: progress.TurnFailed) -> None:
+    def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:
         """What a withdrawn turn said does not count."""
         if body.withdrawn:
-            self.close()
-            del self.messages[self._turn :]
+            self.finish_answer()
+            del self.messages[self._turn_start :]
 
-    def compacted(self, event: Event, body: control.ContextCompacted) -> None:
+    def context_compacted(self, event: Event, body: control.ContextCompacted) -> None:
         """A summary stands for what came before."""
-        self._say((Text(text=body.summary),))
+        self._add_user_message((Text(text=body.summary),))
 
-    def marked(self, event: Event, body: control.CheckpointSaved) -> None:
+    def checkpoint_saved(self, event: Event, body: control.CheckpointSaved) -> None:
         """A place the model may go back to."""
-        self.close()
-        self._say(body.told)
+        self.finish_answer()
+        self._add_user_message(body.told)
 
-    def close(self) -> None:
+    def finish_answer(self) -> None:
         """Put down the answer under construction, with the results its calls have."""
         if self._answer is None:
             return
@@ -130,24 +138,24 @@ class _Thread:
             self.messages.append(ToolMessage(results=tuple(self._results[call.id] for call in calls)))
         self._answer, self._calls, self._results = None, [], {}
 
-    def _say(self, content: Content) -> None:
+    def _add_user_message(self, content: Content) -> None:
         if content:
             self.messages.append(UserMessage(content=content))
 
-    def _content(self, keys: Iterable[str]) -> Content:
+    def _input_content(self, keys: Iterable[str]) -> Content:
         return tuple(part for key in keys for part in self._inputs.get(key, ()))
 
 
-_RULES: dict[type[Body], Callable[[_Thread, Event, Any], None]] = {
-    control.InputAdded: _Thread.input,
-    control.ContextCompacted: _Thread.compacted,
-    control.CheckpointSaved: _Thread.marked,
-    progress.ToolCalled: _Thread.called,
-    progress.ToolCompleted: _Thread.ended,
-    progress.ToolFailed: _Thread.ended,
-    progress.MessageCompleted: _Thread.answered,
-    progress.TurnStarted: _Thread.begun,
-    progress.TurnFailed: _Thread.failed,
-    progress.StepStarted: _Thread.joined,
-    progress.SubagentStarted: _Thread.child,
+_HANDLERS: dict[type[Body], Callable[[_MessageBuilder, Event, Any], None]] = {
+    control.InputAdded: _MessageBuilder.input_added,
+    control.ContextCompacted: _MessageBuilder.context_compacted,
+    control.CheckpointSaved: _MessageBuilder.checkpoint_saved,
+    progress.ToolCalled: _MessageBuilder.tool_called,
+    progress.ToolCompleted: _MessageBuilder.tool_ended,
+    progress.ToolFailed: _MessageBuilder.tool_ended,
+    progress.MessageCompleted: _MessageBuilder.message_completed,
+    progress.TurnStarted: _MessageBuilder.turn_started,
+    progress.TurnFailed: _MessageBuilder.turn_failed,
+    progress.StepStarted: _MessageBuilder.step_started,
+    progress.SubagentStarted: _MessageBuilder.subagent_started,
 }

@@ -7,49 +7,49 @@ the next. One ``Stop`` serves a turn and everything below it; a child has its ow
 import asyncio
 from typing import Literal, TypeAlias
 
-Why: TypeAlias = Literal["interrupted", "cancelled", "limit"]
+StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
 
-class Stopped(Exception):  # not an error: a turn was told to stop
+class TurnStopped(Exception):  # not an error: a turn was told to stop
     """The work was told to stop."""
 
-    def __init__(self, why: Why, note: str = "") -> None:
-        super().__init__(note or why)
-        self.why: Why = why
+    def __init__(self, kind: StopKind, note: str = "") -> None:
+        super().__init__(note or kind)
+        self.kind: StopKind = kind
         self.note = note
 
 
-class Stop:
+class StopSignal:
     """Whether, why and how to stop."""
 
-    def __init__(self, parent: "Stop | None" = None) -> None:
-        self.reason: Stopped | None = parent.reason if parent else None
+    def __init__(self, parent: "StopSignal | None" = None) -> None:
+        self.reason: TurnStopped | None = parent.reason if parent else None
         self._parent = parent
-        self.below: list[Stop] = []
-        self._inside: list[asyncio.Task[object]] = []
+        self.children: list[StopSignal] = []
+        self._cancellable: list[asyncio.Task[object]] = []
         if parent is not None:
-            parent.below.append(self)
+            parent.children.append(self)
 
-    def trigger(self, why: Why, note: str = "") -> None:
+    def trigger(self, kind: StopKind, note: str = "") -> None:
         """Stop now. The first reason counts."""
         if self.reason is None:
-            self.reason = Stopped(why, note)
-            for task in self._inside:
+            self.reason = TurnStopped(kind, note)
+            for task in self._cancellable:
                 if task is asyncio.current_task():  # it cannot be cut while it runs, only when it waits
-                    task.get_loop().call_soon(self._cut, task)
+                    task.get_loop().call_soon(self._cancel_if_inside, task)
                 else:
                     task.cancel()
-        for child in self.below:
-            child.trigger(why, note)
+        for child in self.children:
+            child.trigger(kind, note)
 
-    def _cut(self, task: "asyncio.Task[object]") -> None:
-        if task in self._inside:
+    def _cancel_if_inside(self, task: "asyncio.Task[object]") -> None:
+        if task in self._cancellable:
             task.cancel()
 
     def close(self) -> None:
         """Nothing below this is running any more."""
         if self._parent is not None:
-            self._parent.below.remove(self)
+            self._parent.children.remove(self)
             self._parent = None
 
     def check(self) -> None:
@@ -57,17 +57,17 @@ class Stop:
         if self.reason is not None:
             raise self.reason
 
-    def region(self) -> "Region":
+    def cancellable(self) -> "CancellableRegion":
         """Allow the work inside to be cut; raises ``Stopped`` when it was, or should have been already."""
-        return Region(self, self._inside)
+        return CancellableRegion(self, self._cancellable)
 
 
-class Region:
+class CancellableRegion:
     """A stretch of work a stop may cut."""
 
     __slots__ = ("_inside", "_stop", "_task")
 
-    def __init__(self, stop: Stop, inside: "list[asyncio.Task[object]]") -> None:
+    def __init__(self, stop: StopSignal, inside: "list[asyncio.Task[object]]") -> None:
         self._stop, self._inside = stop, inside
 
     def __enter__(self) -> None:

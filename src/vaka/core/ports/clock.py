@@ -19,7 +19,7 @@ class Clock(Protocol):
         ...
 
 
-class Ids(Protocol):
+class IdGenerator(Protocol):
     """Where new names come from."""
 
     def new(self, prefix: str) -> str:

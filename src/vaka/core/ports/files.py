@@ -10,7 +10,7 @@ from vaka.core.types.ids import Digest
 
 FileKind: TypeAlias = Literal["file", "folder", "link", "other"]
 
-LOCKED: Counter[tuple[int, int]] = Counter()
+POSIX_LOCKED_FILES: Counter[tuple[int, int]] = Counter()
 """Files on which this process holds locks of POSIX, by device and inode, and how many hold them.
 
 Such locks are the process's: closing any other descriptor of the file drops them, and whoever relied on them loses what
@@ -79,7 +79,7 @@ class Files(Protocol):
 
 
 @runtime_checkable
-class Walks(Protocol):
+class WalkableFiles(Protocol):
     """Files that know their way: quicker through a whole tree than folder by folder."""
 
     def walk(
@@ -94,16 +94,16 @@ class Walks(Protocol):
 
 
 @runtime_checkable
-class Looks(Protocol):
+class BatchStat(Protocol):
     """Files that look at many paths in the time that one takes."""
 
-    async def look(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
+    async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
         """Return what ``stat`` would for each of these paths, ``None`` for those where it would fail."""
         ...
 
 
 @runtime_checkable
-class Rooted(Protocol):
+class MultiRootFiles(Protocol):
     """Files that lie in several folders of this machine."""
 
     @property
@@ -113,9 +113,9 @@ class Rooted(Protocol):
 
 
 @runtime_checkable
-class Parted(Protocol):
+class PartlyLocalFiles(Protocol):
     """Files of which some are not in the folder that is their root."""
 
-    def whole(self, path: str) -> bool:
+    def is_local(self, path: str) -> bool:
         """Tell whether everything from a path on lies in folders of this machine, where others can search it."""
         ...

@@ -5,12 +5,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from vaka.core.types.content import Citation
-from vaka.core.types.ids import JSON, Path
-from vaka.core.types.message import Message
+from vaka.core.types.ids import JSON, AgentPath
+from vaka.core.types.message import Citation, Message, Usage
 from vaka.core.types.monitor import Notice
 from vaka.core.types.tool import ToolChoice, ToolSpec
-from vaka.core.types.usage import Usage
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +21,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     """Sampling and the like, in the words of the models guide."""
     agent: str = ""
-    path: Path = ()
+    path: AgentPath = ()
     number: int = 1
     """Which model call of this agent this is, on the live branch of the session."""
     session: str = ""
@@ -126,7 +124,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Estimates(Protocol):
+class CostEstimator(Protocol):
     """A model that can tell beforehand what a prompt will cost, so that a budget is kept and not only noticed."""
 
     def estimate(self, prompt: Prompt) -> Estimate:
@@ -135,7 +133,7 @@ class Estimates(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class Closeable(Protocol):
     """A model that holds connections or processes; whoever made it closes it."""
 
     async def close(self) -> None:

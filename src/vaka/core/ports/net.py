@@ -1,6 +1,6 @@
-"""The socket for the network: everything that dials out asks here."""
+"""The network port: requests, responses, verdicts on addresses, and web search."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -96,4 +96,23 @@ class Network(Protocol):
 
     def stream(self, request: NetRequest) -> AbstractAsyncContextManager[NetStream]:
         """Send a request and hand over the answer as it arrives; leaving the context ends it."""
+        ...
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing a search has found."""
+
+    title: str
+    url: str
+    snippet: str = ""
+
+
+class SearchEngine(Protocol):
+    """Someone who finds pages."""
+
+    async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
+        """Return what there is on ``query``, best first, asking over ``network`` alone.
+
+        Raises ``NetworkError`` when nobody answers, and ``NotFound`` when the answer cannot be read.
+        """
         ...

@@ -5,10 +5,10 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-Stream: TypeAlias = Literal["stdout", "stderr"]
+OutputStream: TypeAlias = Literal["stdout", "stderr"]
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a command may use; ``None`` for no bound."""
 
     cpu_seconds: int | None = None
@@ -35,7 +35,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = False
     proxy: str = ""
     """The only address it may reach, when it has no network otherwise."""
-    bounds: Bounds = Bounds()
+    bounds: ResourceLimits = ResourceLimits()
 
 
 class Process(Protocol):
@@ -46,7 +46,7 @@ class Process(Protocol):
         """Its process id on this machine."""
         ...
 
-    def output(self) -> AsyncGenerator[tuple[Stream, bytes]]:
+    def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
         """Yield what it prints as it prints it, until it and everything it started has closed its ends; once."""
         ...
 

@@ -9,9 +9,9 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, DecisionId, Digest, Path, SessionId, Term
+from vaka.core.types.ids import JSON, AgentPath, DecisionId, Digest, SessionId, Term
 
-Status: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
+SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,7 +40,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """True while some process holds the session's claim. Not stored: looked up when asked."""
 
     @property
-    def status(self) -> Status:
+    def status(self) -> SessionStatus:
         """One word for a list."""
         if self.closed:
             return "closed"
@@ -49,7 +49,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return "waiting" if self.pending else "running"
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The index row of a decision nobody has taken yet. ``event`` is what asked."""
 
     id: DecisionId
@@ -58,10 +58,10 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list: newest change first, ``limit`` at a time, going on ``after`` a page's ``next``."""
 
-    status: Status | None = None
+    status: SessionStatus | None = None
     agent: str = ""
     text: str = ""
     """Part of the title, upper and lower case alike."""
@@ -74,7 +74,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some sessions, and the cursor of the page after them (``""`` on the last)."""
 
     sessions: tuple[SessionInfo, ...]
@@ -123,19 +123,19 @@ class EventStore(Protocol):
         """End the claim; nothing happens when it is already over."""
         ...
 
-    def held(self, session: SessionId, term: Term) -> bool:
+    def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the claim surely still holds, by the monotonic clock; asks nobody."""
         ...
 
 
-class Sessions(Protocol):
+class SessionIndex(Protocol):
     """The index: which sessions there are and what they wait for."""
 
     async def find(self, session: SessionId) -> SessionInfo | None:
         """Return the session's row, ``None`` when there is no such session."""
         ...
 
-    async def list(self, query: Query) -> Page:
+    async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of sessions."""
         ...
 
@@ -143,12 +143,12 @@ class Sessions(Protocol):
         """Forget a session and all it holds. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         ...
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[Pending]:
+    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
         """Return what people still have to decide, oldest first, in one session or in all."""
         ...
 
 
-class Snapshots(Protocol):
+class SnapshotStore(Protocol):
     """Folded states kept so that reopening costs only the tail. Losing them loses nothing."""
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
@@ -160,7 +160,7 @@ class Snapshots(Protocol):
         ...
 
 
-class Blobs(Protocol):
+class BlobStore(Protocol):
     """Bytes by their SHA-256, for what is too large for an event or may have to be erased."""
 
     async def put(self, data: bytes) -> Digest:
@@ -172,7 +172,7 @@ class Blobs(Protocol):
         ...
 
 
-class KeyValue(Protocol):
+class KeyValueStore(Protocol):
     """Small JSON values by name."""
 
     async def get(self, key: str) -> JSON:
@@ -188,7 +188,7 @@ class KeyValue(Protocol):
         ...
 
 
-class Live(Protocol):
+class LiveChannel(Protocol):
     """What is not stored, carried to followers in other processes: open blocks, at most every 100 ms."""
 
     def share(self, session: SessionId, blocks: "Callable[[], Sequence[Event]] | None") -> None:
@@ -214,7 +214,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True):
+class GcResult(msgspec.Struct, frozen=True, kw_only=True):
     """What ``gc`` removed, or would remove."""
 
     sessions: tuple[SessionId, ...] = ()
@@ -229,17 +229,17 @@ class Store(Protocol):
     url: str
     """How to open it again, without a password."""
     events: EventStore
-    sessions: Sessions
-    snapshots: Snapshots
-    blobs: Blobs
-    values: KeyValue
-    live: Live
+    sessions: SessionIndex
+    snapshots: SnapshotStore
+    blobs: BlobStore
+    values: KeyValueStore
+    live: LiveChannel
 
-    def scoped(self, namespace: str) -> "Store":
+    def with_namespace(self, namespace: str) -> "Store":
         """Return a handle on another namespace of the same database."""
         ...
 
-    async def gc(self, retention: Retention) -> Removed:
+    async def gc(self, retention: Retention) -> GcResult:
         """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
         ...
 
@@ -252,5 +252,5 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["Blobs", "EventStore", "KeyValue", "Live", "Page", "Path", "Pending", "Query", "Removed", "Retention",
-           "SessionInfo", "Sessions", "Snapshots", "Status", "Store"]  # fmt: skip
+__all__ = ["BlobStore", "EventStore", "KeyValueStore", "LiveChannel", "SessionPage", "AgentPath", "PendingDecision", "SessionQuery", "GcResult", "Retention",
+           "SessionInfo", "SessionIndex", "SnapshotStore", "SessionStatus", "Store"]  # fmt: skip

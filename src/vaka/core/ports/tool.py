@@ -1,15 +1,66 @@
-"""The socket for tools."""
+"""The tool port: a tool, the context of a running call, and the world it may touch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
-from vaka.core.ports.world import World
-from vaka.core.types.content import Part, Stored
-from vaka.core.types.ids import JSON, CallId, Digest, Path, SessionId, TurnId
-from vaka.core.types.message import ToolResult
-from vaka.core.types.tool import Arguments, Problem, ToolSpec
+from vaka.core.ports.net import Network, SearchEngine
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
+from vaka.core.types.message import Part, Stored, ToolResult
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+
+SHELL_FOLDER_KEY = "shell.cwd"
+"""The value of a session that says in which folder its next command begins, if not in the working folder."""
+
+CHANGED_FILE_KEY = "files.changed"
+"""The value of a session that says what the file held that it is about to change; the log has all of them."""
+
+
+def shell_folder_key(path: AgentPath) -> str:
+    """Return the name of that value for the agent at a path: a child begins anew, and moves nobody but itself."""
+    return "/".join((SHELL_FOLDER_KEY, *path))
+
+
+class BackgroundTasks(Protocol):
+    """What goes on after the call that began it, such as a command in the background; whoever lends it ends it."""
+
+    async def close(self, session: SessionId | None = None) -> None:
+        """End what belongs to a session, or everything for good. Safe to call twice."""
+        ...
+
+
+class FileBackups(Protocol):
+    """Keeps what files hold before they are changed."""
+
+    async def back_up(self, path: str, *, becomes: Digest | None = None) -> JSON:
+        """Keep what a file holds now, which is to hold ``becomes``; return what brings it back."""
+        ...
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a tool can touch; what is ``None`` is not there for this runtime."""
+
+    files: Files | None = None
+    sandbox: Sandbox | None = None
+    network: Network | None = None
+    shells: BackgroundTasks | None = None
+    """Where commands run that tools start."""
+    reader: Model | None = None
+    """The model that answers questions about pages; without it they are told as they are."""
+    search: SearchEngine | None = None
+    """Who finds pages; without it the one that comes with the tool is asked."""
+    snapshots: FileBackups | None = None
+    """Keeps what file tools are about to change; without it they change it for good."""
+    may_read: Callable[[str], bool] | None = None
+    """Whether the rules let a file be read, by its absolute path: what they do not is not listed either."""
+    patience: float | None = None
+    """Seconds a person has for a question of a tool; any time without it."""
+    cwd: str = ""
+    """Where relative paths begin, as a folder of this machine."""
 
 
 class ToolContext(Protocol):
@@ -17,7 +68,7 @@ class ToolContext(Protocol):
 
     session: SessionId
     turn: TurnId
-    path: Path
+    path: AgentPath
     call: CallId
     key: str
     """Stable over every attempt of this call: what an ``idempotent`` tool hands on."""
@@ -38,26 +89,26 @@ class ToolContext(Protocol):
         """The files tools may touch. Raises ``ConfigError`` when the runtime lends none."""
         ...
 
-    def kept(self, key: str) -> JSON:
+    def get_state(self, key: str) -> JSON:
         """Return a value the session keeps, ``None`` when there is none."""
         ...
 
-    def keep(self, key: str, value: JSON) -> None:
+    def set_state(self, key: str, value: JSON) -> None:
         """Keep a value in the session's log, together with the result of this call; ``None`` removes it."""
         ...
 
-    async def keep_first(self, key: str, value: JSON) -> None:
+    async def set_state_now(self, key: str, value: JSON) -> None:
         """Keep a value at once, durable on return: for what must be known if the call does not come to its end."""
         ...
 
-    async def put_away(self, text: str) -> Stored:
+    async def store_text(self, text: str) -> Stored:
         """Keep a text too large for a result, durable on return, and return the part that stands for it.
 
         It is kept as long as a result of the session has the part; give it a ``preview`` for the model to read.
         """
         ...
 
-    async def put_back(self, digest: Digest) -> str:
+    async def load_text(self, digest: Digest) -> str:
         """Return a text that was put away. Raises ``NotFound`` when it is not kept (any more)."""
         ...
 
@@ -70,7 +121,7 @@ class ToolContext(Protocol):
         """Show a piece of output to whoever is watching. Safe to call from a thread."""
         ...
 
-    async def consult(self, model: Model, prompt: Prompt) -> str:
+    async def ask_model(self, model: Model, prompt: Prompt) -> str:
         """Put a question of this call to a model and return its whole answer, which is recorded and counted.
 
         The model is not asked when a budget of the turn cannot pay for it: the call then fails with the reason
@@ -99,7 +150,7 @@ class Tool(Protocol):
         """The tool as models, rules and people see it; the same value every time."""
         ...
 
-    def parse(self, raw: "str | dict[str, Any]") -> Arguments | Problem:
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
         ...
 
@@ -110,7 +161,7 @@ class Tool(Protocol):
         ...
 
 
-class Lendable(Protocol):
+class BindableTool(Protocol):
     """Something that is a tool once the runtime has lent it what it works with."""
 
     @property
@@ -118,6 +169,6 @@ class Lendable(Protocol):
         """The tool as models, rules and people see it."""
         ...
 
-    def bind(self, lent: Any, /) -> Tool:
+    def bind(self, services: Any, /) -> Tool:
         """Return the tool."""
         ...

@@ -6,130 +6,139 @@ The state is small: what is open, granted and counted, and where the live window
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session import consent
-from vaka.core.session.state import Lane, OpenCall, Queued, Running, State, child_name, lane_key, streaks
+from vaka.core.session import fold_approvals
+from vaka.core.session.state import (
+    AgentProgress,
+    OpenCall,
+    QueuedInput,
+    RunningTurn,
+    SessionState,
+    agent_key,
+    child_name,
+    count_repeats,
+)
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import Path
-from vaka.core.types.message import Reason, ToolResult
+from vaka.core.types.ids import AgentPath
+from vaka.core.types.message import FailureReason, ToolResult
 
 
-def fold(state: State, events: Iterable[Event]) -> State:
+def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
     """Apply ``events`` to ``state`` (in place) and return it. Unknown types change nothing."""
     event = None
     for event in events:
         body = event.data
-        rule = _RULES.get(type(body))
+        rule = _HANDLERS.get(type(body))
         if rule is not None:
             rule(state, event, body)
         if state.grants:
-            consent.lapse(state, event.ts)
+            fold_approvals.drop_expired_grants(state, event.ts)
     if event is not None:
         state.seq, state.epoch = event.seq, event.epoch
     return state
 
 
-def _turn_started(state: State, event: Event, body: progress.TurnStarted) -> None:
+def _turn_started(state: SessionState, event: Event, body: progress.TurnStarted) -> None:
     state.agent = body.agent
-    state.turn = Running(id=event.turn, agent=body.agent)
-    state.lanes, state.marks = {"": Lane(agent=body.agent)}, {}
-    _take_on(state, event.seq, body.inputs)
+    state.turn = RunningTurn(id=event.turn, agent=body.agent)
+    state.lanes, state.marks = {"": AgentProgress(agent=body.agent)}, {}
+    _take_inputs(state, event.seq, body.inputs)
 
 
-def _take_on(state: State, seq: int, keys: Iterable[str]) -> None:
+def _take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
     for key in keys:
         queued = state.inputs.pop(key, None)
         if queued:
             state.taken[queued.seq] = seq
 
 
-def _turn_resumed(state: State, event: Event, body: progress.TurnResumed) -> None:
+def _turn_resumed(state: SessionState, event: Event, body: progress.TurnResumed) -> None:
     if state.turn:
         state.turn.resumed += 1
 
 
-def _turn_ended(state: State, event: Event, body: object) -> None:
+def _turn_ended(state: SessionState, event: Event, body: object) -> None:
     state.turn = None
     state.lanes, state.open, state.decisions = {}, {}, {}
 
 
-def _step_started(state: State, event: Event, body: progress.StepStarted) -> None:
-    lane = _lane(state, event.path, body.agent)
+def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
+    lane = _agent_progress(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
     lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:
         state.turn.rejected = ""  # once a plain no did not end a turn: this one has gone on
-    _take_on(state, event.seq, body.inputs)
+    _take_inputs(state, event.seq, body.inputs)
 
 
-def _step_completed(state: State, event: Event, body: progress.StepCompleted) -> None:
-    _lane(state, event.path).phase = "idle"
+def _step_completed(state: SessionState, event: Event, body: progress.StepCompleted) -> None:
+    _agent_progress(state, event.path).phase = "idle"
 
 
-def _message_completed(state: State, event: Event, body: progress.MessageCompleted) -> None:
-    _lane(state, event.path).phase = "answered"
+def _message_completed(state: SessionState, event: Event, body: progress.MessageCompleted) -> None:
+    _agent_progress(state, event.path).phase = "answered"
 
 
-def _model_failed(state: State, event: Event, body: monitor.ModelFailed) -> None:
+def _model_failed(state: SessionState, event: Event, body: monitor.ModelFailed) -> None:
     if body.number:
-        state.asked(body.agent, body.number, body.call)
+        state.count_model_call(body.agent, body.number, body.call)
         call = state.open.get(body.call) if body.retried and body.call is not None else None
         if call:  # the try that follows is the one that counts
             call.asked = tuple(number for number in call.asked if number != body.number)
     elif body.retried:
         number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
-        _lane(state, event.path, body.agent).number = number
+        _agent_progress(state, event.path, body.agent).number = number
 
 
-def _usage(state: State, event: Event, body: monitor.UsageRecorded) -> None:
+def _usage_recorded(state: SessionState, event: Event, body: monitor.UsageRecorded) -> None:
     state.usage = state.usage + body.usage
     if state.turn:
         state.turn.usage = state.turn.usage + body.usage
-    lane = _lane(state, event.path)
+    lane = _agent_progress(state, event.path)
     lane.usage = lane.usage + body.usage
     for depth in range(1, len(event.path)):
-        above = state.lanes.get(lane_key(event.path[:depth]))
+        above = state.lanes.get(agent_key(event.path[:depth]))
         if above:
             above.below = above.below + body.usage
-    state.asked(body.agent, body.number, body.call)
+    state.count_model_call(body.agent, body.number, body.call)
 
 
-def _tool_called(state: State, event: Event, body: progress.ToolCalled) -> None:
-    lane = _lane(state, event.path)
+def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -> None:
+    lane = _agent_progress(state, event.path)
     if event.path:
         lane.made += 1
     else:
         state.calls += 1
-    lane.last, lane.streak = next(streaks(lane, [body.call]))
+    lane.last, lane.streak = next(count_repeats(lane, [body.call]))
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
-        call=body.call, path=event.path, message=body.message_id, step=event.step, number=state.made(event.path),
+        call=body.call, path=event.path, message=body.message_id, step=event.step, number=state.calls_made_by(event.path),
         streak=lane.streak,
     )  # fmt: skip
 
 
-def _tool_started(state: State, event: Event, body: progress.ToolStarted) -> None:
+def _tool_started(state: SessionState, event: Event, body: progress.ToolStarted) -> None:
     call = state.open.get(body.call.id)
     if call:
         call.call, call.phase, call.effect = body.call, "started", body.effect
         call.key, call.deadline, call.attempt = body.key, body.deadline, body.attempt
 
 
-def _tool_returned(state: State, event: Event, body: progress.ToolReturned) -> None:
+def _tool_returned(state: SessionState, event: Event, body: progress.ToolReturned) -> None:
     call = state.open.get(body.result.call)
     if call:
         call.phase, call.result = "returned", body.result
 
 
-def _tool_ended(state: State, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
     call = state.open.pop(body.result.call, None)
     if call:
-        _forget(state, lane_key((*call.path, child_name(call.number))))
+        _drop_children(state, agent_key((*call.path, child_name(call.number))))
         state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
 
 
-def _forget(state: State, child: str) -> None:
+def _drop_children(state: SessionState, child: str) -> None:
     """The children of a call are over, and so is what the session keeps for each of them, under ``NAME/PATH``."""
     below = (child + "/", child + "-")
     lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
@@ -140,50 +149,50 @@ def _forget(state: State, child: str) -> None:
     state.lanes = lanes
 
 
-def _subagent_started(state: State, event: Event, body: progress.SubagentStarted) -> None:
-    state.lanes[lane_key((*event.path, body.child))] = Lane(agent=body.agent)
+def _subagent_started(state: SessionState, event: Event, body: progress.SubagentStarted) -> None:
+    state.lanes[agent_key((*event.path, body.child))] = AgentProgress(agent=body.agent)
 
 
-def _subagent_completed(state: State, event: Event, body: progress.SubagentCompleted) -> None:
-    _lane(state, (*event.path, body.child)).done = body
+def _subagent_completed(state: SessionState, event: Event, body: progress.SubagentCompleted) -> None:
+    _agent_progress(state, (*event.path, body.child)).done = body
 
 
-def _script_called(state: State, event: Event, body: monitor.ScriptCalled) -> None:
+def _script_called(state: SessionState, event: Event, body: monitor.ScriptCalled) -> None:
     if body.model:
-        state.models[_lane(state, event.path).agent] = body.model
+        state.models[_agent_progress(state, event.path).agent] = body.model
 
 
-def _input(state: State, event: Event, body: control.InputAdded) -> None:
+def _input_added(state: SessionState, event: Event, body: control.InputAdded) -> None:
     state.closed = False
-    state.inputs.setdefault(body.key, Queued(key=body.key, seq=event.seq, policy=body.policy))
+    state.inputs.setdefault(body.key, QueuedInput(key=body.key, seq=event.seq, policy=body.policy))
     if body.policy == "interrupt" and state.turn and state.turn.interrupted is None:
         state.turn.interrupted = "a new input takes its place"
 
 
-def _queued(state: State, event: Event, body: progress.TurnQueued) -> None:
+def _turn_queued(state: SessionState, event: Event, body: progress.TurnQueued) -> None:
     queued = state.inputs.get(body.input)
     if queued:
         queued.announced = True
 
 
-def _interrupt(state: State, event: Event, body: control.InterruptRequested) -> None:
+def _interrupt_requested(state: SessionState, event: Event, body: control.InterruptRequested) -> None:
     if state.turn and state.turn.interrupted is None:
         state.turn.interrupted = body.note
 
 
-def _opened(state: State, event: Event, body: control.SessionOpened) -> None:
+def _session_opened(state: SessionState, event: Event, body: control.SessionOpened) -> None:
     state.agent = body.agent
 
 
-def _forked(state: State, event: Event, body: control.SessionForked) -> None:
+def _session_forked(state: SessionState, event: Event, body: control.SessionForked) -> None:
     state.grants = []  # what was allowed in a session holds in that one
 
 
-def _reverted(state: State, event: Event, body: control.SessionReverted) -> None:
+def _session_reverted(state: SessionState, event: Event, body: control.SessionReverted) -> None:
     """``state`` is that of the prefix the session goes back to; ``snapshot.reopen`` sees to that."""
     state.calls, state.closed = body.calls, False
     if body.onward is not None:
-        _onward(state, body.onward)
+        _continue_turn(state, body.onward)
         return
     state.turn, state.inputs, state.decisions = None, {}, {}
     if body.grants is not None:
@@ -192,9 +201,12 @@ def _reverted(state: State, event: Event, body: control.SessionReverted) -> None
         lane.phase = "idle"
 
 
-def _onward(state: State, onward: control.Onward) -> None:
+def _continue_turn(state: SessionState, onward: control.Onward) -> None:
     """The turn of the prefix goes on; only its conversation is that of before."""
-    running, lane = state.turn or Running(id=onward.turn, agent=state.agent), _lane(state, (), state.agent)
+    running, lane = (
+        state.turn or RunningTurn(id=onward.turn, agent=state.agent),
+        _agent_progress(state, (), state.agent),
+    )
     running.rewinds, running.usage = onward.rewinds, onward.spent
     lane.step, lane.phase, lane.calls = onward.step, "idle", 1
     lane.usage, lane.tools = onward.usage, dict(onward.tools)
@@ -202,32 +214,32 @@ def _onward(state: State, onward: control.Onward) -> None:
     state.grants = list(onward.grants)
 
 
-def _closed(state: State, event: Event, body: control.SessionClosed) -> None:
+def _session_closed(state: SessionState, event: Event, body: control.SessionClosed) -> None:
     state.closed = True
 
 
-def _compacted(state: State, event: Event, body: control.ContextCompacted) -> None:
+def _context_compacted(state: SessionState, event: Event, body: control.ContextCompacted) -> None:
     if not event.path:
         state.window = body.keep_from
         state.taken = {at: by for at, by in state.taken.items() if by >= body.keep_from}
 
 
-def _checkpoint(state: State, event: Event, body: control.CheckpointSaved) -> None:
+def _checkpoint_saved(state: SessionState, event: Event, body: control.CheckpointSaved) -> None:
     if body.number is None:
         state.checkpoints[body.label] = event.seq
     else:
         state.marks[body.label], state.marked = event.seq, body.number + 1
 
 
-def _changed(state: State, event: Event, body: control.StateChanged) -> None:
+def _state_changed(state: SessionState, event: Event, body: control.StateChanged) -> None:
     if body.value is None:
         state.values.pop(body.key, None)
     else:
         state.values[body.key] = body.value
 
 
-_RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
-    progress.TurnQueued: _queued,
+_HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
+    progress.TurnQueued: _turn_queued,
     progress.TurnStarted: _turn_started,
     progress.TurnResumed: _turn_resumed,
     progress.TurnCompleted: _turn_ended,
@@ -246,33 +258,38 @@ _RULES: dict[type[Body], Callable[[State, Event, Any], None]] = {
     progress.SubagentCompleted: _subagent_completed,
     monitor.ScriptCalled: _script_called,
     monitor.ModelFailed: _model_failed,
-    monitor.UsageRecorded: _usage,
-    control.InputAdded: _input,
-    control.InterruptRequested: _interrupt,
-    control.ApprovalRequested: consent.requested,
-    control.ApprovalResolved: consent.resolved,
-    control.ApprovalExpired: consent.expired,
-    control.QuestionAsked: consent.asked,
-    control.QuestionAnswered: consent.answered,
-    control.SessionOpened: _opened,
-    control.SessionForked: _forked,
-    control.SessionReverted: _reverted,
-    control.SessionClosed: _closed,
-    control.ContextCompacted: _compacted,
-    control.CheckpointSaved: _checkpoint,
-    control.StateChanged: _changed,
+    monitor.UsageRecorded: _usage_recorded,
+    control.InputAdded: _input_added,
+    control.InterruptRequested: _interrupt_requested,
+    control.ApprovalRequested: fold_approvals.apply_approval_requested,
+    control.ApprovalResolved: fold_approvals.apply_approval_resolved,
+    control.ApprovalExpired: fold_approvals.apply_approval_expired,
+    control.QuestionAsked: fold_approvals.apply_question_asked,
+    control.QuestionAnswered: fold_approvals.apply_question_answered,
+    control.SessionOpened: _session_opened,
+    control.SessionForked: _session_forked,
+    control.SessionReverted: _session_reverted,
+    control.SessionClosed: _session_closed,
+    control.ContextCompacted: _context_compacted,
+    control.CheckpointSaved: _checkpoint_saved,
+    control.StateChanged: _state_changed,
 }
 
 
-def _lane(state: State, path: Path, agent: str = "") -> Lane:
-    key = lane_key(path)
+def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> AgentProgress:
+    key = agent_key(path)
     lane = state.lanes.get(key)
     if lane is None:
-        lane = state.lanes[key] = Lane(agent=agent)
+        lane = state.lanes[key] = AgentProgress(agent=agent)
     return lane
 
 
-def seals(state: State, reason: Reason, text: str, path: Path = ()) -> "list[tuple[Path, int, ToolResult]]":
+def results_for_open_calls(
+    state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
+) -> "list[tuple[AgentPath, int, ToolResult]]":
     """Return a failed result for each call still open at ``path`` or below, with its place."""
     from_here = [call for call in state.open.values() if call.path[: len(path)] == path]
-    return [(call.path, call.step, call.sealed(reason, text)) for call in sorted(from_here, key=lambda c: -len(c.path))]
+    return [
+        (call.path, call.step, call.sealed_result(reason, text))
+        for call in sorted(from_here, key=lambda c: -len(c.path))
+    ]

@@ -6,18 +6,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from vaka.core.ports.store import Store
-from vaka.core.session.cursor import Cursor
 from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.types.control import StreamReset
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Cursor, SessionId
 
-BATCH = 256
+READ_BATCH = 256
 """Events read from the store at a time."""
 
 
-class Hub:
+class FollowerHub:
     """The followers of every session of one store in this process."""
 
     def __init__(self, store: Store) -> None:
@@ -26,32 +25,32 @@ class Hub:
         self._writers: dict[SessionId, int] = {}
         self._pumps: dict[SessionId, list[asyncio.Task[None]]] = {}
 
-    def fanout(self, session: SessionId) -> Fanout:
+    def fanout_of(self, session: SessionId) -> Fanout:
         """Return the fanout of a session, made when it is first needed."""
         fanout = self._fanouts.get(session)
         if fanout is None:
             fanout = self._fanouts[session] = Fanout(session)
         return fanout
 
-    def attach(self, session: SessionId) -> Fanout:
+    def attach_writer(self, session: SessionId) -> Fanout:
         """A writer in this process begins: followers hear from it directly."""
-        fanout = self.fanout(session)
+        fanout = self.fanout_of(session)
         if session not in self._writers:
-            fanout.forget()
+            fanout.clear_open_blocks()
         self._writers[session] = self._writers.get(session, 0) + 1
         self._stop_pump(session)
         self.store.live.share(session, fanout.snapshots)
         return fanout
 
-    def detach(self, session: SessionId) -> None:
+    def detach_writer(self, session: SessionId) -> None:
         """The writer in this process is done."""
         self._writers[session] -= 1
         if self._writers[session]:
             return
         del self._writers[session]
         self.store.live.share(session, None)
-        fanout = self.fanout(session)
-        fanout.forget()
+        fanout = self.fanout_of(session)
+        fanout.clear_open_blocks()
         if fanout.followers:
             self._start_pump(fanout)
         else:
@@ -63,8 +62,8 @@ class Hub:
         It ends when the hub is closed, and raises what keeps it from hearing more.
         """
         follower = Follower()
-        async with Following(self, session, after, follower) as following:
-            while events := await following.batch():
+        async with Subscription(self, session, after, follower) as following:
+            while events := await following.next_batch():
                 for event in events:
                     yield event
         if follower.error is not None:
@@ -80,23 +79,23 @@ class Hub:
             self._stop_pump(session)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def join(self, session: SessionId, follower: Follower) -> Fanout:
+    def add_follower(self, session: SessionId, follower: Follower) -> Fanout:
         """Let a follower hear of a session."""
-        fanout = self.fanout(session)
+        fanout = self.fanout_of(session)
         fanout.followers.add(follower)
         if session not in self._writers:
             self._start_pump(fanout)
         return fanout
 
-    def leave(self, session: SessionId, follower: Follower) -> None:
+    def remove_follower(self, session: SessionId, follower: Follower) -> None:
         """A follower has heard enough."""
-        fanout = self.fanout(session)
+        fanout = self.fanout_of(session)
         fanout.followers.discard(follower)
         if not fanout.followers and session not in self._writers:
             self._stop_pump(session)
             self._fanouts.pop(session, None)
 
-    def writes(self, session: SessionId) -> bool:
+    def has_writer(self, session: SessionId) -> bool:
         """Whether the session's writer is in this process."""
         return session in self._writers
 
@@ -116,19 +115,19 @@ class Hub:
         try:
             while True:
                 head = await self.store.events.wait(fanout.session, after=head)
-                fanout.reach(head)
+                fanout.advance_head(head)
         except VakaError as error:
-            self._lost(fanout, error)
+            self._fail_followers(fanout, error)
 
     async def _pump_blocks(self, fanout: Fanout) -> None:
         try:
             async with aclosing(self.store.live.watch(fanout.session)) as events:
                 async for event in events:
-                    fanout.elsewhere(event)
+                    fanout.publish_remote_block(event)
         except VakaError as error:
-            self._lost(fanout, error)
+            self._fail_followers(fanout, error)
 
-    def _lost(self, fanout: Fanout, error: VakaError) -> None:
+    def _fail_followers(self, fanout: Fanout, error: VakaError) -> None:
         """Nothing more is heard of a session: those who follow are told, so that they can come back."""
         for follower in fanout.followers:
             follower.end(error)
@@ -137,66 +136,66 @@ class Hub:
                 task.cancel()
 
 
-class Following:
+class Subscription:
     """One follower at its place in a session. Events come in batches: as many as there are, at least one."""
 
-    def __init__(self, hub: Hub, session: SessionId, after: Cursor, follower: Follower | None = None) -> None:
+    def __init__(self, hub: FollowerHub, session: SessionId, after: Cursor, follower: Follower | None = None) -> None:
         self._hub, self._session, self._after = hub, session, after
         self._follower = follower or Follower()
         self._seq = after.seq
         self._first = True
 
-    async def __aenter__(self) -> "Following":
-        self._fanout = self._hub.join(self._session, self._follower)
+    async def __aenter__(self) -> "Subscription":
+        self._fanout = self._hub.add_follower(self._session, self._follower)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._hub.leave(self._session, self._follower)
+        self._hub.remove_follower(self._session, self._follower)
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Return the next events; none when the follower was told that it has ended and everything was read."""
         follower = self._follower
         if self._first:
             self._first = False
-            reset = await self._check()
+            reset = await self._check_cursor()
             if reset:
                 return reset
         while True:
-            events = await self._behind() if follower.behind else await self._queued()
-            if events or (follower.ended and not follower.queue and not follower.behind):
+            events = await self._catch_up() if follower.needs_snapshot else await self._take_queued()
+            if events or (follower.ended and not follower.queue and not follower.needs_snapshot):
                 return events
-            if not follower.queue and not follower.behind:
-                follower.wake.clear()
-                await follower.wake.wait()
+            if not follower.queue and not follower.needs_snapshot:
+                follower.wakeup.clear()
+                await follower.wakeup.wait()
 
-    async def _check(self) -> list[Event]:
+    async def _check_cursor(self) -> list[Event]:
         """Look whether the cursor is one of this log; if not, everything follows from the start."""
         after = self._after
-        if self._hub.writes(self._session) and not after.epoch and after.seq <= self._fanout.head:
+        if self._hub.has_writer(self._session) and not after.epoch and after.seq <= self._fanout.head:
             return []
         info = await self._hub.store.sessions.find(self._session)
         head, epoch = (info.head, info.epoch) if info else (0, 0)
         if head > self._fanout.head:
-            self._fanout.reach(head)  # everyone hears of it: a pump that starts now waits for what comes after
+            self._fanout.advance_head(head)  # everyone hears of it: a pump that starts now waits for what comes after
         if after.epoch in (0, epoch) and after.seq <= head:
             return []
         self._seq = 0
         ts = info.updated if info else ""
         return [Event(data=StreamReset(reason=f"no event {after} here"), session=self._session, ts=ts)]
 
-    async def _behind(self) -> list[Event]:
+    async def _catch_up(self) -> list[Event]:
         """Catch up with the log, then take every open block whole."""
         fanout, follower = self._fanout, self._follower
         if self._seq < fanout.head:
-            events = self._at_hand(fanout.head) or await self._stored(fanout.head)
+            events = self._take_recent(fanout.head) or await self._read_stored(fanout.head)
             if events:
                 return events
         # No await here: the snapshots and the emptied queue must mean the same moment.
         follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
-        follower.live, follower.behind = 0, False
+        follower.live_count, follower.needs_snapshot = 0, False
         return fanout.snapshots()
 
-    async def _queued(self) -> list[Event]:
+    async def _take_queued(self) -> list[Event]:
         """Take what is queued, up to the next stretch of the log that must be read first."""
         events: list[Event] = []
         queue, follower = self._follower.queue, self._follower
@@ -206,31 +205,31 @@ class Following:
                 if item > self._seq:
                     if events:
                         break
-                    events = self._at_hand(item) or await self._stored(item)
+                    events = self._take_recent(item) or await self._read_stored(item)
                     if events and self._seq < item:
                         break
                 if queue and queue[0] is item:
                     queue.popleft()
                 continue
             queue.popleft()
-            follower.live -= 1
+            follower.live_count -= 1
             events.append(item)
         return events
 
-    def _at_hand(self, upto: int) -> list[Event]:
+    def _take_recent(self, upto: int) -> list[Event]:
         """Return the next durable events if this process has just written them."""
-        events = self._fanout.recent(self._seq, upto)
+        events = self._fanout.recent_between(self._seq, upto)
         if events:
             self._seq = events[-1].seq
         return events
 
-    async def _stored(self, upto: int) -> list[Event]:
+    async def _read_stored(self, upto: int) -> list[Event]:
         """Return the next durable events, from the store."""
-        upto = min(upto, self._seq + BATCH)
+        upto = min(upto, self._seq + READ_BATCH)
         async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
             events = [event async for event in found]
-        if not self._hub.writes(self._session):
-            self._fanout.close(events)
+        if not self._hub.has_writer(self._session):
+            self._fanout.close_blocks(events)
         if events:
             self._seq = events[-1].seq
         return events

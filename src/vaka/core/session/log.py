@@ -15,13 +15,11 @@ import msgspec
 
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import Store
-from vaka.core.session.batch import Attempt, Entry, Group, sealed
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
-from vaka.core.session.place import NOWHERE, Place
-from vaka.core.session.redact import Secrets
-from vaka.core.session.snapshot import Opened, Tail, reopen
-from vaka.core.session.veil import Veil
+from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, seal_groups
+from vaka.core.session.redaction import LiveRedactor, Secrets
+from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
 from vaka.core.types.control import (
     ApprovalResolved,
     InputAdded,
@@ -30,27 +28,27 @@ from vaka.core.types.control import (
 )
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown, seal
-from vaka.core.types.ids import SessionId, Term
+from vaka.core.types.ids import NO_SCOPE, EventScope, SessionId, Term
 
-PATIENCE = 60.0
+STORE_RETRY_SECONDS = 60.0
 """Seconds to go on trying when the store cannot be reached."""
 
-_OFFERED = (InputAdded, InterruptRequested, ApprovalResolved, QuestionAnswered, Unknown)
+_OFFERABLE = (InputAdded, InterruptRequested, ApprovalResolved, QuestionAnswered, Unknown)
 """What someone else may have added to the log since; later versions may know more."""
 
 
-def stamp(seconds: float) -> str:
+def format_timestamp(seconds: float) -> str:
     """Return a time as RFC 3339 in UTC with milliseconds."""
-    return _stamp(int(seconds * 1000))
+    return _format_milliseconds(int(seconds * 1000))
 
 
-def _stamp(milliseconds: int) -> str:
+def _format_milliseconds(milliseconds: int) -> str:
     seconds, rest = divmod(milliseconds, 1000)
-    return f"{_second(seconds)}.{rest:03}Z"
+    return f"{_format_second(seconds)}.{rest:03}Z"
 
 
 @lru_cache(maxsize=64)
-def _second(seconds: int) -> str:
+def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
@@ -66,25 +64,25 @@ class Log:
         self.term = Term(0)
         self.secrets = secrets if secrets is not None else Secrets()  # one that is empty now may not stay so
         self._lock = asyncio.Lock()
-        self._waiting: list[Group] = []
-        self._later: list[Entry] = []
-        self._attempts: list[Attempt] = []
+        self._groups: list[AppendGroup] = []
+        self._deferred_entries: list[Entry] = []
+        self._attempts: list[WriteAttempt] = []
         """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
-        self._moment = (0, "")
-        self._torn = False
+        self._cached_now = (0, "")
+        self._is_reverting = False
         """True while the state is not that of the log, since a rewind is being written."""
-        self._veil = Veil()
+        self._live_redactor = LiveRedactor()
 
-    def begin(self, term: Term, opened: Opened) -> None:
+    def begin_writing(self, term: Term, opened: OpenedSession) -> None:
         """Take over as the writer of a session found as ``opened``."""
         self.term = term
         self.state, self.window = opened.state, opened.window
         self._head = opened.last.seq if opened.last else 0
         self._hash = opened.last.hash if opened.last else ""
-        self._tail = Tail(self._head - opened.base, opened.size)
+        self._tail = SnapshotTail(self._head - opened.base, opened.size)
         self._attempts = []
-        self.fanout.reach(self._head)
+        self.fanout.advance_head(self._head)
 
     @property
     def released(self) -> bool:
@@ -97,75 +95,81 @@ class Log:
         return self._head
 
     @property
-    def held(self) -> bool:
+    def is_writer(self) -> bool:
         """Whether this is surely still the writer, by the monotonic clock."""
-        return self.store.events.held(self.session, self.term)
+        return self.store.events.is_held(self.session, self.term)
 
-    def require(self) -> None:
+    def require_writer(self) -> None:
         """Raise ``ConflictError`` unless this is surely still the writer."""
-        if not self.held:
+        if not self.is_writer:
             raise ConflictError(f"session {self.session!r} is no longer ours to write")
 
-    def later(self, place: Place, *bodies: Body) -> None:
+    def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with whatever is appended next, at no cost of their own."""
         for body in bodies:
-            self._later.append((place, body))
+            self._deferred_entries.append((scope, body))
 
     @property
     def deferred(self) -> Sequence[Entry]:
         """What waits to be appended with the next write."""
-        if not self._waiting:
-            return self._later
-        return [*(entry for group in self._waiting for entry in group.entries), *self._later]
+        if not self._groups:
+            return self._deferred_entries
+        return [*(entry for group in self._groups for entry in group.entries), *self._deferred_entries]
 
-    async def append(self, place: Place, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
+    async def append(self, scope: EventScope, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
         """Append events, durable on return, and show them. Breaking a rule raises ``LogError`` and writes nothing.
 
         With ``release`` the claim ends with them. What was put off with ``later`` goes first, and stays put off when
         this is cancelled before it was written.
         """
-        group = Group([*self._later, *[(place, body) for body in bodies]], len(self._later), release=release)
-        self._later = []
-        self._waiting.append(group)
+        group = AppendGroup(
+            [*self._deferred_entries, *[(scope, body) for body in bodies]], len(self._deferred_entries), release=release
+        )
+        self._deferred_entries = []
+        self._groups.append(group)
         try:
             async with self._lock:
                 if group.waiting:
                     await self._flush(group)
         except BaseException:
-            if group in self._waiting and not group.withdraw():
-                self._waiting.remove(group)
+            if group in self._groups and not group.withdraw():
+                self._groups.remove(group)
             raise
         if group.error is not None:
             raise group.error
-        return tuple(group.events[group.put_off :])
+        return tuple(group.events[group.deferred_count :])
 
-    async def revert(self, place: Place, *bodies: Body) -> None:
+    async def revert(self, scope: EventScope, *bodies: Body) -> None:
         """Append what takes the turn back, and go on with what the log means then, as the store has it."""
-        self._torn = True
-        await self.append(place, *bodies)
+        self._is_reverting = True
+        await self.append(scope, *bodies)
         async with self._lock:
             opened = await reopen(self.store, self.session, upto=self._head)
-            self.state.become(opened.state)
-            self.window, self._tail, self._torn = opened.window, Tail(self._head - opened.base, opened.size), False
+            self.state.replace_with(opened.state)
+            self.window, self._tail, self._is_reverting = (
+                opened.window,
+                SnapshotTail(self._head - opened.base, opened.size),
+                False,
+            )
 
-    def live(self, place: Place, body: Body) -> None:
+    def publish_live(self, scope: EventScope, body: Body) -> None:
         """Show an event that is not stored, without the registered secrets in it."""
-        if not self.secrets.forms:
-            self._show(place, body)
+        if not self.secrets.json_forms:
+            self._publish(scope, body)
             return
-        for where, seen in self._veil.show(self.secrets, place, body):
-            self._show(where, seen)
+        for where, seen in self._live_redactor.redact(self.secrets, scope, body):
+            self._publish(where, seen)
 
-    def _show(self, place: Place, body: Body) -> None:
+    def _publish(self, scope: EventScope, body: Body) -> None:
         event = Event(
             data=body,
             session=self.session,
             ts=self._now(),
-            turn=place.turn,
-            step=place.step,
-            path=place.path,
+            turn=scope.turn,
+            step=scope.step,
+            path=scope.path,
         )
-        self.fanout.live(event)
+        self.fanout.publish_live(event)
         self.store.live.touch(self.session)
 
     async def sync(self) -> None:
@@ -173,19 +177,19 @@ class Log:
         async with self._lock:
             await self._catch_up()
 
-    def changed(self) -> Coroutine[Any, Any, bool]:
+    def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         """Return what ends after the next event was folded, counted from this call and not from when it is awaited."""
         if self._changed is None:
             self._changed = asyncio.Event()
         return self._changed.wait()
 
-    def nudge(self) -> None:
+    def wake_waiters(self) -> None:
         """Let everyone who waits for a change look again."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
-    async def _flush(self, group: Group) -> None:
+    async def _flush(self, group: AppendGroup) -> None:
         """Write all that waits, ``group`` among it."""
         waited, moved = 0.0, False
         while group.waiting:
@@ -199,12 +203,12 @@ class Log:
                 moved = True
             except Unavailable:
                 waited = await self._wait_for_store(waited)
-        if self._tail.grown and not self._torn:
-            await self._snapshot()
+        if self._tail.is_due and not self._is_reverting:
+            await self._save_snapshot()
 
     async def _write(self) -> None:
-        attempt = sealed(self.state, self._waiting, self._seal)
-        self._waiting = [group for group, _ in attempt.shares]
+        attempt = seal_groups(self.state, self._groups, self._seal)
+        self._groups = [group for group, _ in attempt.group_events]
         if attempt.events:
             self._attempts.append(attempt)
             try:
@@ -218,7 +222,7 @@ class Log:
                 raise
         elif attempt.release:
             await self.store.events.release(self.session, self.term)
-        self._landed(attempt)
+        self._finish_attempt(attempt)
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
         session, epoch, ts, secrets = self.session, self.state.epoch, self._now(), self.secrets
@@ -228,8 +232,8 @@ class Log:
             seq += 1
             event = Event(data=body, session=session, ts=ts, turn=place.turn, step=place.step, path=place.path)
             event = seal(event, epoch=epoch, seq=seq, prev=prev)
-            if secrets.forms and secrets.within(event.stored):
-                clean = msgspec.structs.replace(event, data=secrets.clean(event.data))
+            if secrets.json_forms and secrets.may_contain(event.stored):
+                clean = msgspec.structs.replace(event, data=secrets.redact_struct(event.data))
                 event = seal(clean, epoch=epoch, seq=seq, prev=prev)
             events.append(event)
             prev = event.hash
@@ -238,57 +242,57 @@ class Log:
     def _now(self) -> str:
         """Return the time as events have it; many happen in one millisecond."""
         now = int(self.clock.time() * 1000)
-        if now != self._moment[0]:
-            self._moment = (now, _stamp(now))
-        return self._moment[1]
+        if now != self._cached_now[0]:
+            self._cached_now = (now, _format_milliseconds(now))
+        return self._cached_now[1]
 
-    def _landed(self, attempt: Attempt) -> None:
-        attempt.settle()
+    def _finish_attempt(self, attempt: WriteAttempt) -> None:
+        attempt.deliver_events()
         self._attempts.clear()
-        self._waiting = [group for group in self._waiting if group.waiting]
+        self._groups = [group for group in self._groups if group.waiting]
         if attempt.release:
             self.term = Term(0)
-        self._take(attempt.events)
+        self._apply(attempt.events)
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _apply(self, events: Sequence[Event]) -> None:
         if not events:
             return
         fold(self.state, events)
-        self.window.take(events, self.state)
+        self.window.add(events, self.state)
         self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash
         self._tail.add(events)
-        for place, body in self._veil.close(events) if self._veil else ():
-            self._show(place, body)
-        self.fanout.durable(events)
+        for place, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
+            self._publish(place, body)
+        self.fanout.publish_durable(events)
         for listener in self.listeners:
             listener()
-        self.nudge()
+        self.wake_waiters()
 
     async def _catch_up(self) -> bool:
         """Read what is new in the log, whether others wrote it or we did and never heard of it."""
         async with aclosing(self.store.events.read(self.session, after=self._head)) as found:
             events = [event async for event in found]
-        landed = [attempt for attempt in self._attempts if attempt.landed(events)]
+        landed = [attempt for attempt in self._attempts if attempt.was_written(events)]
         ours = max(landed, key=lambda attempt: len(attempt.events), default=None)  # one may begin as another does
         if ours is not None:
-            self._landed(ours)
+            self._finish_attempt(ours)
         rest = events[len(ours.events) if ours else 0 :]
-        if not self.released and not all(isinstance(event.data, _OFFERED) for event in rest):
+        if not self.released and not all(isinstance(event.data, _OFFERABLE) for event in rest):
             raise ConflictError(f"session {self.session!r} has another writer: what it wrote was not offered")
-        self._take(rest)
+        self._apply(rest)
         return bool(events)
 
     async def _wait_for_store(self, waited: float) -> float:
-        if waited > PATIENCE:
+        if waited > STORE_RETRY_SECONDS:
             raise Unavailable(f"the store of session {self.session!r} cannot be reached; gave up after {waited:.0f} s")
         pause = min(0.05 + waited / 4, 1.0)
         await self.clock.sleep(pause)
         return waited + pause
 
-    async def _snapshot(self) -> None:
+    async def _save_snapshot(self) -> None:
         with suppress(StoreError, Closed):  # losing a snapshot loses nothing
-            await self._tail.keep(self.store, self.session, self.state, self._hash)
+            await self._tail.save_if_due(self.store, self.session, self.state, self._hash)
 
 
-__all__ = ["NOWHERE", "Log", "Place", "stamp"]
+__all__ = ["NO_SCOPE", "Log", "EventScope", "format_timestamp"]

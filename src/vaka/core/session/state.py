@@ -5,33 +5,31 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.types.content import Text
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Conflict, QuestionAnswered, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputPolicy, QuestionAnswered, QuestionAsked
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, Path, TurnId, digest_of
-from vaka.core.types.message import Reason, ToolCall, ToolResult
+from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, MessageId, TurnId, digest_of
+from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, Usage
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
-from vaka.core.types.usage import Usage
 
-FOLD = "4"
+FOLD_VERSION = "4"
 """The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
 
-Phase: TypeAlias = Literal["called", "started", "returned"]
+CallPhase: TypeAlias = Literal["called", "started", "returned"]
 
 
 class OpenCall(msgspec.Struct, omit_defaults=True):
     """A call without a result yet."""
 
     call: ToolCall
-    path: Path
+    path: AgentPath
     message: MessageId
     step: int
     number: int
     """Which call of its agent this is; it is part of the id, so that no id is ever used twice."""
     streak: int = 1
     """How many calls in a row, this one included, asked for the same thing."""
-    phase: Phase = "called"
+    phase: CallPhase = "called"
     effect: Effect = "once"
     key: str = ""
     deadline: str = ""
@@ -41,7 +39,7 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     asked: tuple[int, ...] = ()
     """Which model calls the tool has made, by their numbers: run again, it makes the same ones."""
 
-    def sealed(self, reason: Reason, text: str) -> ToolResult:
+    def sealed_result(self, reason: FailureReason, text: str) -> ToolResult:
         """Return the result of a call that will get no other."""
         if self.phase == "returned":  # what looks at results has not seen this one, so nobody else does
             text = f"{text} It had returned; what it returned was not passed on."
@@ -51,12 +49,12 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
         return ToolResult(call=self.call.id, content=(Text(text=text),), failed=True, reason=reason)
 
 
-class Decision(msgspec.Struct, omit_defaults=True):
+class DecisionRecord(msgspec.Struct, omit_defaults=True):
     """Something a person was asked, and what came of it."""
 
     id: DecisionId
     call: CallId | None = None
-    path: Path = ()
+    path: AgentPath = ()
     approval: ApprovalRequested | None = None
     question: QuestionAsked | None = None
     resolved: ApprovalResolved | None = None
@@ -75,7 +73,7 @@ class Decision(msgspec.Struct, omit_defaults=True):
         return asked.expires if asked else ""
 
 
-class Lane(msgspec.Struct, omit_defaults=True):
+class AgentProgress(msgspec.Struct, omit_defaults=True):
     """How far one agent has come in the running turn."""
 
     agent: str = ""
@@ -97,7 +95,7 @@ class Lane(msgspec.Struct, omit_defaults=True):
     done: SubagentCompleted | None = None
 
 
-class Running(msgspec.Struct, omit_defaults=True):
+class RunningTurn(msgspec.Struct, omit_defaults=True):
     """The unfinished turn."""
 
     id: TurnId
@@ -112,27 +110,27 @@ class Running(msgspec.Struct, omit_defaults=True):
     usage: Usage = Usage()
 
 
-class Queued(msgspec.Struct, omit_defaults=True):
+class QueuedInput(msgspec.Struct, omit_defaults=True):
     """An input no turn has taken yet; its content is in the log at ``seq``."""
 
     key: str
     seq: int
-    policy: Conflict = "queue"
+    policy: InputPolicy = "queue"
     announced: bool = False
     """Whether the log says that it waits."""
 
 
-class State(msgspec.Struct, omit_defaults=True):
+class SessionState(msgspec.Struct, omit_defaults=True):
     """A session as of event ``seq``."""
 
     seq: int = 0
     epoch: int = 1
     agent: str = ""
-    turn: Running | None = None
-    lanes: dict[str, Lane] = {}
+    turn: RunningTurn | None = None
+    lanes: dict[str, AgentProgress] = {}
     open: dict[CallId, OpenCall] = {}
-    decisions: dict[DecisionId, Decision] = {}
-    inputs: dict[str, Queued] = {}
+    decisions: dict[DecisionId, DecisionRecord] = {}
+    inputs: dict[str, QueuedInput] = {}
     grants: list[Grant] = []
     """What people allowed for the rest of the session."""
     models: dict[str, int] = {}
@@ -150,24 +148,24 @@ class State(msgspec.Struct, omit_defaults=True):
     values: dict[str, Any] = {}
     closed: bool = False
 
-    def become(self, other: "State") -> None:
+    def replace_with(self, other: "SessionState") -> None:
         """Hold what another state holds."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(other, name))
 
-    def lane(self, path: Path) -> Lane:
+    def agent_progress(self, path: AgentPath) -> AgentProgress:
         """Return how far the agent at ``path`` has come; an empty lane when it has not begun."""
-        return self.lanes.get(lane_key(path)) or Lane()
+        return self.lanes.get(agent_key(path)) or AgentProgress()
 
-    def made(self, path: Path) -> int:
+    def calls_made_by(self, path: AgentPath) -> int:
         """Return how many calls the agent at ``path`` has made."""
-        return self.lane(path).made if path else self.calls
+        return self.agent_progress(path).made if path else self.calls
 
-    def calls_at(self, path: Path) -> list[OpenCall]:
+    def open_calls_of(self, path: AgentPath) -> list[OpenCall]:
         """Return the open calls of the agent at ``path``, in the order they were made."""
         return [call for call in self.open.values() if call.path == path]
 
-    def asked(self, agent: str, number: int, call: CallId | None = None) -> None:
+    def count_model_call(self, agent: str, number: int, call: CallId | None = None) -> None:
         """Count a model call that says itself which one of its agent it is, and which tool call made it; 0 is none."""
         if number:
             self.models[agent] = max(self.models.get(agent, 0), number)
@@ -176,22 +174,22 @@ class State(msgspec.Struct, omit_defaults=True):
             made.asked = (*made.asked, number)
 
     @property
-    def early(self) -> list[int]:
+    def early_input_seqs(self) -> list[int]:
         """The events from before the window that are still needed: inputs that wait, or were taken on inside it."""
         inputs = {*self.taken, *(queued.seq for queued in self.inputs.values())}
         return sorted(seq for seq in inputs if seq < self.window)
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(State)
+_decoder = msgspec.json.Decoder(SessionState)
 
 
-def dump(state: State) -> bytes:
+def encode_state(state: SessionState) -> bytes:
     """Return the state as JSON."""
     return _encoder.encode(state)
 
 
-def load(data: bytes) -> State:
+def decode_state(data: bytes) -> SessionState:
     """Return the state ``dump`` made these bytes of. Raises ``Corrupt`` when it did not."""
     try:
         return _decoder.decode(data)
@@ -199,14 +197,14 @@ def load(data: bytes) -> State:
         raise Corrupt(f"snapshot cannot be read: {error}") from error
 
 
-def lane_key(path: Path) -> str:
+def agent_key(path: AgentPath) -> str:
     """Return the name of a path in ``State.lanes``."""
     return "/".join(path) if path else ""
 
 
-def streaks(lane: Lane, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
+def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
     """Yield what each call asks for, and how many in a row have asked for just that, going on from ``lane``."""
-    last, streak = lane.last, lane.streak
+    last, streak = progress.last, progress.streak
     for call in calls:
         asked = digest_of([call.name, call.raw or call.arguments])
         last, streak = asked, streak + 1 if asked == last else 1
@@ -218,6 +216,6 @@ def child_name(number: int, ordinal: int = 1) -> str:
     return f"agent-{number}" if ordinal == 1 else f"agent-{number}-{ordinal}"
 
 
-def call_id(path: Path, number: int) -> CallId:
+def call_id(path: AgentPath, number: int) -> CallId:
     """Return the id of the ``number``-th call of the agent at ``path``: ``call_2``, or ``call_2.1`` below it."""
     return CallId("call_" + ".".join([*(name.removeprefix("agent-") for name in path), str(number)]))

@@ -4,20 +4,18 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
-from vaka.core.types.content import Content
 from vaka.core.types.event import Control
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, TurnId
-from vaka.core.types.message import ToolCall
+from vaka.core.types.message import Content, ToolCall, Usage
 from vaka.core.types.tool import Grant
-from vaka.core.types.usage import Usage
 
-Conflict: TypeAlias = Literal["queue", "steer", "interrupt"]
+InputPolicy: TypeAlias = Literal["queue", "steer", "interrupt"]
 """What an input does to the turn that is running: wait for its end, join it, or stop it."""
 
-Scope: TypeAlias = Literal["once", "session", "project", "user"]
+ApprovalScope: TypeAlias = Literal["once", "session", "project", "user"]
 """How long a yes counts: for the call, in the session, or for good, by a rule in the settings of project or user."""
 
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+APPROVAL_SCOPES: tuple[ApprovalScope, ...] = get_args(ApprovalScope)
 
 
 class InputAdded(Control, tag="input.added"):
@@ -25,7 +23,7 @@ class InputAdded(Control, tag="input.added"):
 
     key: str
     content: Content
-    policy: Conflict = "queue"
+    policy: InputPolicy = "queue"
     source: str = ""
     model: str = ""
     """Who shall answer: a model's name, or a tier. Without it, the agent's own model."""
@@ -72,16 +70,16 @@ class ApprovalRequested(Control, tag="approval.requested"):
     """Seconds a yes for the session counts, unless the person says how long; ``None``: for the rest of it."""
 
     @property
-    def names(self) -> frozenset[str]:
+    def rule_names(self) -> frozenset[str]:
         """The names of everything that asks."""
         return frozenset(self.asks or (self.rule,))
 
     @property
-    def lasting(self) -> tuple[str, ...]:
+    def allowed_scopes(self) -> tuple[str, ...]:
         """For how long a yes may count, ``once`` first."""
         if not self.grant:
-            return SCOPES[:1]
-        return tuple(scope for scope in SCOPES if scope in self.scopes) if self.scopes else SCOPES
+            return APPROVAL_SCOPES[:1]
+        return tuple(scope for scope in APPROVAL_SCOPES if scope in self.scopes) if self.scopes else APPROVAL_SCOPES
 
 
 class ApprovalResolved(Control, tag="approval.resolved"):
@@ -91,7 +89,7 @@ class ApprovalResolved(Control, tag="approval.resolved"):
     decision: Literal["approve", "reject"]
     message: str = ""
     edit: dict[str, Any] | None = None
-    scope: Scope = "once"
+    scope: ApprovalScope = "once"
     by: str = ""
     rule: str = ""
     """The rules that were kept, one per line; none when ``scope`` is ``once``."""
@@ -222,10 +220,10 @@ class StreamEnd(Control, tag="stream.end", durable=False):
     reason: str = ""
 
 
-Offer: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
+OfferedBody: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
 
 
-class _Keys:
+class _KeyFields:
     """The field of a body that is its key in the session: of several with one key, the first counts."""
 
     fields: ClassVar[dict[type[Control], str]] = {
@@ -239,5 +237,5 @@ class _Keys:
 
 def key_of(body: object) -> str:
     """Return the key an event has in its session, ``""`` when it has none."""
-    field = _Keys.fields.get(type(body))  # type: ignore[arg-type]  # looked up by whatever it is
+    field = _KeyFields.fields.get(type(body))  # type: ignore[arg-type]  # looked up by whatever it is
     return getattr(body, field) if field else ""

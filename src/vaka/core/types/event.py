@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, dataclass_tran
 import msgspec
 
 from vaka.core.types.errors import Corrupt, LogError
-from vaka.core.types.ids import Path, SessionId, TurnId
+from vaka.core.types.ids import AgentPath, SessionId, TurnId
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
 
 VERSION = 1
 """The highest ``v`` this code may act on. Raised only for an event that older code must not ignore."""
 
-BODIES: "dict[str, type[Body]]" = {}
+BODY_TYPES: "dict[str, type[Body]]" = {}
 """Every body we know, by type."""
 
 
@@ -34,7 +34,7 @@ class _BodyMeta(msgspec.StructMeta):
         made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         made.type, made.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
         if tag:
-            BODIES[tag] = made  # type: ignore[assignment]  # only subclasses of Body have this metaclass
+            BODY_TYPES[tag] = made  # type: ignore[assignment]  # only subclasses of Body have this metaclass
         return made
 
 
@@ -87,7 +87,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ts: str
     turn: TurnId = TurnId("")
     step: int = 0
-    path: Path = ()
+    path: AgentPath = ()
     seq: int = 0
     epoch: int = 1
     prev: str = ""
@@ -104,15 +104,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def type(self) -> str:
         """The type as it stands on the wire."""
-        return _names(self.data)[0]
+        return _type_and_channel(self.data)[0]
 
     @property
     def channel(self) -> Channel:
         """Who this event is for."""
-        return _names(self.data)[1]
+        return _type_and_channel(self.data)[1]
 
 
-class _Durable(msgspec.Struct, frozen=True, gc=False):
+class _StoredEvent(msgspec.Struct, frozen=True, gc=False):
     v: int
     seq: int
     id: str
@@ -120,26 +120,26 @@ class _Durable(msgspec.Struct, frozen=True, gc=False):
     session: str
     turn: str
     step: int
-    path: Path
+    path: AgentPath
     channel: str
     type: str
     data: Any
     prev: str
 
 
-class _Live(msgspec.Struct, frozen=True, gc=False):
+class _LiveEvent(msgspec.Struct, frozen=True, gc=False):
     v: int
     ts: str
     session: str
     turn: str
     step: int
-    path: Path
+    path: AgentPath
     channel: str
     type: str
     data: Any
 
 
-class _Read(msgspec.Struct, frozen=True, gc=False):
+class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
     v: int
     ts: str
     session: SessionId
@@ -148,33 +148,33 @@ class _Read(msgspec.Struct, frozen=True, gc=False):
     data: msgspec.Raw
     turn: TurnId = TurnId("")
     step: int = 0
-    path: Path = ()
+    path: AgentPath = ()
     seq: int = 0
     id: str = ""
     prev: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder(_Read).decode
-_readers: dict[str, msgspec.json.Decoder[Any]] = {}
+_decode_envelope = msgspec.json.Decoder(_DecodedEvent).decode
+_body_decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
 
 @cache
-def _closed(kind: type[msgspec.Struct]) -> bool:
+def _is_plain_struct(kind: type[msgspec.Struct]) -> bool:
     """Whether bodies of a kind hold whole numbers and words only: they mean the same before and after being stored."""
-    return all(_plain(field.type) for field in msgspec.structs.fields(kind))
+    return all(_is_plain_type(field.type) for field in msgspec.structs.fields(kind))
 
 
-def _plain(kind: Any) -> bool:
+def _is_plain_type(kind: Any) -> bool:
     kind = getattr(kind, "__supertype__", kind)
     if kind in (str, int, bool, None, type(None), ...) or get_origin(kind) is Literal:
         return True
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _closed(kind)
-    return bool(get_args(kind)) and all(_plain(inner) for inner in get_args(kind))
+        return _is_plain_struct(kind)
+    return bool(get_args(kind)) and all(_is_plain_type(inner) for inner in get_args(kind))
 
 
-def _names(body: Body) -> tuple[str, Channel]:
+def _type_and_channel(body: Body) -> tuple[str, Channel]:
     kind = type(body)
     if kind is not Custom and kind is not Unknown:
         return body.type, body.channel
@@ -188,41 +188,41 @@ def encode_body(body: Body) -> bytes:
 
 def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor") -> Body:
     """Return the body of type ``kind`` that ``raw`` encodes; unknown types are kept as they are."""
-    reader = _readers.get(kind)
+    reader = _body_decoders.get(kind)
     if reader is None:
-        known = BODIES.get("custom" if kind.startswith("custom.") else kind)
+        known = BODY_TYPES.get("custom" if kind.startswith("custom.") else kind)
         if known is None or known is Unknown:
             return Unknown(name=kind, raw=bytes(raw), of=channel)
         reader = msgspec.json.Decoder(known)
         if known is not Custom:  # their names are without number
-            _readers[kind] = reader
+            _body_decoders[kind] = reader
     body: Body = reader.decode(raw)
     return body
 
 
-class _Kind(NamedTuple):
+class _BodyKind(NamedTuple):
     """What all bodies of a class have in common."""
 
     name: str
     channel: Channel
-    again: Callable[[bytes], Body] | None
+    decode: Callable[[bytes], Body] | None
     """Reads a body back; none for the loop's own words, which need no second look."""
 
 
-_kinds: dict[type[Body], _Kind] = {}
+_body_kinds: dict[type[Body], _BodyKind] = {}
 
 
-def _kind(body: Body) -> _Kind:
+def _body_kind(body: Body) -> _BodyKind:
     kind = type(body)
-    name, channel = _names(body)
+    name, channel = _type_and_channel(body)
     if kind is Custom or kind is Unknown:  # their names are without number
 
-        def again(raw: bytes) -> Body:
+        def decode_again(raw: bytes) -> Body:
             return decode_body(name, raw, channel)
 
-        return _Kind(name, channel, again)
-    as_is = isinstance(body, Progress) and _closed(kind)
-    found = _kinds[kind] = _Kind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
+        return _BodyKind(name, channel, decode_again)
+    as_is = isinstance(body, Progress) and _is_plain_struct(kind)
+    found = _body_kinds[kind] = _BodyKind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
     return found
 
 
@@ -232,14 +232,14 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     The body is the one a reader of the bytes will see: plain data, shared with nobody.
     """
     data = event.data
-    kind, channel, again = _kinds.get(type(data)) or _kind(data)
+    kind, channel, again = _body_kinds.get(type(data)) or _body_kind(data)
     try:
         raw: Any = data
         if again is not None:
             written = data.raw if isinstance(data, Unknown) else _encode(data)
             raw, data = msgspec.Raw(written), again(written)
         stored = _encode(
-            _Durable(
+            _StoredEvent(
                 event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
                 kind, raw, prev,
             )
@@ -256,17 +256,19 @@ def encode(event: Event) -> bytes:
     """Return the bytes of an event: those it was stored as, or for a live one its JSON."""
     if event.stored:
         return event.stored
-    kind, channel = _names(event.data)
+    kind, channel = _type_and_channel(event.data)
     data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
-    return _encode(_Live(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data))
+    return _encode(
+        _LiveEvent(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data)
+    )
 
 
 def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt`` when they encode none."""
     try:
-        wire = _read(stored)
-        epoch = _epoch(wire)
-        data = _body(wire)
+        wire = _decode_envelope(stored)
+        epoch = _epoch_of(wire)
+        data = _body_of(wire)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be read: {error}; it begins with {stored[:60]!r}") from error
     return Event(
@@ -276,19 +278,19 @@ def decode(stored: bytes) -> Event:
     )  # fmt: skip
 
 
-def _epoch(wire: _Read) -> int:
-    if not wire.seq:
+def _epoch_of(envelope: _DecodedEvent) -> int:
+    if not envelope.seq:
         return 1
-    epoch = int(wire.id.partition(".")[0])
-    if wire.seq < 0 or epoch < 1 or wire.id != f"{epoch}.{wire.seq}":
-        raise ValueError(f"its id {wire.id[:60]!r} is not that of event {wire.seq}")
+    epoch = int(envelope.id.partition(".")[0])
+    if envelope.seq < 0 or epoch < 1 or envelope.id != f"{epoch}.{envelope.seq}":
+        raise ValueError(f"its id {envelope.id[:60]!r} is not that of event {envelope.seq}")
     return epoch
 
 
-def _body(wire: _Read) -> Body:
+def _body_of(envelope: _DecodedEvent) -> Body:
     try:
-        return decode_body(wire.type, wire.data, wire.channel)
+        return decode_body(envelope.type, envelope.data, envelope.channel)
     except msgspec.ValidationError:
-        if wire.v <= VERSION:
+        if envelope.v <= VERSION:
             raise
-        return Unknown(name=wire.type, raw=bytes(wire.data), of=wire.channel)
+        return Unknown(name=envelope.type, raw=bytes(envelope.data), of=envelope.channel)

@@ -1,4 +1,4 @@
-"""Names of things. Plain strings and numbers at run time, distinct to a type checker."""
+"""Identifiers, agent paths, the scope of an event and cursors. Plain strings and numbers at run time, distinct to a type checker."""
 
 import hashlib
 from typing import Any, NewType, TypeAlias
@@ -11,25 +11,68 @@ JSON: TypeAlias = Any
 """Any JSON value. Typed ``Any``: what arrives is checked against a schema, not against this alias."""
 
 SessionId = NewType("SessionId", str)
+
 TurnId = NewType("TurnId", str)
+
 MessageId = NewType("MessageId", str)
+
 CallId = NewType("CallId", str)
+
 DecisionId = NewType("DecisionId", str)
+
 Digest = NewType("Digest", str)
+
 Term = NewType("Term", int)
-Path: TypeAlias = tuple[str, ...]
+
+AgentPath: TypeAlias = tuple[str, ...]
 """Which agent speaks: ``()`` is the root, ``("agent-3",)`` the child that call 3 of the root started."""
 
-_canonical = msgspec.json.Encoder(order="deterministic")
+_canonical_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def digest_of(value: JSON) -> Digest:
     """Return the SHA-256 of a JSON value, equal for equal values whatever the order of their keys."""
-    return Digest(hashlib.sha256(_canonical.encode(value)).hexdigest())
+    return Digest(hashlib.sha256(_canonical_encoder.encode(value)).hexdigest())
 
 
-def session_id(text: str) -> SessionId:
+def parse_session_id(text: str) -> SessionId:
     """Return ``text`` as a session id, or raise ``InvalidInput`` saying what an id looks like."""
     if not 0 < len(text) <= 200 or not text.isprintable() or text != text.strip():
         raise InvalidInput(f"session id {text[:80]!r} must be 1 to 200 printable characters without blanks at its ends")
     return SessionId(text)
+
+
+class EventScope(msgspec.Struct, frozen=True):
+    """A turn, a step of it, and the agent at ``path``."""
+
+    turn: TurnId = TurnId("")
+    step: int = 0
+    path: AgentPath = ()
+
+
+NO_SCOPE = EventScope()
+
+
+class Cursor(msgspec.Struct, frozen=True, order=True):
+    """After event ``seq`` of incarnation ``epoch``; epoch 0 stands for whichever the log has."""
+
+    epoch: int = 0
+    seq: int = 0
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Cursor":
+        """Read ``"1.42"``, or a bare ``"42"`` for a seq of the current epoch; nothing means the start."""
+        if not text:
+            return cls()
+        epoch, dot, seq = text.rpartition(".")
+        if not _is_seq_number(seq) or (dot and not _is_seq_number(epoch)):
+            raise InvalidInput(f"cursor {text[:60]!r} must be <epoch>.<seq>, such as '1.42', or a bare seq")
+        return cls(int(epoch) if dot else 0, int(seq))
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.seq}" if self.epoch else str(self.seq)
+
+
+def _is_seq_number(text: str) -> bool:
+    """Whether this is a number a store can count to."""
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from vaka.core.types.event import Custom, Monitor
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId
-from vaka.core.types.usage import Usage
+from vaka.core.types.message import Usage
 
 __all__ = ["BudgetWarning", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged", "ModelFailed",
            "ModelSelected", "Notice", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip

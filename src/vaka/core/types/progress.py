@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from vaka.core.types.content import Content
 from vaka.core.types.event import Progress
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId, SessionId
-from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.message import Content, ToolCall, ToolResult, Usage
 from vaka.core.types.tool import Effect
-from vaka.core.types.usage import Usage
 
 
 class TurnQueued(Progress, tag="turn.queued"):

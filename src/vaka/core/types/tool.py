@@ -37,14 +37,14 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return digest_of(msgspec.structs.asdict(self))  # all fields: an encoder leaves out some that are defaults
 
 
-class Arguments(msgspec.Struct, frozen=True):
+class ParsedArguments(msgspec.Struct, frozen=True):
     """Arguments that passed the schema; ``repaired`` says what was mended on the way, if anything."""
 
     value: dict[str, Any]
     repaired: str = ""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class InvalidArguments(msgspec.Struct, frozen=True):
     """Why arguments cannot be used, in words the model can act on."""
 
     message: str
@@ -76,7 +76,7 @@ class Ask(msgspec.Struct, frozen=True):
     """Where a command would begin, when that is not the working folder: elsewhere it is another command."""
 
     @property
-    def names(self) -> frozenset[str]:
+    def rule_names(self) -> frozenset[str]:
         """The names of everything that asks."""
         return frozenset(self.asks or (self.rule,))
 
@@ -100,7 +100,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(line.strip() for line in self.rule.splitlines() if line.strip())
 
 
-PROTECTED = "protected"
+PROTECTED_LAYER = "protected"
 """The layer of questions about what nobody may get at in passing: not even arguments that a person wrote."""
 
 

@@ -1,26 +1,23 @@
 """The Python side of what scripts can call: one file for each table of ``ctx``."""
 
-from vaka.luau.host.agents import agent_functions
 from vaka.luau.host.generate import generate_functions
+from vaka.luau.host.host_services import HostServices
 from vaka.luau.host.http import http_functions
-from vaka.luau.host.invoke import invoke_functions
-from vaka.luau.host.log import log_functions
-from vaka.luau.host.notes import note_functions
-from vaka.luau.host.parts import Parts
-from vaka.luau.host.talk import talk_functions
-from vaka.luau.host.time import time_functions
-from vaka.luau.script import Functions
+from vaka.luau.host.invoke import agent_functions, invoke_functions
+from vaka.luau.host.io import io_functions, log_functions, time_functions
+from vaka.luau.host.memory import memory_functions
+from vaka.luau.protocol import HostFunctions
 
 
-def ctx_functions(parts: Parts) -> Functions:
+def ctx_functions(services: HostServices) -> HostFunctions:
     """Return what ``ctx`` needs of its host; what ``parts`` lacks raises an error in the script that says so."""
     return {
-        **http_functions(parts),
-        **generate_functions(parts),
-        **invoke_functions(parts),
-        **agent_functions(parts),
-        **note_functions(parts),
-        **log_functions(parts),
-        **talk_functions(parts),
-        **time_functions(parts),
+        **http_functions(services),
+        **generate_functions(services),
+        **invoke_functions(services),
+        **agent_functions(services),
+        **memory_functions(services),
+        **log_functions(services),
+        **io_functions(services),
+        **time_functions(services),
     }

@@ -16,7 +16,7 @@ def is_list(value: JSON) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def kind(value: JSON) -> str:
+def type_name(value: JSON) -> str:
     """Say in the words of a script what a value is."""
     if value is None:
         return "nil"
@@ -29,35 +29,35 @@ def kind(value: JSON) -> str:
     return "a string" if isinstance(value, str) else "a table"
 
 
-def text(value: JSON, what: str) -> str:
+def as_string(value: JSON, label: str) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise ScriptError(f"{what} must be a string, not {kind(value)}")
+        raise ScriptError(f"{label} must be a string, not {type_name(value)}")
     return value
 
 
-def table(value: JSON, what: str) -> dict[str, Any]:
+def as_table(value: JSON, label: str) -> dict[str, Any]:
     """Return a table with names, as one of its own; an empty one may look like a list, and nothing is an empty one."""
     if value is None or value == []:
         return {}
     if not is_table(value) or not all(isinstance(key, str) for key in value):
         raise ScriptError(
-            f"{what} must be a table with names, not {'a list' if isinstance(value, list) else kind(value)}"
+            f"{label} must be a table with names, not {'a list' if isinstance(value, list) else type_name(value)}"
         )
     return dict(value)
 
 
-def items(value: JSON, what: str) -> list[Any]:
+def as_list(value: JSON, label: str) -> list[Any]:
     """Return a list; an empty one may look like a table with names, and nothing is an empty one."""
     if value is None or value == {}:
         return []
     if not is_list(value):
-        raise ScriptError(f"{what} must be a list, not {kind(value)}")
+        raise ScriptError(f"{label} must be a list, not {type_name(value)}")
     return value
 
 
-def whole(value: JSON, what: str) -> int:
+def as_count(value: JSON, label: str) -> int:
     """Return a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ScriptError(f"{what} must be a whole number, not {value!r}")
+        raise ScriptError(f"{label} must be a whole number, not {value!r}")
     return value

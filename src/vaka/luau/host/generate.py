@@ -1,15 +1,17 @@
-"""``ctx.generate`` and its sisters: a model's answer as text, as data, or in pieces."""
+"""``ctx.generate``, ``generate_json`` and ``generate_stream``: a model's answer as text, as data, or in pieces."""
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from itertools import count
 
 import msgspec
 
-from vaka.core.loop.budget import afford, broken_off, check
-from vaka.core.loop.nest import Nest, Request
-from vaka.core.loop.purse import Hold
+from vaka.core.loop.budget.reservations import Reservation
+from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, reserve
+from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.model import (
     Chunk,
     Model,
@@ -23,70 +25,160 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON
+from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.usage import Usage
-from vaka.luau.host.arguments import is_list, is_table, table, text
-from vaka.luau.host.parts import Parts, missing
-from vaka.luau.host.question import Question, question_of
-from vaka.luau.host.stream import Stream
-from vaka.luau.script import Functions, HostFunction, Several
+from vaka.luau.host.arguments import as_string, as_table, is_list, is_table
+from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.host.prompt_args import PromptArgs, parse_prompt_args
+from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
+
+ReadPieces = Callable[[], AsyncGenerator[str | None]]
+"""Asks the model, and yields its answer in pieces; ``None`` when what came so far does not count."""
+
+
+class ModelAnswerStream:
+    """An answer as far as it has come.
+
+    The script says how much it was told and how that ended, so that a host that had to ask anew goes on from there, or
+    says that it cannot. ``whole``: nobody will close this, so nothing may be left open between two pieces.
+    """
+
+    def __init__(self, read: ReadPieces, *, read_ahead: bool = False) -> None:
+        self._read, self._read_ahead = read, read_ahead
+        self._pieces: AsyncGenerator[str | None] | None = None
+        self._buffer: deque[str] = deque()
+        self._has_delivered = False
+        self._ended = False
+        self._problem: ScriptError | None = None
+        self._lock = asyncio.Lock()
+
+    async def next_piece(self, delivered: int, tail: str) -> str | None:
+        """Return the next piece, ``None`` when there is no more."""
+        async with self._lock:
+            if self._pieces is None and not self._ended:
+                self._pieces = self._read()
+                await self._skip_delivered(delivered, tail)
+            return await self._next_buffered(self._pieces)
+
+    async def close(self) -> None:
+        """Ask for no more."""
+        self._ended = True
+        self._buffer.clear()
+        if self._pieces is not None:
+            await self._pieces.aclose()
+
+    async def _skip_delivered(self, delivered: int, tail: str) -> None:
+        """Go over what the script was told by an earlier host."""
+        text = ""
+        while len(text) < delivered:
+            piece = await self._next_buffered(self._pieces)
+            if piece is None:
+                break
+            text += piece
+        if len(text) < delivered or not text[:delivered].endswith(tail):
+            await self.close()
+            raise ScriptError("the answer was interrupted, and asked again the model says something else")
+        if text[delivered:]:
+            self._buffer.appendleft(text[delivered:])
+
+    async def _next_buffered(self, pieces: AsyncGenerator[str | None] | None) -> str | None:
+        while not self._buffer:
+            if self._problem is not None:
+                raise self._problem
+            if self._ended or pieces is None:
+                return None
+            await self._pull(pieces)
+        self._has_delivered = True
+        return self._buffer.popleft()
+
+    async def _pull(self, pieces: AsyncGenerator[str | None]) -> None:
+        try:
+            if self._read_ahead:
+                await self._pull_all(pieces)
+            else:
+                self._buffer_piece(await anext(pieces))
+        except StopAsyncIteration:
+            self._ended = True
+        except ScriptError as error:
+            self._problem = error  # told after what came before it
+
+    async def _pull_all(self, pieces: AsyncGenerator[str | None]) -> None:
+        self._ended = True
+        async with aclosing(pieces):
+            async for piece in pieces:
+                self._buffer_piece(piece)
+
+    def _buffer_piece(self, piece: str | None) -> None:
+        if piece:
+            self._buffer.append(piece)
+        elif piece is None and self._has_delivered:
+            raise ScriptError("the model had to begin again after some of its answer was handed over")
+        elif piece is None:
+            self._buffer.clear()
+
 
 _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
-class Asker:
+class ModelCaller:
     """Puts questions to models, counts them, and says what they cost."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._asked = count(1)
+    def __init__(self, services: HostServices) -> None:
+        self._services = services
+        self._call_numbers = count(1)
 
-    def model(self, name: JSON) -> Model:
+    def find_model(self, name: JSON) -> Model:
         """Return the model of that name, or raise what the script may catch."""
-        find = self._parts.models
+        find = self._services.models
         if find is None:
             raise ScriptError("generate is not available here: this script has no models")
         try:
-            return find(text(name, "generate: model"))
+            return find(as_string(name, "generate: model"))
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
-    def prompt(self, request: Request, question: Question) -> Prompt:
+    def make_prompt(self, request: ScriptRequest, prompt_args: PromptArgs) -> Prompt:
         """Return a question as a model takes it, with its number among those of this agent."""
-        nest = self._parts.nest
-        made = Prompt(messages=question.messages, system=question.system, options=question.options)
+        nest = self._services.nest
+        made = Prompt(messages=prompt_args.messages, system=prompt_args.system, options=prompt_args.options)
         if nest is None:
-            return msgspec.structs.replace(made, number=next(self._asked))
+            return msgspec.structs.replace(made, number=next(self._call_numbers))
         turn = nest.turn
         return msgspec.structs.replace(
             made,
-            agent=turn.lane.agent or turn.agent,
+            agent=turn.agent_progress.agent or turn.agent,
             path=turn.path,
-            number=nest.asks(request),
+            number=nest.model_call_number(request),
             session=turn.session,
         )
 
-    async def read(self, model: Model, prompt: Prompt, *, steady: bool = False) -> AsyncGenerator[str | None]:
+    async def stream_answer(
+        self, model: Model, prompt: Prompt, *, without_pause: bool = False
+    ) -> AsyncGenerator[str | None]:
         """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch.
 
         The answer is kept within the budgets of the turn. ``steady``: it is read to its end without a pause.
         """
-        nest = self._parts.nest
-        hold = Hold(prompt) if nest is None else await _affordable(nest, model, prompt, steady=steady)
+        nest = self._services.nest
+        hold = (
+            Reservation(prompt)
+            if nest is None
+            else await _reserve_budget(nest, model, prompt, without_pause=without_pause)
+        )
         try:
-            async with aclosing(self._pieces(model, hold)) as pieces:
+            async with aclosing(self._stream_pieces(model, hold)) as pieces:
                 async for piece in pieces:
                     if piece is None and nest is not None:
-                        check(nest.turn, model, hold)
+                        check_retry_budget(nest.turn, model, hold)
                     yield piece
         finally:
             hold.release()
 
-    async def _pieces(self, model: Model, hold: Hold) -> AsyncGenerator[str | None]:
+    async def _stream_pieces(self, model: Model, reservation: Reservation) -> AsyncGenerator[str | None]:
         stop: StopChunk | None = None
         cost, written = UsageChunk(Usage()), 0
         try:
-            async with aclosing(model.stream(hold.prompt)) as chunks:
+            async with aclosing(model.stream(reservation.prompt)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, TextChunk):
                         written += len(chunk.text)
@@ -94,7 +186,7 @@ class Asker:
                     elif isinstance(chunk, ReasoningChunk):
                         written += len(chunk.text)
                     elif isinstance(chunk, RetryChunk):
-                        self._spent(model, hold, cost, written)
+                        self._record_usage(model, reservation, cost, written)
                         cost, written = UsageChunk(Usage()), 0
                         yield None
                     elif isinstance(chunk, StopChunk):
@@ -102,31 +194,37 @@ class Asker:
                     elif isinstance(chunk, UsageChunk):
                         cost = chunk  # the last one counts
                     else:
-                        self._notice(chunk)
+                        self._log_notice(chunk)
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
         finally:
-            self._spent(model, hold, cost, None if stop else written)
+            self._record_usage(model, reservation, cost, None if stop else written)
         if stop is None or stop.reason == "refusal":
             raise ScriptError(f"{model.name}: {'the model refused to answer' if stop else 'the answer was cut off'}")
 
-    def _spent(self, model: Model, hold: Hold, cost: UsageChunk, written: int | None) -> None:
+    def _record_usage(
+        self, model: Model, reservation: Reservation, cost: UsageChunk, written_chars: int | None
+    ) -> None:
         """What a try has cost was spent, also when it broke off after it had ``written`` so much."""
-        usage = cost.usage if written is None else broken_off(model, hold.prompt, cost.usage, written)
-        if self._parts.usage is not None and (written is None or usage != Usage()):
-            call = self._parts.nest.call if self._parts.nest is not None else None
+        usage = (
+            cost.usage
+            if written_chars is None
+            else estimate_partial_usage(model, reservation.prompt, cost.usage, written_chars)
+        )
+        if self._services.usage is not None and (written_chars is None or usage != Usage()):
+            call = self._services.nest.call if self._services.nest is not None else None
             named = cost.model or model.name
-            self._parts.usage(UsageRecorded(model=named, usage=usage, agent=hold.prompt.agent, call=call))
+            self._services.usage(UsageRecorded(model=named, usage=usage, agent=reservation.prompt.agent, call=call))
 
-    def _notice(self, chunk: Chunk) -> None:
-        nest = self._parts.nest
+    def _log_notice(self, chunk: Chunk) -> None:
+        nest = self._services.nest
         if isinstance(chunk, NoticeChunk) and nest is not None:
-            nest.turn.log.later(nest.turn.at, chunk.event)
+            nest.turn.log.defer(nest.turn.scope, chunk.event)
 
-    async def whole(self, model: Model, prompt: Prompt) -> str:
+    async def read_answer(self, model: Model, prompt: Prompt) -> str:
         """Return an answer."""
         pieces: list[str] = []
-        async with aclosing(self.read(model, prompt, steady=True)) as stream:
+        async with aclosing(self.stream_answer(model, prompt, without_pause=True)) as stream:
             async for piece in stream:
                 if piece is None:
                     pieces.clear()
@@ -135,78 +233,82 @@ class Asker:
         return "".join(pieces)
 
 
-async def _affordable(nest: Nest, model: Model, prompt: Prompt, *, steady: bool) -> Hold:
+async def _reserve_budget(journal: ScriptJournal, model: Model, prompt: Prompt, *, without_pause: bool) -> Reservation:
     try:
-        return await afford(nest.turn, model, prompt, steady=steady)
+        return await reserve(journal.turn, model, prompt, waitable=without_pause)
     except ConfigError as error:
         raise ScriptError(str(error)) from error
 
 
-def generate_functions(parts: Parts) -> Functions:
+def generate_functions(services: HostServices) -> HostFunctions:
     """``generate``, ``generate_json``, and ``generate.open``, ``.next`` and ``.close`` for an answer in pieces."""
-    if parts.models is None:
+    if services.models is None:
         names = ("generate", "generate_json", "generate.open", "generate.next", "generate.close")
-        return {name: missing(name, "this script has no models") for name in names}
-    asker = Asker(parts)
-    streams: dict[int, Stream] = {}
+        return {name: unavailable_function(name, "this script has no models") for name in names}
+    asker = ModelCaller(services)
+    streams: dict[int, ModelAnswerStream] = {}
 
-    async def generate(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen, question = asker.model(model), question_of(prompt, options)
-        return await asker.whole(chosen, asker.prompt(request, question))
+    async def generate(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
+        chosen, question = asker.find_model(model), parse_prompt_args(prompt, options)
+        return await asker.read_answer(chosen, asker.make_prompt(request, question))
 
-    async def open(request: Request, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen = asker.model(model)
-        asked = asker.prompt(request, question_of(prompt, options))
-        stream = streams[request.number] = Stream(lambda: asker.read(chosen, asked), whole=parts.closing is None)
-        if parts.closing is not None:
-            parts.closing.push_async_callback(stream.close)
+    async def open(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
+        chosen = asker.find_model(model)
+        asked = asker.make_prompt(request, parse_prompt_args(prompt, options))
+        stream = streams[request.number] = ModelAnswerStream(
+            lambda: asker.stream_answer(chosen, asked), read_ahead=services.closing is None
+        )
+        if services.closing is not None:
+            services.closing.push_async_callback(stream.close)
         return request.number
 
-    def opened(stream: JSON) -> Stream:
+    def find_stream(stream: JSON) -> ModelAnswerStream:
         found = streams.get(stream) if isinstance(stream, int) else None
         if found is None:
             raise ScriptError("there is no such stream")
         return found
 
-    async def take(stream: JSON, told: JSON = 0, tail: JSON = "") -> JSON:
-        return await opened(stream).take(told if isinstance(told, int) else 0, text(tail, "what was told"))
+    async def next_piece(stream: JSON, told: JSON = 0, tail: JSON = "") -> JSON:
+        return await find_stream(stream).next_piece(
+            told if isinstance(told, int) else 0, as_string(tail, "what was told")
+        )
 
     async def close(stream: JSON) -> None:
-        await opened(stream).close()
+        await find_stream(stream).close()
 
     return {
-        "generate": HostFunction(generate, asks=True),
-        "generate_json": _json_function(parts, asker),
+        "generate": HostFunction(generate, wants_request=True),
+        "generate_json": _generate_json_function(services, asker),
         # A stream is opened again when the script is replayed: what was not told yet still has to come from somewhere.
-        "generate.open": HostFunction(open, asks=True, local=True),
-        "generate.next": HostFunction(take),
+        "generate.open": HostFunction(open, wants_request=True, local=True),
+        "generate.next": HostFunction(next_piece),
         "generate.close": HostFunction(close, local=True),
     }
 
 
-def _json_function(parts: Parts, asker: Asker) -> HostFunction:
-    fits = parts.fits
+def _generate_json_function(services: HostServices, model_caller: ModelCaller) -> HostFunction:
+    fits = services.fits
     if fits is None:
-        return missing("generate_json", "nothing here can tell whether an answer fits a schema")
+        return unavailable_function("generate_json", "nothing here can tell whether an answer fits a schema")
 
     async def generate_json(
-        request: Request, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, said: JSON = None,
+        request: ScriptRequest, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, said: JSON = None,
         problem: JSON = None,
     ) -> JSON:  # fmt: skip
-        wanted = mended(table(schema, "generate_json: schema"))
-        question = question_of(prompt, options).with_schema(wanted)
+        wanted = restore_empty_lists(as_table(schema, "generate_json: schema"))
+        question = parse_prompt_args(prompt, options).with_schema(wanted)
         if isinstance(said, str) and isinstance(problem, str):
-            question = question.again(said, problem)
-        chosen = asker.model(model)
-        answer = await asker.whole(chosen, asker.prompt(request, question))
-        value, fault = _data(answer)
+            question = question.with_retry(said, problem)
+        chosen = model_caller.find_model(model)
+        answer = await model_caller.read_answer(chosen, model_caller.make_prompt(request, question))
+        value, fault = _parse_json_answer(answer)
         fault = fault or fits(wanted, value)
-        return Several((None, fault, answer)) if fault else Several((value,))
+        return MultipleResults((None, fault, answer)) if fault else MultipleResults((value,))
 
-    return HostFunction(generate_json, asks=True)
+    return HostFunction(generate_json, wants_request=True)
 
 
-def _data(answer: str) -> tuple[JSON, str]:
+def _parse_json_answer(answer: str) -> tuple[JSON, str]:
     """Return the data of an answer, or what is wrong with it."""
     fenced = _FENCE.match(answer)
     try:
@@ -215,14 +317,17 @@ def _data(answer: str) -> tuple[JSON, str]:
         return None, f"the answer is not JSON: {error}"
 
 
-_LISTS = frozenset({"required", "enum", "examples", "anyOf", "oneOf", "allOf", "prefixItems"})
+_LIST_KEYWORDS = frozenset({"required", "enum", "examples", "anyOf", "oneOf", "allOf", "prefixItems"})
 
 
-def mended(schema: JSON) -> JSON:
+def restore_empty_lists(schema: JSON) -> JSON:
     """Return a schema whose lists are lists: a script's empty table could be either."""
     if is_list(schema):
-        return [mended(item) for item in schema]
+        return [restore_empty_lists(item) for item in schema]
     if not is_table(schema):
         return schema
     nothing: JSON = []
-    return {key: nothing if key in _LISTS and item == {} else mended(item) for key, item in schema.items()}
+    return {
+        key: nothing if key in _LIST_KEYWORDS and item == {} else restore_empty_lists(item)
+        for key, item in schema.items()
+    }

@@ -7,30 +7,29 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from vaka.core.loop.nest import Request
+from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import Headers, NetRequest, NetResponse, Network
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.types.content import Text
 from vaka.core.types.errors import InvalidInput, NetworkError, ScriptError
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import ToolResult
-from vaka.core.types.tool import Arguments, Effect, Problem, ToolSpec
-from vaka.luau.host.arguments import table
-from vaka.luau.host.parts import Parts, missing
-from vaka.luau.script import Functions, HostFunction
+from vaka.core.types.message import Text, ToolResult
+from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.luau.host.arguments import as_table
+from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.protocol import HostFunction, HostFunctions
 
-SECONDS = 30.0
-MOST_SECONDS = 120.0
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
-METHODS = READING | {"POST", "PUT", "PATCH", "DELETE"}
+DEFAULT_TIMEOUT = 30.0
+MAX_TIMEOUT = 120.0
+READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = READ_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
-READ, SEND, KEYED = "http", "http_send", "http_send_keyed"
+READ_TOOL, SEND_TOOL, KEYED_SEND_TOOL = "http", "http_send", "http_send_keyed"
 """The tools: what only reads, what changes something, and what may be sent again under its key."""
 
 _Scalar = str | int | float | bool
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ScriptHttpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A request as a script makes it."""
 
     url: str
@@ -39,17 +38,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     headers: dict[str, _Scalar | list[_Scalar]] = {}
     body: str = ""
     body_base64: str = ""
-    timeout: float = SECONDS
+    timeout: float = DEFAULT_TIMEOUT
     max_bytes: int | None = None
     redirects: int | None = None
     idempotency_key: str = ""
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool that sends it."""
-        if self.method in READING:
-            return READ
-        return KEYED if self.idempotency_key else SEND
+        if self.method in READ_METHODS:
+            return READ_TOOL
+        return KEYED_SEND_TOOL if self.idempotency_key else SEND_TOOL
 
 
 _PARAMETERS: dict[str, Any] = {
@@ -78,7 +77,7 @@ class HttpTool:
         self._network = network
         self._spec = ToolSpec(
             name=name, description=description, parameters=_PARAMETERS, effect=effect, layer=layer,
-            timeout=MOST_SECONDS + 5, poll=True,
+            timeout=MAX_TIMEOUT + 5, poll=True,
         )  # fmt: skip
 
     @property
@@ -86,21 +85,21 @@ class HttpTool:
         """The tool as rules and people see it."""
         return self._spec
 
-    def parse(self, raw: str | dict[str, Any]) -> Arguments | Problem:
+    def parse(self, raw: str | dict[str, Any]) -> ParsedArguments | InvalidArguments:
         """Return the request ``raw`` stands for, or what is wrong with it."""
         try:
             given = msgspec.json.decode(raw) if isinstance(raw, str) else raw
-            wanted = wanted_of(given)
+            wanted = parse_request(given)
         except (msgspec.DecodeError, ScriptError) as error:
-            return Problem(str(error))
-        if wanted.tool != self._spec.name:
-            return Problem(f"{wanted.method} requests like this one are sent by {wanted.tool!r}")
-        return Arguments(msgspec.to_builtins(wanted))
+            return InvalidArguments(str(error))
+        if wanted.tool_name != self._spec.name:
+            return InvalidArguments(f"{wanted.method} requests like this one are sent by {wanted.tool_name!r}")
+        return ParsedArguments(msgspec.to_builtins(wanted))
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult | JSON:
         """Send it; any status is an answer."""
         try:
-            return await send(self._network, wanted_of(arguments))
+            return await send_request(self._network, parse_request(arguments))
         except ScriptError as error:
             return ToolResult(call=context.call, failed=True, reason="error", content=(Text(text=str(error)),))
 
@@ -108,62 +107,66 @@ class HttpTool:
 def http_tools(network: Network, layer: str = "code") -> dict[str, Tool]:
     """Return the tools by which scripts send requests, by name: to be among those a ``Nest`` may call."""
     tools = (
-        HttpTool(network, READ, "Ask a server for something.", "read", layer),
-        HttpTool(network, SEND, "Send something to a server.", "once", layer),
-        HttpTool(network, KEYED, "Send something to a server that knows it by its key.", "idempotent", layer),
+        HttpTool(network, READ_TOOL, "Ask a server for something.", "read", layer),
+        HttpTool(network, SEND_TOOL, "Send something to a server.", "once", layer),
+        HttpTool(network, KEYED_SEND_TOOL, "Send something to a server that knows it by its key.", "idempotent", layer),
     )
     return {tool.spec.name: tool for tool in tools}
 
 
-def http_functions(parts: Parts) -> Functions:
+def http_functions(services: HostServices) -> HostFunctions:
     """``http``: a request as a table, and its answer as one."""
-    network = parts.network
+    network = services.network
     if network is None:
-        return {"http": missing("http", "this script has no network")}
+        return {"http": unavailable_function("http", "this script has no network")}
 
-    async def http(request: Request, spec: JSON) -> JSON:
-        wanted = wanted_of(spec)
-        if parts.nest is None:
-            return await send(network, wanted)
-        return await parts.nest.invoke(request, wanted.tool, msgspec.to_builtins(wanted))
+    async def http(request: ScriptRequest, spec: JSON) -> JSON:
+        wanted = parse_request(spec)
+        if services.nest is None:
+            return await send_request(network, wanted)
+        return await services.nest.call_tool(request, wanted.tool_name, msgspec.to_builtins(wanted))
 
-    return {"http": HostFunction(http, asks=True)}
+    return {"http": HostFunction(http, wants_request=True)}
 
 
-def wanted_of(given: JSON) -> Wanted:
+def parse_request(given: JSON) -> ScriptHttpRequest:
     """Return a script's table as a request; raise ``ScriptError`` for one that makes no sense."""
-    fields = table(given, "http: a request")
+    fields = as_table(given, "http: a request")
     if isinstance(fields.get("body"), bytes):
         fields["body_base64"] = base64.b64encode(fields.pop("body")).decode()
     for name in ("query", "headers"):
         if name in fields:
-            fields[name] = table(fields[name], f"http: {name}")
+            fields[name] = as_table(fields[name], f"http: {name}")
     try:
-        wanted = msgspec.convert(fields, Wanted)
+        wanted = msgspec.convert(fields, ScriptHttpRequest)
         base64.b64decode(wanted.body_base64, validate=True)
     except (msgspec.ValidationError, binascii.Error) as error:
-        raise ScriptError(f"http: {_words(error)}") from None
+        raise ScriptError(f"http: {_validation_message(error)}") from None
     if wanted.method not in METHODS:
         raise ScriptError(f"http: method must be one of {', '.join(sorted(METHODS))}, not {wanted.method!r}")
-    if not 0 < wanted.timeout <= MOST_SECONDS:
-        raise ScriptError(f"http: timeout must be more than 0 and at most {MOST_SECONDS:g} seconds")
+    if not 0 < wanted.timeout <= MAX_TIMEOUT:
+        raise ScriptError(f"http: timeout must be more than 0 and at most {MAX_TIMEOUT:g} seconds")
     if (wanted.max_bytes or 0) < 0 or (wanted.redirects or 0) < 0:
         raise ScriptError("http: max_bytes and redirects must not be negative")
     return wanted
 
 
-async def send(network: Network, wanted: Wanted) -> JSON:
+async def send_request(network: Network, wanted: ScriptHttpRequest) -> JSON:
     """Send a request and return the answer as a script's host hands it over."""
     try:
-        return _answer(await network.send(_request(wanted)))
+        return _response_table(await network.send(_net_request(wanted)))
     except (NetworkError, InvalidInput) as error:
         raise ScriptError(str(error)) from error
 
 
-def _request(wanted: Wanted) -> NetRequest:
+def _net_request(wanted: ScriptHttpRequest) -> NetRequest:
     body = base64.b64decode(wanted.body_base64) if wanted.body_base64 else wanted.body.encode()
     made = NetRequest(
-        url=_with_query(wanted), method=wanted.method, headers=_headers(wanted), body=body, timeout=wanted.timeout
+        url=_url_with_query(wanted),
+        method=wanted.method,
+        headers=_request_headers(wanted),
+        body=body,
+        timeout=wanted.timeout,
     )
     if wanted.max_bytes is not None:
         made = msgspec.structs.replace(made, max_bytes=wanted.max_bytes)
@@ -172,34 +175,34 @@ def _request(wanted: Wanted) -> NetRequest:
     return made
 
 
-def _with_query(wanted: Wanted) -> str:
+def _url_with_query(wanted: ScriptHttpRequest) -> str:
     if not wanted.query:
         return wanted.url
-    pairs = [(key, item) for key, value in sorted(wanted.query.items()) for item in _several(value)]
+    pairs = [(key, item) for key, value in sorted(wanted.query.items()) for item in _string_list(value)]
     url, mark, fragment = wanted.url.partition("#")
     query = urlencode(pairs, safe="", quote_via=quote)
     return f"{url}{'&' if '?' in url else '?'}{query}{mark}{fragment}"
 
 
-def _headers(wanted: Wanted) -> Headers:
-    pairs = [(name, item) for name, value in wanted.headers.items() for item in _several(value)]
+def _request_headers(wanted: ScriptHttpRequest) -> Headers:
+    pairs = [(name, item) for name, value in wanted.headers.items() for item in _string_list(value)]
     if wanted.idempotency_key:
         pairs.append(("Idempotency-Key", wanted.idempotency_key))
     return tuple(pairs)
 
 
-def _several(value: _Scalar | list[_Scalar]) -> list[str]:
-    return [_plain(item) for item in value] if isinstance(value, list) else [_plain(value)]
+def _string_list(value: _Scalar | list[_Scalar]) -> list[str]:
+    return [_scalar_text(item) for item in value] if isinstance(value, list) else [_scalar_text(value)]
 
 
-def _plain(value: _Scalar) -> str:
+def _scalar_text(value: _Scalar) -> str:
     """A value as people write it: ``true``, and no ``.0`` where there is nothing behind the point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _answer(response: NetResponse) -> JSON:
+def _response_table(response: NetResponse) -> JSON:
     headers: dict[str, JSON] = {}
     for name in dict.fromkeys(name.lower() for name, _ in response.headers):
         values = response.header_values(name)
@@ -212,5 +215,5 @@ def _answer(response: NetResponse) -> JSON:
         return answer | {"body_base64": base64.b64encode(response.body).decode()}
 
 
-def _words(error: Exception) -> str:
+def _validation_message(error: Exception) -> str:
     return str(error).replace("Object ", "the request ").replace("`$.", "`")

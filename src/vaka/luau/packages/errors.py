@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from vaka.core.types.errors import InvalidInput
 
-_SHOWN = 80
+_MAX_QUOTED_CHARS = 80
 
 
 class PackageError(InvalidInput):
@@ -43,6 +43,6 @@ class PackageCycle(ResolutionError):
         self.chain = tuple(chain)
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text as an error quotes it: escaped, and cut when it is long."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return repr(text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…")

@@ -1,23 +1,46 @@
-"""Putting the packages of a resolution into a project."""
+"""Install resolved packages in a project, and find installed packages for ``require``."""
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from vaka.core.types.errors import Corrupt, VakaError
-from vaka.luau.packages.archive import LIMITS, Limits
+from vaka.core.types.errors import Corrupt, NotFound, ScriptError, VakaError
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.folders import in_thread, temporary_folder, write_folder
-from vaka.luau.packages.names import check_name
-from vaka.luau.packages.package import Package, read_package, read_package_folder
+from vaka.luau.packages.files import (
+    DEFAULT_LIMITS,
+    LOCK_FILE,
+    PACKAGES_FOLDER,
+    PackageLimits,
+    read_file,
+    run_in_thread,
+    temporary_folder,
+    write_folder,
+)
+from vaka.luau.packages.names import PackageReference, check_package_name
+from vaka.luau.packages.package import (
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    ModuleSource,
+    Package,
+    read_manifest,
+    read_package,
+    read_package_folder,
+)
 from vaka.luau.packages.registry import Registry, Release
-from vaka.luau.packages.resolution import Resolution
+from vaka.luau.packages.resolution import Resolution, read_lock
+from vaka.luau.packages.versions import ANY_VERSION, Range, Version
+from vaka.luau.require import SOURCE_SUFFIX, FindPackage, PackageModules
 
-MOST_PACKED = 256 * 1024 * 1024
+MAX_TOTAL_BYTES = 256 * 1024 * 1024
 
 
 async def install(
-    resolution: Resolution, into: Path | str, registry: Registry, *, limits: Limits = LIMITS, repair: bool = False
+    resolution: Resolution,
+    into: Path | str,
+    registry: Registry,
+    *,
+    limits: PackageLimits = DEFAULT_LIMITS,
+    repair: bool = False,
 ) -> list[str]:
     """Unpack what is missing into ``<into>/<name>/<version>/``; return ``name@version`` of what was added.
 
@@ -25,24 +48,24 @@ async def install(
     replaces it when it was changed. Raises ``Corrupt`` for bytes that are not those of the resolution.
     """
     root = Path(into)
-    missing = await in_thread(lambda: _missing(resolution, root, limits, repair=repair))
+    missing = await run_in_thread(lambda: _missing_releases(resolution, root, limits, repair=repair))
     if not missing:
         return []
-    archives = await _fetched(missing, registry, limits)
+    archives = await _fetch_archives(missing, registry, limits)
     # One piece of work: who is cancelled while it runs leaves nothing half done.
-    return await in_thread(lambda: _placed(missing, archives, root, limits))
+    return await run_in_thread(lambda: _unpack_releases(missing, archives, root, limits))
 
 
-def folder_of(root: Path, name: str, release: Release) -> Path:
+def release_folder(root: Path, name: str, release: Release) -> Path:
     """Return where a release is installed."""
-    return root / check_name(name) / release.version.bare
+    return root / check_package_name(name) / release.version.without_build
 
 
-def _missing(resolution: Resolution, root: Path, limits: Limits, *, repair: bool) -> dict[str, Release]:
+def _missing_releases(resolution: Resolution, root: Path, limits: PackageLimits, *, repair: bool) -> dict[str, Release]:
     missing: dict[str, Release] = {}
     for name, release in resolution.packages.items():
-        folder = folder_of(root, name, release)
-        wrong = _wrong_with(folder, name, release, limits) if folder.exists() else ""
+        folder = release_folder(root, name, release)
+        wrong = _find_install_problem(folder, name, release, limits) if folder.exists() else ""
         if wrong and not repair:
             raise Corrupt(f"{folder}: {wrong}; install with repair to replace it")
         if wrong or not folder.exists():
@@ -50,7 +73,7 @@ def _missing(resolution: Resolution, root: Path, limits: Limits, *, repair: bool
     return missing
 
 
-def _wrong_with(folder: Path, name: str, release: Release, limits: Limits) -> str:
+def _find_install_problem(folder: Path, name: str, release: Release, limits: PackageLimits) -> str:
     try:
         check_release(read_package_folder(folder, limits, hidden=True), name, release)
     except VakaError as error:
@@ -58,10 +81,12 @@ def _wrong_with(folder: Path, name: str, release: Release, limits: Limits) -> st
     return ""
 
 
-async def _fetched(missing: Mapping[str, Release], registry: Registry, limits: Limits) -> dict[str, bytes]:
+async def _fetch_archives(
+    missing: Mapping[str, Release], registry: Registry, limits: PackageLimits
+) -> dict[str, bytes]:
     total = sum(release.size for release in missing.values())
-    if total > MOST_PACKED:
-        raise PackageError(f"the packages have {total} bytes together; expected at most {MOST_PACKED}")
+    if total > MAX_TOTAL_BYTES:
+        raise PackageError(f"the packages have {total} bytes together; expected at most {MAX_TOTAL_BYTES}")
     archives: dict[str, bytes] = {}
     for name, release in missing.items():
         if not 0 <= release.size <= limits.packed:
@@ -74,13 +99,15 @@ async def _fetched(missing: Mapping[str, Release], registry: Registry, limits: L
     return archives
 
 
-def _placed(missing: Mapping[str, Release], archives: Mapping[str, bytes], root: Path, limits: Limits) -> list[str]:
+def _unpack_releases(
+    missing: Mapping[str, Release], archives: Mapping[str, bytes], root: Path, limits: PackageLimits
+) -> list[str]:
     with temporary_folder(root) as staging:
         for name, release in missing.items():
             package = read_package(archives[name], limits)
             check_release(package, name, release)
-            write_folder(folder_of(staging, name, release), package.files)
-        return [_moved(staging, root, name, release, limits) for name, release in missing.items()]
+            write_folder(release_folder(staging, name, release), package.files)
+        return [_move_into_place(staging, root, name, release, limits) for name, release in missing.items()]
 
 
 def check_release(package: Package, name: str, release: Release) -> None:
@@ -94,17 +121,156 @@ def check_release(package: Package, name: str, release: Release) -> None:
         raise Corrupt(f"package {package}: it needs other packages than the registry said")
 
 
-def _moved(staging: Path, root: Path, name: str, release: Release, limits: Limits) -> str:
-    target = folder_of(root, name, release)
+def _move_into_place(staging: Path, root: Path, name: str, release: Release, limits: PackageLimits) -> str:
+    target = release_folder(root, name, release)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and _wrong_with(target, name, release, limits):
-        aside = folder_of(staging / ".replaced", name, release)
+    if target.exists() and _find_install_problem(target, name, release, limits):
+        aside = release_folder(staging / ".replaced", name, release)
         aside.parent.mkdir(parents=True, exist_ok=True)
         target.rename(aside)
     try:
-        folder_of(staging, name, release).rename(target)
+        release_folder(staging, name, release).rename(target)
     except OSError:
         # Somebody else may have installed the same in the meantime, and then all is well.
-        if not target.exists() or _wrong_with(target, name, release, limits):
+        if not target.exists() or _find_install_problem(target, name, release, limits):
             raise
-    return f"{name}@{release.version.bare}"
+    return f"{name}@{release.version.without_build}"
+
+
+class InstalledPackages:
+    """The packages in a folder, each read once. ``verify`` checks all files of a package when it is first used."""
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        lock: Resolution | None = None,
+        wanted: Mapping[str, Range] | None = None,
+        verify: bool = False,
+        limits: PackageLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.root = Path(root)
+        self.lock = lock
+        self.wanted = dict(wanted or {})
+        self.verify = verify
+        self.limits = limits
+        self._packages: dict[tuple[str, Version], Package] = {}
+
+    async def versions(self, name: str) -> list[Version]:
+        """Return the installed versions of a package, lowest first."""
+        folder = self.root / check_package_name(name)
+
+        def list_versions() -> list[Version]:
+            names = [entry.name for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+            return sorted(version for name in names if (version := _parse_version(name)) is not None)
+
+        return await run_in_thread(list_versions)
+
+    async def find(self, name: str, range: Range | str | None = None) -> Package:
+        """Return the package ``require`` means.
+
+        With a range: the locked version if it suits, else the highest that does. Without: the locked version, else the
+        highest the project's manifest asks for, else the highest installed. Raises ``NotFound``, ``Corrupt``.
+        """
+        asked = Range(range) if isinstance(range, str) else range
+        versions = await self.versions(name)
+        version = self._choose_version(name, asked, versions)
+        if version is None:
+            there = f"installed are {', '.join(map(str, versions))}" if versions else "no version is installed"
+            raise NotFound(f"package {name!r}: {self._describe_request(name, asked)}, {there}")
+        known = self._packages.get((name, version))
+        if known is None:
+            known = self._packages[name, version] = await run_in_thread(lambda: self._read_version(name, version))
+        return known
+
+    async def module_source(self, reference: PackageReference | str) -> ModuleSource:
+        """Return the text that ``require("@scope/pkg@^1.0.0/sub/module")`` means. Raises as ``find`` does."""
+        wanted = PackageReference.parse(reference) if isinstance(reference, str) else reference
+        return (await self.find(wanted.name, wanted.range)).module_source(wanted.module)
+
+    def _choose_version(self, name: str, asked: Range | None, versions: list[Version]) -> Version | None:
+        locked = self.lock.packages.get(name) if self.lock else None
+        if locked is not None and (asked is None or locked.version in asked):
+            return locked.version if locked.version in versions else None
+        wanted = asked or self.wanted.get(name)
+        if wanted is not None:
+            return wanted.highest_version(versions)
+        return ANY_VERSION.highest_version(versions) or max(versions, default=None)
+
+    def _describe_request(self, name: str, asked: Range | None) -> str:
+        locked = self.lock.packages.get(name) if self.lock else None
+        if locked is not None and (asked is None or locked.version in asked):
+            return f"the lock file asks for {locked.version}"
+        return f"{asked or self.wanted.get(name) or 'any version'} is asked for"
+
+    def _read_version(self, name: str, version: Version) -> Package:
+        folder = self.root / name / version.without_build
+        package = read_package_folder(folder, self.limits, hidden=True)
+        if (package.manifest.name, package.manifest.version) != (name, version):
+            raise Corrupt(f"{folder}: holds {package}")
+        if self.verify:
+            self._verify_package(package, folder)
+        return package
+
+    def _verify_package(self, package: Package, folder: Path) -> None:
+        locked = self.lock.packages.get(package.manifest.name) if self.lock else None
+        if locked is not None and locked.version == package.manifest.version:
+            check_release(package, package.manifest.name, locked)
+        elif not package.manifest.checksum:
+            raise Corrupt(
+                f"{folder}: cannot be verified: no lock file names it and its {MANIFEST_FILE} has no checksum"
+            )
+
+
+async def open_installed(
+    project: Path | str, *, verify: bool = False, limits: PackageLimits = DEFAULT_LIMITS
+) -> InstalledPackages:
+    """Return what is installed in a project, with the wishes of its ``pkg.json`` and its lock file if it has them."""
+    folder = Path(project)
+
+    def read_dependencies() -> Mapping[str, Range]:
+        path = folder / MANIFEST_FILE
+        return read_manifest(read_file(path, MAX_MANIFEST_BYTES), str(path)).dependencies if path.exists() else {}
+
+    wanted = await run_in_thread(read_dependencies)
+    try:
+        lock = await read_lock(folder / LOCK_FILE)
+    except NotFound:
+        lock = None
+    return InstalledPackages(folder / PACKAGES_FOLDER, lock=lock, wanted=wanted, verify=verify, limits=limits)
+
+
+def _parse_version(name: str) -> Version | None:
+    try:
+        return Version.parse(name)
+    except PackageError:
+        return None
+
+
+def package_finder(start: Path) -> FindPackage:
+    """Return what finds packages for scripts in a folder: those of the nearest project around it that has some."""
+    found: list[InstalledPackages] = []
+
+    async def find_package(text: str) -> PackageModules:
+        if not found:
+            around = [folder for folder in (start, *start.parents) if (folder / PACKAGES_FOLDER).is_dir()]
+            found.append(await open_installed(around[0] if around else start))
+        reference = PackageReference.parse(text)
+        package = await found[0].find(reference.name, reference.range)
+        meant = package.module_source(reference.module)
+        title = f"{package.manifest.name}@{package.manifest.version.without_build}"
+        files = {
+            path.removesuffix(SOURCE_SUFFIX): _decode_source(f"{title}/{path}", code)
+            for path, code in package.files.items()
+            if path.endswith(SOURCE_SUFFIX) and not path.endswith(f".d{SOURCE_SUFFIX}")
+        }
+        return PackageModules(title, files, meant.path.removesuffix(SOURCE_SUFFIX))
+
+    return find_package
+
+
+def _decode_source(file: str, code: bytes) -> str:
+    try:
+        return code.decode()
+    except UnicodeDecodeError:
+        raise ScriptError(f"{file} is not UTF-8") from None

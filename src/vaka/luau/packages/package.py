@@ -1,22 +1,78 @@
-"""A package as a value: what it says about itself, and its files."""
+"""A package: its manifest ``pkg.json``, its files and their checksum."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.archive import LIMITS, Limits, pack_files, unpack
-from vaka.luau.packages.errors import PackageError, shown
-from vaka.luau.packages.folders import in_thread, read_file, read_folder
-from vaka.luau.packages.manifest import MANIFEST, Manifest, read_manifest, write_manifest
-from vaka.luau.packages.names import check_path
+from vaka.luau.packages.errors import PackageError, quote_text
+from vaka.luau.packages.files import (
+    DEFAULT_LIMITS,
+    PackageLimits,
+    pack_files,
+    read_file,
+    read_folder,
+    run_in_thread,
+    unpack_archive,
+)
+from vaka.luau.packages.names import check_package_name, check_path
+from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
+
+MANIFEST_FILE = "pkg.json"
+
+DEFAULT_ENTRY = "init.luau"
+
+MAX_MANIFEST_BYTES = 64 * 1024
+
+_CHECKSUM_PATTERN = re.compile("sha256:[0-9a-f]{64}")
+
+PackageKind = Literal["lib", "agent", "tool"]
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a package says about itself. ``checksum`` is of all its files, this one without its checksum."""
+
+    name: str
+    version: Version
+    type: PackageKind = "lib"
+    entry: str = DEFAULT_ENTRY
+    dependencies: dict[str, Range] = {}
+    checksum: str = ""
+
+
+def read_manifest(data: bytes, where: str = MANIFEST_FILE) -> Manifest:
+    """Read ``pkg.json``. Raises ``PackageError``."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise PackageError(f"{where}: {len(data)} bytes; expected at most {MAX_MANIFEST_BYTES}")
+    manifest = decode_document(data, Manifest, where)
+    try:
+        check_package_name(manifest.name)
+        check_path(manifest.entry)
+        for name in manifest.dependencies:
+            check_package_name(name)
+    except PackageError as error:
+        raise PackageError(f"{where}: {error}") from error
+    if not manifest.entry.endswith(".luau"):
+        raise PackageError(f"{where}: entry {quote_text(manifest.entry)} is not a .luau file")
+    if manifest.checksum and not _CHECKSUM_PATTERN.fullmatch(manifest.checksum):
+        raise PackageError(
+            f"{where}: checksum {quote_text(manifest.checksum)}; expected 'sha256:' and 64 hexadecimal digits"
+        )
+    return manifest
+
+
+def write_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of ``pkg.json``, the same for the same manifest."""
+    return encode_document(manifest)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModuleSource:
     """The text of one module. ``chunk`` names it in error messages: ``@scope/pkg@1.0.0/sub/module.luau``."""
 
     chunk: str
@@ -34,73 +90,75 @@ class Package:
     @property
     def checksum(self) -> str:
         """The checksum of what is there: of every file, of ``pkg.json`` without its own checksum."""
-        plain = {**self.files, MANIFEST: write_manifest(msgspec.structs.replace(self.manifest, checksum=""))}
+        plain = {**self.files, MANIFEST_FILE: write_manifest(msgspec.structs.replace(self.manifest, checksum=""))}
         digests = (f"{hashlib.sha256(plain[path]).hexdigest()}  {path}\n" for path in sorted(plain))
         return f"sha256:{hashlib.sha256(''.join(digests).encode()).hexdigest()}"
 
-    def source(self, module: str = "") -> Source:
+    def module_source(self, module: str = "") -> ModuleSource:
         """Return ``module.luau`` or ``module/init.luau``, the entry when no module is named. Raises ``NotFound``."""
         tried = [self.manifest.entry] if not module else [f"{check_path(module)}.luau", f"{module}/init.luau"]
         for path in tried:
             if path in self.files:
-                chunk = f"{self.manifest.name}@{self.manifest.version.bare}/{path}"
-                return Source(chunk, path, self.files[path])
-        raise NotFound(f"package {self} has no module {shown(module)}; looked for {' and '.join(map(repr, tried))}")
+                chunk = f"{self.manifest.name}@{self.manifest.version.without_build}/{path}"
+                return ModuleSource(chunk, path, self.files[path])
+        raise NotFound(
+            f"package {self} has no module {quote_text(module)}; looked for {' and '.join(map(repr, tried))}"
+        )
 
-    def pack(self, limits: Limits = LIMITS) -> bytes:
+    def pack(self, limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
         """Return the package as a gzipped tar, with its checksum in ``pkg.json``."""
         manifest = msgspec.structs.replace(self.manifest, checksum=self.checksum)
-        return pack_files({**self.files, MANIFEST: write_manifest(manifest)}, limits)
+        return pack_files({**self.files, MANIFEST_FILE: write_manifest(manifest)}, limits)
 
     def __str__(self) -> str:
         return f"{self.manifest.name!r} {self.manifest.version}"
 
 
-def read_package(data: bytes, limits: Limits = LIMITS) -> Package:
+def read_package(data: bytes, limits: PackageLimits = DEFAULT_LIMITS) -> Package:
     """Read a gzipped tar. Raises ``PackageError``, and ``Corrupt`` when its files are not those of its checksum."""
-    return _checked(_package(unpack(data, limits), "archive"))
+    return _verify_checksum(_make_package(unpack_archive(data, limits), "archive"))
 
 
-def read_package_folder(folder: Path, limits: Limits = LIMITS, *, hidden: bool = False) -> Package:
+def read_package_folder(folder: Path, limits: PackageLimits = DEFAULT_LIMITS, *, hidden: bool = False) -> Package:
     """Read a folder as ``open_package`` does, for threads; with ``hidden`` also what ``pack`` leaves out."""
-    return _checked(_package(read_folder(folder, limits, hidden=hidden), str(folder)))
+    return _verify_checksum(_make_package(read_folder(folder, limits, hidden=hidden), str(folder)))
 
 
-async def open_package(path: Path | str, limits: Limits = LIMITS) -> Package:
+async def open_package(path: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> Package:
     """Read a package from a folder or an archive on disk. Raises ``NotFound``, ``PackageError`` and ``Corrupt``."""
     place = Path(path)
 
-    def read() -> Package:
+    def read_path() -> Package:
         if place.is_file():
             return read_package(read_file(place, limits.packed), limits)
         return read_package_folder(place, limits)
 
-    return await in_thread(read)
+    return await run_in_thread(read_path)
 
 
-async def pack(folder: Path | str, limits: Limits = LIMITS) -> bytes:
+async def pack_folder(folder: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
     """Pack a folder with a ``pkg.json``: the same files are the same bytes. Raises ``PackageError``.
 
     What starts with a dot, ``luau_packages`` and the lock file stay out; a checksum in ``pkg.json`` is made anew.
     """
 
-    def packed() -> bytes:
-        return _package(read_folder(Path(folder), limits), str(folder)).pack(limits)
+    def read_and_pack() -> bytes:
+        return _make_package(read_folder(Path(folder), limits), str(folder)).pack(limits)
 
-    return await in_thread(packed)
+    return await run_in_thread(read_and_pack)
 
 
-def _package(files: Mapping[str, bytes], where: str) -> Package:
-    if MANIFEST not in files:
-        raise PackageError(f"{where}: no {MANIFEST} at its top")
-    manifest = read_manifest(files[MANIFEST], f"{where}: {MANIFEST}")
+def _make_package(files: Mapping[str, bytes], where: str) -> Package:
+    if MANIFEST_FILE not in files:
+        raise PackageError(f"{where}: no {MANIFEST_FILE} at its top")
+    manifest = read_manifest(files[MANIFEST_FILE], f"{where}: {MANIFEST_FILE}")
     if manifest.entry not in files:
-        raise PackageError(f"{where}: entry {manifest.entry!r} of {MANIFEST} is not there")
+        raise PackageError(f"{where}: entry {manifest.entry!r} of {MANIFEST_FILE} is not there")
     return Package(manifest, files)
 
 
-def _checked(package: Package) -> Package:
+def _verify_checksum(package: Package) -> Package:
     said = package.manifest.checksum
     if said and said != package.checksum:
-        raise Corrupt(f"package {package}: its {MANIFEST} says {said}, its files make {package.checksum}")
+        raise Corrupt(f"package {package}: its {MANIFEST_FILE} says {said}, its files make {package.checksum}")
     return package

@@ -8,19 +8,15 @@ from typing import Protocol
 import msgspec
 
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.archive import LIMITS, Limits
-from vaka.luau.packages.codec import decode, encode
 from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.folders import add_file, in_thread, read_file, replace_file
-from vaka.luau.packages.manifest import Kind
-from vaka.luau.packages.names import check_name
-from vaka.luau.packages.package import Package, read_package
-from vaka.luau.packages.ranges import Range
-from vaka.luau.packages.version import Version
+from vaka.luau.packages.files import DEFAULT_LIMITS, PackageLimits, create_file, read_file, replace_file, run_in_thread
+from vaka.luau.packages.names import check_package_name
+from vaka.luau.packages.package import Package, PackageKind, read_package
+from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
 
-INDEX = "index.json"
-_SUFFIX = ".tar.gz"
-_LARGEST_INDEX = 16 * 1024 * 1024
+INDEX_FILE = "index.json"
+_ARCHIVE_SUFFIX = ".tar.gz"
+_MAX_INDEX_BYTES = 16 * 1024 * 1024
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,7 +26,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     sha256: str
     size: int
     checksum: str
-    type: Kind = "lib"
+    type: PackageKind = "lib"
     dependencies: dict[str, Range] = {}
 
 
@@ -60,45 +56,45 @@ class FolderRegistry:
     archive and one that was changed is found out; what it does not know yet is read from the archive.
     """
 
-    def __init__(self, root: Path | str, limits: Limits = LIMITS) -> None:
+    def __init__(self, root: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> None:
         self.root = Path(root)
         self.limits = limits
 
     async def releases(self, name: str) -> Sequence[Release]:
         """Return the published versions, lowest first. Raises ``Corrupt`` for a broken index or archive."""
-        return await in_thread(lambda: self._releases(name))
+        return await run_in_thread(lambda: self._read_releases(name))
 
     async def fetch(self, name: str, version: Version, *, limit: int) -> bytes:
         """Return an archive. Raises ``NotFound``, and ``Corrupt`` when it is not what was published."""
-        return await in_thread(lambda: self._fetch(name, version, limit))
+        return await run_in_thread(lambda: self._read_archive(name, version, limit))
 
     async def publish(self, archive: bytes) -> Release:
         """Add a package, whole or not at all. The same files again change nothing; others raise ``PackageError``."""
-        return await in_thread(lambda: self._publish(archive))
+        return await run_in_thread(lambda: self._add_archive(archive))
 
     async def reindex(self, name: str) -> Sequence[Release]:
         """Make the index of a package anew from its archives, and trust them as they are now."""
-        return await in_thread(lambda: self._write_index(name, {}))
+        return await run_in_thread(lambda: self._write_index(name, {}))
 
     async def names(self) -> list[str]:
         """Return the names of all packages, sorted."""
-        return await in_thread(self._names)
+        return await run_in_thread(self._list_names)
 
-    def _names(self) -> list[str]:
-        archives = (path for depth in ("*", "@*/*") for path in self.root.glob(f"{depth}/*{_SUFFIX}"))
+    def _list_names(self) -> list[str]:
+        archives = (path for depth in ("*", "@*/*") for path in self.root.glob(f"{depth}/*{_ARCHIVE_SUFFIX}"))
         return sorted({path.parent.relative_to(self.root).as_posix() for path in archives})
 
-    def _place(self, name: str, version: Version) -> Path:
-        return self.root / check_name(name) / f"{version.bare}{_SUFFIX}"
+    def _archive_path(self, name: str, version: Version) -> Path:
+        return self.root / check_package_name(name) / f"{version.without_build}{_ARCHIVE_SUFFIX}"
 
-    def _publish(self, archive: bytes) -> Release:
+    def _add_archive(self, archive: bytes) -> Release:
         package = read_package(archive, self.limits)
         name, version = package.manifest.name, package.manifest.version
-        release = _release(package, archive)
-        place = self._place(name, version)
-        known = self._known(name)
-        if not add_file(place, archive):
-            old = next(known for known in self._releases(name) if known.version == version)
+        release = _make_release(package, archive)
+        place = self._archive_path(name, version)
+        known = self._read_index(name)
+        if not create_file(place, archive):
+            old = next(known for known in self._read_releases(name) if known.version == version)
             if old.checksum != release.checksum:
                 raise PackageError(
                     f"{name} {version} is published already with other files: {old.checksum}, not {release.checksum}; "
@@ -109,26 +105,26 @@ class FolderRegistry:
         self._write_index(name, {**known, version: release})
         return release
 
-    def _releases(self, name: str) -> list[Release]:
-        return self._listed(name, self._known(name))
+    def _read_releases(self, name: str) -> list[Release]:
+        return self._list_releases(name, self._read_index(name))
 
-    def _listed(self, name: str, known: dict[Version, Release]) -> list[Release]:
-        found = [known.get(version) or self._look(name, version) for version in self._versions(name)]
+    def _list_releases(self, name: str, known: dict[Version, Release]) -> list[Release]:
+        found = [known.get(version) or self._read_release(name, version) for version in self._archived_versions(name)]
         return sorted(found, key=lambda release: release.version)
 
-    def _versions(self, name: str) -> list[Version]:
-        folder = self.root / check_name(name)
-        return [self._version(path) for path in sorted(folder.glob(f"[!.]*{_SUFFIX}"))]
+    def _archived_versions(self, name: str) -> list[Version]:
+        folder = self.root / check_package_name(name)
+        return [self._version_of(path) for path in sorted(folder.glob(f"[!.]*{_ARCHIVE_SUFFIX}"))]
 
-    def _version(self, path: Path) -> Version:
+    def _version_of(self, path: Path) -> Version:
         try:
-            return Version.parse(path.name.removesuffix(_SUFFIX))
+            return Version.parse(path.name.removesuffix(_ARCHIVE_SUFFIX))
         except PackageError as error:
             raise Corrupt(f"{path}: an archive in a registry is named after its version: {error}") from error
 
-    def _look(self, name: str, version: Version) -> Release:
+    def _read_release(self, name: str, version: Version) -> Release:
         """Read what an archive holds, because the index does not know."""
-        place = self._place(name, version)
+        place = self._archive_path(name, version)
         try:
             archive = read_file(place, self.limits.packed)
             package = read_package(archive, self.limits)
@@ -136,24 +132,24 @@ class FolderRegistry:
             raise Corrupt(f"{place}: {error}") from error
         if (package.manifest.name, package.manifest.version) != (name, version):
             raise Corrupt(f"{place}: holds {package}, not {name!r} {version}")
-        return _release(package, archive)
+        return _make_release(package, archive)
 
-    def _fetch(self, name: str, version: Version, limit: int) -> bytes:
-        place = self._place(name, version)
+    def _read_archive(self, name: str, version: Version, limit: int) -> bytes:
+        place = self._archive_path(name, version)
         if not place.is_file():
             raise NotFound(f"the registry has no {name} {version}")
         archive = read_file(place, limit)
-        known = self._known(name).get(version)
+        known = self._read_index(name).get(version)
         if known is not None and hashlib.sha256(archive).hexdigest() != known.sha256:
             raise Corrupt(f"{place}: not the bytes that were published (sha256 {known.sha256})")
         return archive
 
-    def _known(self, name: str) -> dict[Version, Release]:
-        path = self.root / check_name(name) / INDEX
+    def _read_index(self, name: str) -> dict[Version, Release]:
+        path = self.root / check_package_name(name) / INDEX_FILE
         if not path.exists():
             return {}
         try:
-            index = decode(read_file(path, _LARGEST_INDEX), _Index, str(path))
+            index = decode_document(read_file(path, _MAX_INDEX_BYTES), _Index, str(path))
         except PackageError as error:
             raise Corrupt(f"{error}; reindex makes it anew from the archives") from error
         if index.name != name:
@@ -161,13 +157,13 @@ class FolderRegistry:
         return {release.version: release for release in index.releases}
 
     def _write_index(self, name: str, known: dict[Version, Release]) -> list[Release]:
-        releases = self._listed(name, known)
+        releases = self._list_releases(name, known)
         if releases:
-            replace_file(self.root / name / INDEX, encode(_Index(name, releases)))
+            replace_file(self.root / name / INDEX_FILE, encode_document(_Index(name, releases)))
         return releases
 
 
-def _release(package: Package, archive: bytes) -> Release:
+def _make_release(package: Package, archive: bytes) -> Release:
     manifest = package.manifest
     digest = hashlib.sha256(archive).hexdigest()
     return Release(manifest.version, digest, len(archive), package.checksum, manifest.type, dict(manifest.dependencies))

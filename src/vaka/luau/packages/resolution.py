@@ -1,22 +1,27 @@
-"""Which version of each package a project gets, and the lock file that remembers it."""
+"""Choose one version of each package by conflict-directed backjumping; read and write the lock file."""
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import msgspec
 
 from vaka.core.types.errors import NotFound
-from vaka.luau.packages.codec import decode, encode
-from vaka.luau.packages.errors import PackageError, shown
-from vaka.luau.packages.folders import in_thread, read_file, replace_file
-from vaka.luau.packages.names import check_name
-from vaka.luau.packages.ranges import Range
-from vaka.luau.packages.registry import Release
+from vaka.luau.packages.errors import PackageCycle, PackageError, ResolutionError, quote_text
+from vaka.luau.packages.files import read_file, replace_file, run_in_thread
+from vaka.luau.packages.names import check_package_name
+from vaka.luau.packages.registry import Registry, Release
+from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
 
-FORMAT = 1
-_LARGEST = 8 * 1024 * 1024
-_SHA256 = re.compile("[0-9a-f]{64}")
+LOCK_FORMAT = 1
+
+_MAX_LOCK_BYTES = 8 * 1024 * 1024
+
+_SHA256_PATTERN = re.compile("[0-9a-f]{64}")
 
 
 class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,21 +33,23 @@ class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def encode(self) -> bytes:
         """Return the lock file; equal resolutions are equal bytes."""
-        return encode(self)
+        return encode_document(self)
 
 
-def read_resolution(data: bytes, where: str = "lock file") -> Resolution:
+def parse_lock(data: bytes, where: str = "lock file") -> Resolution:
     """Read a lock file. Raises ``PackageError``."""
-    lock = decode(data, Resolution, where)
-    if lock.format != FORMAT:
-        raise PackageError(f"{where}: format {lock.format}; expected {FORMAT}")
+    lock = decode_document(data, Resolution, where)
+    if lock.format != LOCK_FORMAT:
+        raise PackageError(f"{where}: format {lock.format}; expected {LOCK_FORMAT}")
     for name, release in lock.packages.items():
-        check_name(name)
-        if not _SHA256.fullmatch(release.sha256):
-            raise PackageError(f"{where}: sha256 {shown(release.sha256)} of {name!r}; expected 64 hexadecimal digits")
-    _all_there(lock.roots, lock, "the project", where)
+        check_package_name(name)
+        if not _SHA256_PATTERN.fullmatch(release.sha256):
+            raise PackageError(
+                f"{where}: sha256 {quote_text(release.sha256)} of {name!r}; expected 64 hexadecimal digits"
+            )
+    _check_requirements(lock.roots, lock, "the project", where)
     for name, release in lock.packages.items():
-        _all_there(release.dependencies, lock, f"{name!r}", where)
+        _check_requirements(release.dependencies, lock, f"{name!r}", where)
     return lock
 
 
@@ -50,22 +57,194 @@ async def read_lock(path: Path | str) -> Resolution:
     """Read a lock file from disk. Raises ``NotFound`` and ``PackageError``."""
     place = Path(path)
 
-    def read() -> bytes:
+    def read_bytes() -> bytes:
         if not place.exists():
             raise NotFound(f"{place}: no such file")
-        return read_file(place, _LARGEST)
+        return read_file(place, _MAX_LOCK_BYTES)
 
-    return read_resolution(await in_thread(read), str(place))
+    return parse_lock(await run_in_thread(read_bytes), str(place))
 
 
 async def write_lock(path: Path | str, resolution: Resolution) -> None:
     """Write a lock file, whole or not at all."""
-    await in_thread(lambda: replace_file(Path(path), resolution.encode()))
+    await run_in_thread(lambda: replace_file(Path(path), resolution.encode()))
 
 
-def _all_there(asked: Mapping[str, Range], lock: Resolution, who: str, where: str) -> None:
-    for name, wanted in asked.items():
+def _check_requirements(requirements: Mapping[str, Range], lock: Resolution, requirer: str, where: str) -> None:
+    for name, wanted in requirements.items():
         chosen = lock.packages.get(name)
         if chosen is None or chosen.version not in wanted:
             has = f"it has {chosen.version}" if chosen else "it has none"
-            raise PackageError(f"{where}: {who} asks for {name!r} {wanted}, {has}; resolve again")
+            raise PackageError(f"{where}: {requirer} asks for {name!r} {wanted}, {has}; resolve again")
+
+
+MAX_PACKAGES = 1000
+
+MAX_STEPS = 50_000
+
+_MAX_CLASHES = 5
+
+_MAX_LISTED_VERSIONS = 10
+
+_PROJECT_REQUIRER = ""
+
+ReleasesByName = Mapping[str, Sequence[Release]]
+
+
+async def resolve(
+    roots: Mapping[str, Range | str], registry: Registry, *, lock: Resolution | None = None
+) -> Resolution:
+    """Choose one version per package, the highest that suits everybody; those of ``lock`` first where they still do.
+
+    Raises ``ResolutionError`` naming who asked for what, ``PackageCycle`` with the chain.
+    """
+    asked = {check_package_name(name): Range(str(wanted)) for name, wanted in roots.items()}
+    releases = await _fetch_releases(asked, registry)
+    keep = {name: release.version for name, release in lock.packages.items()} if lock else {}
+    return await asyncio.to_thread(choose_releases, asked, releases, keep)
+
+
+def choose_releases(
+    roots: Mapping[str, Range], releases: ReleasesByName, preferred_versions: Mapping[str, Version] | None = None
+) -> Resolution:
+    """Choose among known releases; the same input gives the same choice. Raises ``ResolutionError``."""
+    asked = {name: roots[name] for name in sorted(roots)}
+    chosen = _Search(asked, releases, preferred_versions or {}).run()
+    _check_cycles(chosen)
+    return Resolution(LOCK_FORMAT, asked, {name: chosen[name] for name in sorted(chosen)})
+
+
+async def _fetch_releases(roots: Mapping[str, Range], registry: Registry) -> dict[str, Sequence[Release]]:
+    """Ask the registry for every package that some choice could need."""
+    found: dict[str, Sequence[Release]] = {}
+    seen = set(roots.items())
+    waiting = deque(roots.items())
+    while waiting:
+        name, wanted = waiting.popleft()
+        if name not in found:
+            if len(found) >= MAX_PACKAGES:
+                raise ResolutionError(f"more than {MAX_PACKAGES} packages could be needed")
+            found[name] = await registry.releases(check_package_name(name))
+        for release in found[name]:
+            if release.version in wanted:
+                new = set(release.dependencies.items()) - seen
+                seen |= new
+                waiting.extend(sorted(new, key=str))
+    return found
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A package whose version is being chosen, and who was in the way of those tried before."""
+
+    name: str
+    candidates: Iterator[Release]
+    conflicts: set[str] = field(default_factory=set[str])
+    has_match: bool = False  # whether some version was what everybody asks for
+
+
+class _Search:
+    """Conflict-directed backjumping: a dead end goes back to the last choice that had a part in it."""
+
+    def __init__(
+        self, roots: Mapping[str, Range], releases: ReleasesByName, preferred_versions: Mapping[str, Version]
+    ) -> None:
+        self.releases = releases
+        self.preferred_versions = preferred_versions
+        self.chosen: dict[str, Release] = {}
+        self.requirements: dict[str, dict[str, Range]] = {
+            name: {_PROJECT_REQUIRER: wanted} for name, wanted in roots.items()
+        }
+        self.attempts: list[_Attempt] = []
+        self.clashes: dict[str, None] = {}
+        self.steps = 0
+
+    def run(self) -> dict[str, Release]:
+        """Return a version for every package that is asked for."""
+        while (name := next((name for name in self.requirements if name not in self.chosen), None)) is not None:
+            self.attempts.append(_Attempt(name, iter(self._ordered_candidates(name))))
+            while not self._choose_next(self.attempts[-1]):
+                self._backtrack()
+        return self.chosen
+
+    def _ordered_candidates(self, name: str) -> list[Release]:
+        kept = self.preferred_versions.get(name)
+        ordered = sorted(self.releases.get(name, ()), key=lambda release: release.version, reverse=True)
+        return sorted(ordered, key=lambda release: release.version != kept)
+
+    def _choose_next(self, attempt: _Attempt) -> bool:
+        """Take the next version that suits everybody so far; tell whether there is one."""
+        asked = self.requirements[attempt.name]
+        for release in attempt.candidates:
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                raise ResolutionError(f"gave up after {MAX_STEPS} steps; narrow the ranges", list(self.clashes))
+            against = {who for who, wanted in asked.items() if release.version not in wanted}
+            if against:
+                attempt.conflicts |= against
+                continue
+            attempt.has_match = True
+            if not self._conflicts_with_chosen(attempt, release):
+                self._select_release(attempt.name, release)
+                return True
+        if not attempt.has_match:
+            self._record_clash(attempt.name, asked)
+        return False
+
+    def _conflicts_with_chosen(self, attempt: _Attempt, release: Release) -> bool:
+        """Tell whether a release needs what an earlier choice rules out."""
+        blocked = False
+        for name, wanted in release.dependencies.items():
+            other = self.chosen.get(name)
+            if other is not None and other.version not in wanted:
+                attempt.conflicts.add(name)
+                self._record_clash(name, {**self.requirements[name], f"{attempt.name} {release.version}": wanted})
+                blocked = True
+        return blocked
+
+    def _select_release(self, name: str, release: Release) -> None:
+        self.chosen[name] = release
+        for other in sorted(release.dependencies):
+            self.requirements.setdefault(other, {})[name] = release.dependencies[other]
+
+    def _deselect_release(self, name: str) -> None:
+        for other in self.chosen.pop(name).dependencies:
+            del self.requirements[other][name]
+            if not self.requirements[other]:
+                del self.requirements[other]
+
+    def _backtrack(self) -> None:
+        failed = self.attempts.pop()
+        culprits = failed.conflicts | self.requirements[failed.name].keys()
+        while self.attempts and self.attempts[-1].name not in culprits:
+            self._deselect_release(self.attempts.pop().name)
+        if not self.attempts:
+            clashes = list(self.clashes)
+            raise ResolutionError("no set of versions suits everybody:", clashes[:_MAX_CLASHES])
+        last = self.attempts[-1]
+        last.conflicts |= culprits - {last.name}
+        self._deselect_release(last.name)
+
+    def _record_clash(self, name: str, requirements: Mapping[str, Range]) -> None:
+        wishes = ", ".join(f"{self._describe_requirer(who)} asks for {wanted}" for who, wanted in requirements.items())
+        versions = sorted((release.version for release in self.releases.get(name, ())), reverse=True)
+        there = ", ".join(map(str, versions[:_MAX_LISTED_VERSIONS]))
+        more = ", …" if len(versions) > _MAX_LISTED_VERSIONS else ""
+        self.clashes[f"{name}: {wishes}; {f'there are {there}{more}' if versions else 'no such package'}"] = None
+
+    def _describe_requirer(self, requirer: str) -> str:
+        if requirer == _PROJECT_REQUIRER:
+            return "the project"
+        release = self.chosen.get(requirer)
+        return f"{requirer} {release.version}" if release else requirer
+
+
+def _check_cycles(chosen: Mapping[str, Release]) -> None:
+    graph = {name: sorted(chosen[name].dependencies) for name in sorted(chosen)}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1][:0:-1]  # without its end, which is its start again; who needs comes first
+        start = circle.index(min(circle))
+        chain = [*circle[start:], *circle[:start], circle[start]]
+        raise PackageCycle([f"{name}@{chosen[name].version}" for name in chain]) from error

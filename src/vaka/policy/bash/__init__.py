@@ -1,27 +1,34 @@
 """The verdict on shell commands: read them as bash does, judge each of them, and the strictest verdict wins."""
 
-from vaka.policy.bash.judging import judge
-from vaka.policy.bash.patterns import match
-from vaka.policy.bash.reading import LONGEST, read
-from vaka.policy.bash.rules import Rules
-from vaka.policy.bash.verdicts import Decision, Judgement, Rule, Subcommand
-from vaka.policy.bash.words import Assignment, Hole, Redirection, Script, Simple, Unreadable, Word
+from vaka.policy.bash.judge.judge import judge_script
+from vaka.policy.bash.judge.patterns import matches_command
+from vaka.policy.bash.judge.rules import CommandRule, CommandRules, DecisionKind, JudgedCommand, Judgement
+from vaka.policy.bash.parse.reader import MAX_ALLOWED_LENGTH, read_script
+from vaka.policy.bash.parse.syntax import (
+    Assignment,
+    Redirection,
+    ShellScript,
+    SimpleCommand,
+    UnreadableScript,
+    Word,
+    WordExpansion,
+)
 
 __all__ = [
-    "LONGEST",
+    "MAX_ALLOWED_LENGTH",
     "Assignment",
-    "Decision",
-    "Hole",
+    "DecisionKind",
+    "WordExpansion",
     "Judgement",
     "Redirection",
-    "Rule",
-    "Rules",
-    "Script",
-    "Simple",
-    "Subcommand",
-    "Unreadable",
+    "CommandRule",
+    "CommandRules",
+    "ShellScript",
+    "SimpleCommand",
+    "JudgedCommand",
+    "UnreadableScript",
     "Word",
-    "judge",
-    "match",
-    "read",
+    "judge_script",
+    "matches_command",
+    "read_script",
 ]

@@ -13,14 +13,14 @@ import signal
 import socket
 from types import FrameType
 
-from vaka.sandbox.warden import cgroups, family, keeper, kernel, kinds
+from vaka.sandbox.warden import launchers, process_tree, resource_limits, supervisor, syscalls
 
-_TRIES = 3
-_IDLE = 3
+_MAX_TRIES = 3
+_MAX_IDLE = 3
 """Keepers that wait for a command: one who comes from the last, one for the next, and one for a command beside it."""
 
 
-def main(descriptor: int, owner: int) -> None:
+def main(descriptor: int, owner_pid: int) -> None:
     """Serve the owner at the other end of a socket until it goes."""
     os.chdir("/")  # nobody should have to keep a folder for this
     channel = socket.socket(fileno=descriptor)
@@ -31,104 +31,104 @@ def main(descriptor: int, owner: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    bases = cgroups.bases()
-    cgroups.sweep(bases)
-    kinds.spaces_work()  # found out once, for all keepers
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
+    bases = resource_limits.find_cgroup_bases()
+    resource_limits.remove_stale_cgroups(bases)
+    launchers.namespaces_work()  # found out once, for all keepers
     gc.freeze()  # what forks share stays shared
     gc.disable()
-    Warden(channel, bases, owner).serve()
-    _hear_no_more()
+    Warden(channel, bases, owner_pid).serve()
+    _block_signals()
 
 
 class Warden:
     """Forks keepers."""
 
-    def __init__(self, channel: socket.socket, bases: tuple[cgroups.Base, ...], owner: int) -> None:
-        self._channel, self._bases, self._owner = channel, bases, owner
-        self._keepers: dict[int, socket.socket] = {}
+    def __init__(self, channel: socket.socket, bases: tuple[resource_limits.CgroupBase, ...], owner_pid: int) -> None:
+        self._channel, self._bases, self._owner_pid = channel, bases, owner_pid
+        self._supervisors: dict[int, socket.socket] = {}
         """The line to each."""
-        self._idle: list[int] = []
-        self._wake, self._woken = os.pipe()
-        for descriptor in (self._wake, self._woken):
+        self._idle_pids: list[int] = []
+        self._wake_read_fd, self._wake_write_fd = os.pipe()
+        for descriptor in (self._wake_read_fd, self._wake_write_fd):
             os.set_blocking(descriptor, False)
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
         """Find a keeper for each request, until the owner is gone and so is everything it started."""
-        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, _nothing)
-        self._prepare()
+            signal.signal(number, _on_wakeup_signal)
+        self._ensure_idle_supervisor()
         self._selector.register(self._channel, selectors.EVENT_READ)
-        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._wake_read_fd, selectors.EVENT_READ)
         # The signal also comes when only the thread ends that started this process.
-        while os.getppid() == self._owner:
+        while os.getppid() == self._owner_pid:
             for key, _ in self._selector.select():
                 if key.fileobj is self._channel:
-                    if not self._receive():
-                        self._leave()
+                    if not self._receive_request():
+                        self._shut_down()
                         return
-                elif key.fileobj == self._wake:
-                    self._reap()
+                elif key.fileobj == self._wake_read_fd:
+                    self._reap_supervisors()
                     # To enter a control group holds up every fork on the machine, so nobody does while one starts.
-                    self._prepare()
+                    self._ensure_idle_supervisor()
                 else:
-                    self._hear(key.data)
-        self._leave()
+                    self._on_supervisor_readable(key.data)
+        self._shut_down()
 
-    def _receive(self) -> bool:
+    def _receive_request(self) -> bool:
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._channel, 1, keeper.STREAMS)
+            said, descriptors, _, _ = socket.recv_fds(self._channel, 1, supervisor.DESCRIPTORS_PER_JOB)
         except OSError:
             return False
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        if len(descriptors) == keeper.STREAMS:
-            self._hand_over(descriptors)
+        if len(descriptors) == supervisor.DESCRIPTORS_PER_JOB:
+            self._dispatch(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         return bool(said)
 
-    def _hand_over(self, descriptors: list[int]) -> None:
-        for _ in range(_TRIES):
-            if not self._idle and not self._fork(descriptors):
+    def _dispatch(self, descriptors: list[int]) -> None:
+        for _ in range(_MAX_TRIES):
+            if not self._idle_pids and not self._fork_supervisor(descriptors):
                 return  # their owner hears that nobody has them
-            pid = self._idle.pop()
+            pid = self._idle_pids.pop()
             with contextlib.suppress(OSError):  # somebody may have killed it
-                socket.send_fds(self._keepers[pid], [b"!"], descriptors)
+                socket.send_fds(self._supervisors[pid], [b"!"], descriptors)
                 break
-            self._dismiss(pid)
+            self._disconnect(pid)
 
-    def _prepare(self) -> None:
-        if not self._idle:
-            self._fork([])
+    def _ensure_idle_supervisor(self) -> None:
+        if not self._idle_pids:
+            self._fork_supervisor([])
 
-    def _hear(self, pid: int) -> None:
+    def _on_supervisor_readable(self, pid: int) -> None:
         """A keeper is done with a command, or gone."""
-        line = self._keepers.get(pid)
+        line = self._supervisors.get(pid)
         if line is None or line.fileno() < 0:
             return
         try:
             free = bool(line.recv(16))
         except OSError:
             free = False
-        if free and len(self._idle) < _IDLE:
-            self._idle.append(pid)
+        if free and len(self._idle_pids) < _MAX_IDLE:
+            self._idle_pids.append(pid)
         else:
-            self._dismiss(pid)
+            self._disconnect(pid)
 
-    def _dismiss(self, pid: int) -> None:
+    def _disconnect(self, pid: int) -> None:
         """Let a keeper go: it waits for nothing but its line."""
-        line = self._keepers[pid]
+        line = self._supervisors[pid]
         if line.fileno() >= 0:
             self._selector.unregister(line)
             line.close()
-        if pid in self._idle:
-            self._idle.remove(pid)
+        if pid in self._idle_pids:
+            self._idle_pids.remove(pid)
 
-    def _fork(self, held: list[int]) -> bool:
+    def _fork_supervisor(self, unneeded_fds: list[int]) -> bool:
         """Make a keeper, which has nothing of what the warden holds for others; ``False`` if there can be no more."""
         here, there = socket.socketpair()
         owner = os.getpid()
@@ -144,70 +144,70 @@ class Warden:
                 signal.set_wakeup_fd(-1)
                 os.setsid()
                 self._selector.close()
-                for line in (self._channel, here, *self._keepers.values()):
+                for line in (self._channel, here, *self._supervisors.values()):
                     line.close()
-                for descriptor in held:  # or its command's output would never end
+                for descriptor in unneeded_fds:  # or its command's output would never end
                     os.close(descriptor)
-                keeper.keep(there, self._bases, owner, self._wake_up)
+                supervisor.supervise(there, self._bases, owner, self._notify_started)
                 code = 0
             finally:
-                _hear_no_more()
+                _block_signals()
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         there.close()
         if pid < 0:
             here.close()
             return False
-        self._keepers[pid] = here
-        self._idle.append(pid)
+        self._supervisors[pid] = here
+        self._idle_pids.append(pid)
         self._selector.register(here, selectors.EVENT_READ, pid)
         return True
 
-    def _wake_up(self) -> None:
+    def _notify_started(self) -> None:
         """Tell the warden, from a keeper, that a command runs."""
         with contextlib.suppress(OSError):
-            os.write(self._woken, b".")
+            os.write(self._wake_write_fd, b".")
 
-    def _reap(self) -> None:
+    def _reap_supervisors(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._wake, 4096)
+            os.read(self._wake_read_fd, 4096)
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                if pid in self._keepers:
-                    self._dismiss(pid)
-                    del self._keepers[pid]
-                    cgroups.remove(self._bases, str(pid))
+                if pid in self._supervisors:
+                    self._disconnect(pid)
+                    del self._supervisors[pid]
+                    resource_limits.remove_cgroups(self._bases, str(pid))
                     if status != 0:
-                        self._take_over()
+                        self._kill_orphans()
 
-    def _take_over(self) -> None:
+    def _kill_orphans(self) -> None:
         """End what a keeper left that was killed itself."""
-        for pid in family.descendants(os.getpid()):
-            if family.parent(pid) == os.getpid() and pid not in self._keepers:
-                family.kill(pid)
+        for pid in process_tree.list_descendants(os.getpid()):
+            if process_tree.parent_of(pid) == os.getpid() and pid not in self._supervisors:
+                process_tree.kill_descendants(pid)
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _leave(self) -> None:
-        for line in self._keepers.values():
+    def _shut_down(self) -> None:
+        for line in self._supervisors.values():
             line.close()  # who has nothing to do waits for nothing else
-        for pid in self._keepers:
+        for pid in self._supervisors:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
-        for pid in self._keepers:
+        for pid in self._supervisors:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)
-            cgroups.remove(self._bases, str(pid))
-        family.end()
+            resource_limits.remove_cgroups(self._bases, str(pid))
+        process_tree.end_descendants()
 
 
-def _nothing(_number: int, _frame: FrameType | None) -> None:
+def _on_wakeup_signal(_number: int, _frame: FrameType | None) -> None:
     """Be woken."""
 
 
-def _hear_no_more() -> None:
+def _block_signals() -> None:
     """Go in peace: a handler that runs in the middle of what is done last can meet a lock that its own thread holds."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})

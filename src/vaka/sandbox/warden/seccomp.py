@@ -9,17 +9,17 @@ import errno
 import struct
 from typing import Literal, NamedTuple, TypeAlias
 
-Sockets: TypeAlias = Literal["network", "none"]
+SocketRule: TypeAlias = Literal["network", "none"]
 """``network``: unix and internet sockets, which namespaces and rules see to. ``none``: only pairs, and nothing
 else that namespaces would hold apart."""
 
 
-class _Machine(NamedTuple):
+class _Architecture(NamedTuple):
     audit: int
     column: int
 
 
-_MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1)}
+_ARCHITECTURES = {"x86_64": _Architecture(0xC000003E, 0), "aarch64": _Architecture(0xC00000B7, 1)}
 
 _ABSENT = -1
 _DENIED: dict[str, tuple[int, int]] = {
@@ -36,12 +36,12 @@ _DENIED: dict[str, tuple[int, int]] = {
     "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58),
     "iopl": (172, _ABSENT), "ioperm": (173, _ABSENT), "nfsservctl": (180, 42), "lookup_dcookie": (212, 18),
 }  # fmt: skip
-_MISSING: dict[str, tuple[int, int]] = {
+_REPORTED_AS_MISSING: dict[str, tuple[int, int]] = {
     "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "openat2": (437, 437),
 }  # fmt: skip
 """Said to be unknown, so that programs fall back to what can be filtered."""
-_SHARED: dict[str, tuple[int, int]] = {
+_SYSTEM_V_IPC: dict[str, tuple[int, int]] = {
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
     "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
@@ -49,21 +49,21 @@ _SHARED: dict[str, tuple[int, int]] = {
 """Memory and queues that belong to no process: without a namespace they are everybody's, and outlive a command."""
 _CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
 
-_MODES: dict[str, tuple[int, int, int]] = {
+_MODE_CALLS: dict[str, tuple[int, int, int]] = {
     "chmod": (90, _ABSENT, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2),
     "mknod": (133, _ABSENT, 1), "mknodat": (259, 33, 2), "creat": (85, _ABSENT, 1),
 }  # fmt: skip
 """Calls that give a file its mode, and which argument that is."""
-_OPENS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
+_OPEN_CALLS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
 """The same, if their flags say that they make one; the mode comes right behind the flags."""
-_LIMIT, _PRIORITY = (302, 261), (141, 140)
+_PRLIMIT, _SETPRIORITY = (302, 261), (141, 140)
 """Calls that reach any process of the same person, whatever it may look at: they are for oneself."""
-_OF_A_USER = 2
-_MAKES = 0x400040
-_SET_USER = 0o4000
+_PRIO_USER = 2
+_CREATE_FLAGS = 0x400040
+_SETUID_BIT = 0o4000
 
 _NEW_NAMESPACES = 0x7E020000
-_TYPING = (0x5412, 0x541C)
+_TERMINAL_INPUT_REQUESTS = (0x5412, 0x541C)
 """Requests that type into the terminal of somebody else."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _X32 = 0x40000000
@@ -71,115 +71,123 @@ _X32 = 0x40000000
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _UNLESS_EQUAL = -_EQUAL
-_PLAIN = (_LOAD, _RETURN)
+_UNCONDITIONAL = (_LOAD, _RETURN)
 _NUMBER, _ARCH = 0, 4
 
-_Step: TypeAlias = tuple[int, int, int]
+_Instruction: TypeAlias = tuple[int, int, int]
 
 
-def supported(machine: str) -> bool:
+def is_supported(architecture: str) -> bool:
     """Whether there is a filter for this kind of processor."""
-    return machine in _MACHINES
+    return architecture in _ARCHITECTURES
 
 
-def build(machine: str, sockets: Sockets) -> bytes:
+def build_filter(architecture: str, sockets: SocketRule) -> bytes:
     """Return the filter as the kernel reads it. Raises ``KeyError`` for a processor that is not ``supported``."""
-    audit, column = _MACHINES[machine]
-    code = _Code()
+    audit, column = _ARCHITECTURES[architecture]
+    code = _FilterCode()
     code.load(_ARCH)
-    code.ask(_UNLESS_EQUAL, audit, _KILL)
+    code.return_if(_UNLESS_EQUAL, audit, _KILL)
     code.load(_NUMBER)
-    if machine == "x86_64":
-        code.ask(_AT_LEAST, _X32, _failure(errno.EPERM))
+    if architecture == "x86_64":
+        code.return_if(_AT_LEAST, _X32, _errno_action(errno.EPERM))
     refused = [
         (_DENIED, errno.EPERM),
-        (_MISSING, errno.ENOSYS),
-        *([(_SHARED, errno.EACCES)] if sockets == "none" else []),
+        (_REPORTED_AS_MISSING, errno.ENOSYS),
+        *([(_SYSTEM_V_IPC, errno.EACCES)] if sockets == "none" else []),
     ]
     for numbers, answer in refused:
         for pair in numbers.values():
             if pair[column] != _ABSENT:
-                code.ask(_EQUAL, pair[column], _failure(answer))
-    _modes(code, column)
-    other: _Step = (_UNLESS_EQUAL, 0, _failure(errno.EPERM))
-    code.call(
-        _LIMIT[column], [*_argument(0), (_EQUAL, 0, _ALLOW), *_argument(2), other, *_argument(2, upper=True), other]
+                code.return_if(_EQUAL, pair[column], _errno_action(answer))
+    _refuse_setuid_modes(code, column)
+    other: _Instruction = (_UNLESS_EQUAL, 0, _errno_action(errno.EPERM))
+    code.match_call(
+        _PRLIMIT[column],
+        [*_load_argument(0), (_EQUAL, 0, _ALLOW), *_load_argument(2), other, *_load_argument(2, upper=True), other],
     )
-    mine: _Step = (_EQUAL, _OF_A_USER, _failure(errno.EPERM))
-    code.call(_PRIORITY[column], [*_argument(0), mine, *_argument(1), other])
-    code.call(_CLONE[column], [*_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _failure(errno.EPERM))])
-    typing = [(_EQUAL, request, _failure(errno.EPERM)) for request in _TYPING]
-    code.call(_IOCTL[column], [*_argument(1), *typing])
-    code.call(_SOCKETPAIR[column], [*_argument(0), (_EQUAL, _UNIX, _ALLOW), _otherwise(errno.EACCES)])
-    code.call(_SOCKET[column], _sockets(sockets))
-    code.give(_ALLOW)
+    mine: _Instruction = (_EQUAL, _PRIO_USER, _errno_action(errno.EPERM))
+    code.match_call(_SETPRIORITY[column], [*_load_argument(0), mine, *_load_argument(1), other])
+    code.match_call(_CLONE[column], [*_load_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _errno_action(errno.EPERM))])
+    typing = [(_EQUAL, request, _errno_action(errno.EPERM)) for request in _TERMINAL_INPUT_REQUESTS]
+    code.match_call(_IOCTL[column], [*_load_argument(1), *typing])
+    code.match_call(_SOCKETPAIR[column], [*_load_argument(0), (_EQUAL, _UNIX, _ALLOW), _return_errno(errno.EACCES)])
+    code.match_call(_SOCKET[column], _socket_instructions(sockets))
+    code.return_action(_ALLOW)
     return bytes(code.words)
 
 
-def _modes(code: "_Code", column: int) -> None:
+def _refuse_setuid_modes(code: "_FilterCode", column: int) -> None:
     """Refuse to make a program that runs as its owner."""
-    owned: _Step = (_ANY_BIT, _SET_USER, _failure(errno.EPERM))
-    for *numbers, at in _MODES.values():
+    owned: _Instruction = (_ANY_BIT, _SETUID_BIT, _errno_action(errno.EPERM))
+    for *numbers, at in _MODE_CALLS.values():
         if numbers[column] != _ABSENT:
-            code.call(numbers[column], [*_argument(at), owned])
-    for *numbers, at in _OPENS.values():
+            code.match_call(numbers[column], [*_load_argument(at), owned])
+    for *numbers, at in _OPEN_CALLS.values():
         if numbers[column] != _ABSENT:
-            reads: _Step = (-_ANY_BIT, _MAKES, _ALLOW)
-            code.call(numbers[column], [*_argument(at), reads, *_argument(at + 1), owned])
+            reads: _Instruction = (-_ANY_BIT, _CREATE_FLAGS, _ALLOW)
+            code.match_call(numbers[column], [*_load_argument(at), reads, *_load_argument(at + 1), owned])
 
 
-def _failure(number: int) -> int:
+def _errno_action(number: int) -> int:
     return _ERRNO | number
 
 
-def _argument(at: int, *, upper: bool = False) -> list[_Step]:
+def _load_argument(at: int, *, upper: bool = False) -> list[_Instruction]:
     """Look at an argument, of which the machine sees one half at a time."""
     return [(_LOAD, 16 + 8 * at + 4 * upper, 0)]
 
 
-def _otherwise(number: int) -> _Step:
-    return (_RETURN, _failure(number), 0)
+def _return_errno(number: int) -> _Instruction:
+    return (_RETURN, _errno_action(number), 0)
 
 
-def _sockets(sockets: Sockets) -> list[_Step]:
+def _socket_instructions(sockets: SocketRule) -> list[_Instruction]:
     if sockets == "none":
-        return [_otherwise(errno.EACCES)]
+        return [_return_errno(errno.EACCES)]
     families = [(_EQUAL, family, _ALLOW) for family in (_UNIX, _INET, _INET6)]
     # Of the kernel's own sockets only the one that lists addresses and routes: protocol 0.
-    other: _Step = (_UNLESS_EQUAL, _NETLINK, _failure(errno.EAFNOSUPPORT))
-    return [*_argument(0), *families, other, *_argument(2), (_EQUAL, 0, _ALLOW), _otherwise(errno.EAFNOSUPPORT)]
+    other: _Instruction = (_UNLESS_EQUAL, _NETLINK, _errno_action(errno.EAFNOSUPPORT))
+    return [
+        *_load_argument(0),
+        *families,
+        other,
+        *_load_argument(2),
+        (_EQUAL, 0, _ALLOW),
+        _return_errno(errno.EAFNOSUPPORT),
+    ]
 
 
-class _Code:
+class _FilterCode:
     """A program of the filter's little machine; it only ever jumps over the next answer."""
 
     def __init__(self) -> None:
         self.words = bytearray()
 
     def load(self, offset: int) -> None:
-        self._put(_LOAD, offset)
+        self._emit(_LOAD, offset)
 
-    def give(self, answer: int) -> None:
-        self._put(_RETURN, answer)
+    def return_action(self, answer: int) -> None:
+        self._emit(_RETURN, answer)
 
-    def ask(self, operation: int, value: int, answer: int) -> None:
+    def return_if(self, operation: int, value: int, answer: int) -> None:
         """Give the answer if the value loaded last is as said."""
         if operation < 0:
-            self._put(-operation, value, 1, 0)
+            self._emit(-operation, value, 1, 0)
         else:
-            self._put(operation, value, 0, 1)
-        self.give(answer)
+            self._emit(operation, value, 0, 1)
+        self.return_action(answer)
 
-    def call(self, number: int, steps: list[_Step]) -> None:
+    def match_call(self, number: int, steps: list[_Instruction]) -> None:
         """Look at the arguments of one call; what none of the steps answers is allowed."""
-        length = sum(1 if operation in _PLAIN else 2 for operation, _, _ in steps)
-        self._put(_EQUAL, number, 0, length + 1)
+        length = sum(1 if operation in _UNCONDITIONAL else 2 for operation, _, _ in steps)
+        self._emit(_EQUAL, number, 0, length + 1)
         for operation, value, answer in steps:
-            if operation in _PLAIN:
-                self._put(operation, value)
+            if operation in _UNCONDITIONAL:
+                self._emit(operation, value)
             else:
-                self.ask(operation, value, answer)
-        self.give(_ALLOW)
+                self.return_if(operation, value, answer)
+        self.return_action(_ALLOW)
 
-    def _put(self, operation: int, value: int, yes: int = 0, no: int = 0) -> None:
+    def _emit(self, operation: int, value: int, yes: int = 0, no: int = 0) -> None:
         self.words += struct.pack("=HBBI", operation, yes, no, value)

@@ -1,5 +1,74 @@
-"""Logs in PostgreSQL, shared by every machine that reaches it."""
+"""The PostgreSQL store: one namespace of one database, shared by many processes and machines."""
 
-from vaka.stores.postgres.store import PostgresStore
+from vaka.core.ports import store
+from vaka.core.ports.store import GcResult, Retention
+from vaka.core.types.errors import ConfigError
+from vaka.stores.postgres import maintenance
+from vaka.stores.postgres.database import Durability, PostgresDatabase
+from vaka.stores.postgres.encoding import encode_name
+from vaka.stores.postgres.events import PostgresEvents
+from vaka.stores.postgres.hub import PostgresHub
+from vaka.stores.postgres.live import PostgresLive
+from vaka.stores.postgres.tables import PostgresBlobs, PostgresSessions, PostgresSnapshots, PostgresValues
+
+
+class PostgresNamespace:
+    """One namespace, over connections shared with others."""
+
+    def __init__(self, hub: PostgresHub, namespace: str) -> None:
+        self._hub, self._namespace_bytes = hub, encode_name(namespace)
+        self._events = PostgresEvents(self._namespace_bytes, hub)
+        self.namespace, self.url = namespace, hub.database.url
+        self.events: store.EventStore = self._events
+        self.sessions: store.SessionIndex = PostgresSessions(self._namespace_bytes, hub.database)
+        self.snapshots: store.SnapshotStore = PostgresSnapshots(self._namespace_bytes, hub.database)
+        self.blobs: store.BlobStore = PostgresBlobs(self._namespace_bytes, hub.database)
+        self.values: store.KeyValueStore = PostgresValues(self._namespace_bytes, hub.database)
+        self.live: store.LiveChannel = PostgresLive(
+            self._namespace_bytes, hub.database, hub.protocol, hub.block_writer, hub.heartbeat
+        )
+
+    def with_namespace(self, namespace: str) -> "PostgresNamespace":
+        """Return a handle on another namespace of the same database; it lives as long as the store does."""
+        return PostgresNamespace(self._hub, namespace)
+
+    async def gc(self, retention: Retention) -> GcResult:
+        """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
+        return await maintenance.collect_garbage(self._hub.database, self._namespace_bytes, retention)
+
+    async def reindex(self) -> int:
+        """Rebuild every index row from the logs; return how many sessions there are."""
+        return await maintenance.reindex(self._hub.database, self._namespace_bytes)
+
+    async def close(self) -> None:
+        """End all claims of this handle."""
+        await self._events.close()
+
+
+class PostgresStore(PostgresNamespace):
+    """Logs in PostgreSQL, for many processes on many machines.
+
+    A claim is a lease of ``lease`` seconds on the server's clock, renewed while the process lives. ``durability``:
+    ``"power"`` waits until an append is on the server's disk, ``"process"`` does not. A server out of reach is
+    tried again for ``patience`` seconds.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        namespace: str = "",
+        lease: float = 15.0,
+        durability: Durability = "power",
+        patience: float = 10.0,
+    ) -> None:
+        if not 0.1 <= lease <= 3600:
+            raise ConfigError(f"lease {lease!r} must be between 0.1 and 3600 seconds")
+        super().__init__(PostgresHub(PostgresDatabase(dsn, durability, patience), lease), namespace)
+
+    async def close(self) -> None:
+        """End all claims, also of the handles made by ``scoped``, and let go of the connections."""
+        await self._hub.close()
+
 
 __all__ = ["PostgresStore"]

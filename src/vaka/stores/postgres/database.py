@@ -1,23 +1,92 @@
-"""The connections to the database: opened when first needed, renewed when lost."""
+"""The connection pool: opened on first use, migrated, renewed when lost; and the DSN without its password."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable
+from importlib import resources
 from typing import Any, Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, StoreError, Unavailable
-from vaka.stores.postgres.address import public
-from vaka.stores.postgres.migrate import migrate
 
-Record: TypeAlias = "asyncpg.Record"
-Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+_SECRET_OPTIONS = {"password", "sslpassword"}
+
+_HOSTS_PATTERN = re.compile(r"([^\[\]:,]*|\[[^\[\]]*\])(:\d*)?(,([^\[\]:,]*|\[[^\[\]]*\])(:\d*)?)*")
+
+_DSN_HINT = "write it as postgresql://user:password@host:5432/database, special characters in a part as %XX"
+
+
+def redact_dsn(dsn: str) -> str:
+    """Return the address without what must not be shown; ``ConfigError`` for what is no address of a PostgreSQL.
+
+    What is wrong is not quoted: a password that was not escaped may be anywhere.
+    """
+    try:
+        parts = urlsplit(dsn)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise ConfigError(f"the address of the PostgreSQL store cannot be read: {_DSN_HINT}") from None
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ConfigError(f"the address of a PostgreSQL store begins with postgresql://: {_DSN_HINT}")
+    user, at, hosts = parts.netloc.rpartition("@")
+    named = all(name.isascii() and name.isidentifier() for name, _ in options)
+    if parts.fragment or "@" in parts.path or not named or not _HOSTS_PATTERN.fullmatch(hosts):
+        raise ConfigError(f"the address of the PostgreSQL store has a part that cannot be read: {_DSN_HINT}")
+    shown = urlencode([option for option in options if option[0] not in _SECRET_OPTIONS], safe="/:,")
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{'?' if shown else ''}{shown}"
+
+
+_MIGRATION_LOCK = 0x76616B61  # any number, but always this one
+
+_SELECT_VERSION = "select coalesce(max(version), 0) from vaka.migrations"
+
+
+def migration_files() -> list[tuple[int, str]]:
+    """Return the numbered changes, in order."""
+    folder = resources.files("vaka.stores.postgres") / "migrations"
+    found = [(re.match(r"(\d+)_\w+\.sql$", file.name), file) for file in folder.iterdir()]
+    return sorted((int(match[1]), file.read_text("utf-8")) for match, file in found if match)
+
+
+async def migrate(connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
+    """Bring the tables to the version this code knows. ``ConfigError`` when they are of a newer one."""
+    newest = migration_files()[-1][0]
+    if await connection.fetchval("select to_regclass('vaka.migrations') is not null"):
+        version = await connection.fetchval(_SELECT_VERSION)
+        if version == newest:
+            return
+        if version > newest:
+            raise ConfigError(
+                f"the database has tables of version {version}, this vaka knows up to {newest}: install the newer vaka"
+            )
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        if await connection.fetchval("select to_regnamespace('vaka') is null"):
+            await connection.execute("create schema vaka")
+        await connection.execute(
+            "create table if not exists vaka.migrations "
+            "(version integer primary key, at timestamptz not null default now())"
+        )
+        version = await connection.fetchval(_SELECT_VERSION)
+        for number, statements in migration_files():
+            if number > version:
+                await connection.execute(statements)
+                await connection.execute("insert into vaka.migrations (version) values ($1)", number)
+
+
+PostgresRecord: TypeAlias = "asyncpg.Record"
+
+PostgresConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+
 Durability: TypeAlias = Literal["process", "power"]
+
 T = TypeVar("T")
 
-UNREACHABLE = (
+UNREACHABLE_ERRORS = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
@@ -29,52 +98,52 @@ UNREACHABLE = (
 )
 """The server is not there, not ready, or hung up: what was under way may have happened or not."""
 
-_REFUSED = (
+_ACCESS_ERRORS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
 
 
-async def _power(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _enable_synchronous_commit(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Let commits reach the disk, also where the server's default is not to wait; stricter settings stay."""
     await connection.execute(
         "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
     )
 
 
-async def _as_it_is(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _skip_reset(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Nothing to undo: what we run leaves no trace in a connection, so no round trip is spent on it."""
 
 
-class Database:
+class PostgresDatabase:
     """A pool of connections to one database, with our tables in it."""
 
-    def __init__(self, dsn: str, durability: Durability, patience: float) -> None:
+    def __init__(self, dsn: str, durability: Durability, retry_seconds: float) -> None:
         if durability not in {"process", "power"}:
             raise ConfigError(f"durability {durability!r} must be 'process' or 'power'")
-        self.url = public(dsn)
-        self.patience = patience
+        self.url = redact_dsn(dsn)
+        self.retry_seconds = retry_seconds
         """Seconds to go on trying to reach the server, where trying again does no harm."""
         self._dsn, self._durability = dsn, durability
         self._settings = {"application_name": "vaka", "default_transaction_isolation": "read committed", "jit": "off"}
         if durability == "process":
             self._settings["synchronous_commit"] = "off"
         self._pool: Pool[asyncpg.Record] | None = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self.closed = False
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]], *, again: bool = True) -> T:
+    async def run(self, work: Callable[[PostgresConnection], Awaitable[T]], *, retry: bool = True) -> T:
         """Do ``work`` with a connection. With ``again`` it may be done twice, as the connection may break half-way.
 
         Raises ``Unavailable`` when the server cannot be reached, and, without ``again``, when the outcome is unknown.
         """
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self.patience, 0.02
+        deadline, pause = loop.time() + self.retry_seconds, 0.02
         while True:
             begun = False
             try:
-                pool = await self._open()
+                pool = await self._get_pool()
                 async with pool.acquire() as connection:
                     begun = True
                     return await work(connection)
@@ -82,55 +151,55 @@ class Database:
                 raise InvalidInput(f"the database cannot hold this: {error}") from error
             except asyncpg.TransactionRollbackError as error:  # a deadlock, say: surely nothing was written
                 cause: Exception = error
-            except UNREACHABLE as error:
-                if begun and not again:
-                    raise self.lost(error) from error
+            except UNREACHABLE_ERRORS as error:
+                if begun and not retry:
+                    raise self.unreachable_error(error) from error
                 cause = error
             except asyncpg.PostgresError as error:
-                raise self.refused(error) from error
+                raise self.server_error(error) from error
             if loop.time() + pause > deadline:
-                raise self.lost(cause) from cause
+                raise self.unreachable_error(cause) from cause
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
 
     async def fetch(self, statement: str, *arguments: object, timeout: float | None = None) -> "list[asyncpg.Record]":
         """Return the rows of a statement that may be run twice."""
 
-        async def work(connection: Connection) -> "list[asyncpg.Record]":
+        async def work(connection: PostgresConnection) -> "list[asyncpg.Record]":
             return await connection.fetch(statement, *arguments, timeout=timeout)
 
         return await self.run(work)
 
-    async def row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
+    async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
         """Return the first row of a statement that may be run twice."""
         rows = await self.fetch(statement, *arguments)
         return rows[0] if rows else None
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
         """Return a connection of one's own, outside the pool."""
-        _ = await self._open()
+        _ = await self._get_pool()
         return await asyncpg.connect(self._dsn, **self._options())
 
     async def close(self) -> None:
         """Let go of every connection."""
         self.closed = True
-        async with self._opening:
+        async with self._open_lock:
             pool, self._pool = self._pool, None
         if pool is None:
             return
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.retry_seconds):
                 await pool.close()
-        except UNREACHABLE:
+        except UNREACHABLE_ERRORS:
             pool.terminate()
 
-    def lost(self, error: Exception) -> Unavailable:
+    def unreachable_error(self, error: Exception) -> Unavailable:
         """Return what to raise when the server does not answer."""
         return Unavailable(f"PostgreSQL at {self.url} cannot be reached now ({type(error).__name__}: {error})")
 
-    def refused(self, error: asyncpg.PostgresError) -> StoreError | ConfigError:
+    def server_error(self, error: asyncpg.PostgresError) -> StoreError | ConfigError:
         """Return what to raise when the server says no."""
-        if isinstance(error, _REFUSED):
+        if isinstance(error, _ACCESS_ERRORS):
             return ConfigError(
                 f"PostgreSQL at {self.url} does not let us in: {error}. Check the user, its password and the name of "
                 f"the database; the user needs the right to create in it, or to use the schema 'vaka' and what is in it"
@@ -138,21 +207,21 @@ class Database:
         return StoreError(f"PostgreSQL at {self.url} could not do it: {error} (SQLSTATE {error.sqlstate})")
 
     def _options(self) -> dict[str, Any]:
-        return {"server_settings": self._settings, "timeout": self.patience, "command_timeout": 60.0}
+        return {"server_settings": self._settings, "timeout": self.retry_seconds, "command_timeout": 60.0}
 
-    async def _open(self) -> "Pool[asyncpg.Record]":
+    async def _get_pool(self) -> "Pool[asyncpg.Record]":
         if self._pool is not None:
             return self._pool
-        async with self._opening:
+        async with self._open_lock:
             if self.closed:
                 raise Closed("this store was closed")
             if self._pool is None:
-                self._pool = await self._opened()
+                self._pool = await self._create_pool()
             return self._pool
 
-    async def _opened(self) -> "Pool[asyncpg.Record]":
-        init = _power if self._durability == "power" else None
-        pool = asyncpg.create_pool(self._dsn, min_size=0, max_size=10, init=init, reset=_as_it_is, **self._options())
+    async def _create_pool(self) -> "Pool[asyncpg.Record]":
+        init = _enable_synchronous_commit if self._durability == "power" else None
+        pool = asyncpg.create_pool(self._dsn, min_size=0, max_size=10, init=init, reset=_skip_reset, **self._options())
         try:
             _ = await pool
             async with pool.acquire() as connection:

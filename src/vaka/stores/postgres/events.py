@@ -5,129 +5,128 @@ from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.chain import Chain, hash_of
-from vaka.core.session.index import advance, replace
+from vaka.core.session.hash_chain import HashChain, hash_of
+from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.batch import check_batch, check_offer
-from vaka.stores.postgres.claims import Claim, clock, new_owner
-from vaka.stores.postgres.hub import Hub
-from vaka.stores.postgres.rows import info_of
-from vaka.stores.postgres.text import place, short
-from vaka.stores.postgres.writer import Write
+from vaka.stores.append_checks import check_batch, check_offer
+from vaka.stores.postgres.encoding import digest_text, info_of, postgres_key
+from vaka.stores.postgres.hub import PostgresHub
+from vaka.stores.postgres.leases import Lease, boot_time, new_owner_id
+from vaka.stores.postgres.writer import PendingWrite
 
-PAGE = 256
+READ_PAGE_SIZE = 256
 
 # A claim that was made, but whose answer was lost, is taken up again by its owner.
-_CLAIM = (
+_UPDATE_CLAIM = (
     "update vaka.sessions set term = term + 1, owner = $3, lease_until = now() + make_interval(secs => $4) "
     "where namespace = $1 and id = $2 and (owner is null or owner = $3 or lease_until < now()) "
     "returning *, true as live"
 )
-_OWNED = "select *, true as live from vaka.sessions where namespace = $1 and id = $2"
-_OFFERED = (
+_SELECT_OWNED = "select *, true as live from vaka.sessions where namespace = $1 and id = $2"
+_SELECT_OFFER = (
     "select *, false as live, "
     "(select seq from vaka.keys k where k.namespace = $1 and k.session = $2 and k.key = $3) as known "
     "from vaka.sessions where namespace = $1 and id = $2"
 )
-_HEAD = "select head from vaka.sessions where namespace = $1 and id = $2"
+_SELECT_HEAD = "select head from vaka.sessions where namespace = $1 and id = $2"
 # With the event before the first: its hash is where the chain goes on from.
-_FIRST = (
+_SELECT_FIRST_PAGE = (
     "select s.head, s.hash, e.seq, e.body from vaka.sessions s left join lateral ("
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq >= $3 "
     "and seq <= least(s.head, $4) order by seq limit $5) e on true where s.namespace = $1 and s.id = $2 order by e.seq"
 )
-_NEXT = (
+_SELECT_NEXT_PAGE = (
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 and seq <= $4 "
     "order by seq limit $5"
 )
-_LAST = 2**63 - 1
+_MAX_SEQ = 2**63 - 1
 
 
-class Events:
+class PostgresEvents:
     """The logs of one namespace."""
 
-    def __init__(self, namespace: bytes, hub: Hub) -> None:
+    def __init__(self, namespace: bytes, hub: PostgresHub) -> None:
         self._namespace, self._hub = namespace, hub
-        self._claims: dict[SessionId, Claim] = {}
-        self._offering: dict[SessionId, asyncio.Lock] = {}
+        self._leases: dict[SessionId, Lease] = {}
+        self._offer_locks: dict[SessionId, asyncio.Lock] = {}
 
     async def claim(self, session: SessionId) -> Term:
         """Become the session's writer, with a term above all before. ``Busy`` while another writer lives."""
         hub = self._hub
-        ours = self._claims.get(session)
-        if ours is not None and ours.owner in hub.claims and ours.held(hub.lease):
+        ours = self._leases.get(session)
+        if ours is not None and ours.owner in hub.leases and ours.is_held(hub.lease_seconds):
             raise Busy(f"session {session!r} has a writer, in this process")
-        owner = new_owner()
-        claiming = hub.start(self._claimed(session, owner))
+        owner = new_owner_id()
+        claiming = hub.start_task(self._acquire_lease(session, owner))
         try:
             claim = await asyncio.shield(claiming)
         except asyncio.CancelledError:  # nobody will know of the claim that may be made now
-            _ = hub.start(self._unclaimed(session, owner, claiming))
+            _ = hub.start_task(self._undo_claim(session, owner, claiming))
             raise
-        if not claim.tried and self._claims.get(session) is not ours:
+        if not claim.tried and self._leases.get(session) is not ours:
             raise Busy(f"session {session!r} has a writer, in this process")
         if ours is not None:
-            hub.claims.pop(ours.owner, None)
-        self._claims[session] = hub.claims[owner] = claim
+            hub.leases.pop(ours.owner, None)
+        self._leases[session] = hub.leases[owner] = claim
         if claim.tried:
-            hub.pulse.wake()
+            hub.heartbeat.wake()
         return claim.term
 
-    async def _unclaimed(self, session: SessionId, owner: UUID, claiming: "asyncio.Task[Claim]") -> None:
+    async def _undo_claim(self, session: SessionId, owner: UUID, claiming: "asyncio.Task[Lease]") -> None:
         await asyncio.wait([claiming])
-        await self._hub.give_back(place(self._namespace, session), owner)
+        await self._hub.delete_lease(postgres_key(self._namespace, session), owner)
 
-    async def _claimed(self, session: SessionId, owner: UUID) -> Claim:
-        database, where, sent = self._hub.database, place(self._namespace, session), clock()
-        row = await database.row(_CLAIM, *where[:2], owner, self._hub.lease)
+    async def _acquire_lease(self, session: SessionId, owner: UUID) -> Lease:
+        database, where, sent = self._hub.database, postgres_key(self._namespace, session), boot_time()
+        row = await database.fetch_row(_UPDATE_CLAIM, *where[:2], owner, self._hub.lease_seconds)
         if row is not None:
             info = info_of(row)
-            return Claim(where, info, Term(info.term), owner, sent)
-        if await database.row(_HEAD, *where[:2]) is not None:
+            return Lease(where, info, Term(info.term), owner, sent)
+        if await database.fetch_row(_SELECT_HEAD, *where[:2]) is not None:
             raise Busy(f"session {session!r} has a writer")
-        return Claim(where, SessionInfo(id=session, term=1), Term(1), owner)
+        return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
         """Write sealed events right after ``head``, all or none, with their index rows; return the new head."""
-        claim = self._claim(session, term)
+        claim = self._lease_of(session, term)
         if head != claim.info.head:
-            await self._look(claim, session)
+            await self._refresh_info(claim, session)
         if head != claim.info.head:
             raise HeadMoved(f"session {session!r}: the head is {claim.info.head}, not {head}")
-        check_batch(session, events, head=head, hash=claim.info.hash)
+        check_batch(session, events, head=head, head_hash=claim.info.hash)
         if not events:
             if release:
                 await self.release(session, term)
             return head
-        write = Write(claim.place, events, base=head, info=advance(claim.info, events))
+        write = PendingWrite(claim.place, events, base=head, info=advance_row(claim.info, events))
         write.claim, write.release = claim, release
-        if self._hub.elsewhere.follows(claim.place.key):
-            write.notice = self._hub.talk.head(claim.place.key, write.info.head)
+        if self._hub.remote.may_follow(claim.place.key):
+            write.notice = self._hub.protocol.head_message(claim.place.key, write.info.head)
         status, _ = await self._hub.writer.write(write)
         if status == "moved":
             raise HeadMoved(f"session {session!r}: the head is not {head}")
         if status != "ok":
-            self._drop(session, claim)
+            self._drop_lease(session, claim)
             raise ConflictError(f"session {session!r} has another writer; term {term} is over")
         if release:
-            self._drop(session, claim)
+            self._drop_lease(session, claim)
         return write.info.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         """Petition: seal and append one event without being the writer; return its seq."""
         check_offer(event, key)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._hub.database.patience
-        lock = self._offering.setdefault(session, asyncio.Lock())
+        deadline = loop.time() + self._hub.database.retry_seconds
+        lock = self._offer_locks.setdefault(session, asyncio.Lock())
         try:
             async with lock:  # offers of this process take turns: each would move the head under the next
                 while True:
                     try:
-                        seq = await self._try_offer(session, event, short(key))
+                        seq = await self._try_offer(session, event, digest_text(key))
                     except Unavailable:
                         if loop.time() > deadline:
                             raise
@@ -136,111 +135,117 @@ class Events:
                         return seq
         finally:
             if not lock.locked():
-                self._offering.pop(session, None)
+                self._offer_locks.pop(session, None)
 
     async def _try_offer(self, session: SessionId, event: Event, key: bytes) -> int:
         """Return the seq of the offer, 0 when the head moved meanwhile."""
-        where = place(self._namespace, session)
-        row = await self._hub.database.row(_OFFERED, where.namespace, where.session, key)
+        where = postgres_key(self._namespace, session)
+        row = await self._hub.database.fetch_row(_SELECT_OFFER, where.namespace, where.session, key)
         if row is None:
             raise NotFound(f"there is no session {session!r}")
         if row["known"]:
             return int(row["known"])
         info = info_of(row)
         sealed = seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)
-        write = Write(where, [sealed], base=info.head, info=advance(info, [sealed]))
-        write.key, write.notice = key, self._hub.talk.head(where.key, sealed.seq)
+        write = PendingWrite(where, [sealed], base=info.head, info=advance_row(info, [sealed]))
+        write.key, write.notice = key, self._hub.protocol.head_message(where.key, sealed.seq)
         status, seq = await self._hub.writer.write(write)
         return 0 if status in {"moved", "gone"} else seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         """Yield the events after ``after`` (up to ``upto``) as of now; every hash and seq is checked (``Corrupt``)."""
-        where, database = place(self._namespace, session), self._hub.database
-        after, last = max(after, 0), _LAST if upto is None else upto
-        rows = await database.fetch(_FIRST, *where[:2], after, last, PAGE + 1)
+        where, database = postgres_key(self._namespace, session), self._hub.database
+        after, last = max(after, 0), _MAX_SEQ if upto is None else upto
+        rows = await database.fetch(_SELECT_FIRST_PAGE, *where[:2], after, last, READ_PAGE_SIZE + 1)
         end = min(rows[0]["head"], last) if rows else 0
         if end <= after:
             return
-        chain = Chain(session)
+        chain = HashChain(session)
         found = [(row["seq"], row["body"]) for row in rows if row["seq"] is not None]
         if after:
             chain = _chain_after(session, after, found)
         while found:
             for seq, body in found:
-                yield chain.take(seq, body)
+                yield chain.check_next(seq, body)
             found = []
             if chain.seq < end:
-                found = [tuple(row) for row in await database.fetch(_NEXT, *where[:2], chain.seq, end, PAGE)]
-        if chain.seq < end and await database.row(_HEAD, *where[:2]) is None:
+                found = [
+                    tuple(row)
+                    for row in await database.fetch(_SELECT_NEXT_PAGE, *where[:2], chain.seq, end, READ_PAGE_SIZE)
+                ]
+        if chain.seq < end and await database.fetch_row(_SELECT_HEAD, *where[:2]) is None:
             raise NotFound(f"session {session!r} was deleted while it was read")
-        chain.end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
+        chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``, whoever in whichever process wrote it."""
-        where, here = place(self._namespace, session), self._hub.here
+        where, here = postgres_key(self._namespace, session), self._hub.local
         if here.closed:
             raise Closed("this store was closed")
-        claim = self._claims.get(session)
+        claim = self._leases.get(session)
         if claim is not None and claim.info.head > after:
             return claim.info.head
-        grown = here.wait(where, after)
+        grown = here.add_waiter(where, after)
         try:
-            row = await self._hub.database.row(_HEAD, where.namespace, where.session)
+            row = await self._hub.database.fetch_row(_SELECT_HEAD, where.namespace, where.session)
             if row is not None and row["head"] > after:
                 return int(row["head"])
-            self._hub.pulse.wake()
+            self._hub.heartbeat.wake()
             return await grown
         finally:
-            here.forget(where, grown)
+            here.remove_waiter(where, grown)
 
     async def release(self, session: SessionId, term: Term) -> None:
         """End the claim; nothing happens when it is already over."""
-        claim = self._claims.get(session)
+        claim = self._leases.get(session)
         if claim is not None and claim.term == term:
-            del self._claims[session]
-            await asyncio.shield(self._hub.start(self._hub.release(claim)))
+            del self._leases[session]
+            await asyncio.shield(self._hub.start_task(self._hub.release(claim)))
 
-    def held(self, session: SessionId, term: Term) -> bool:
+    def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the claim surely still holds, by the monotonic clock; asks nobody."""
-        claim = self._claims.get(session)
+        claim = self._leases.get(session)
         return (
-            claim is not None and claim.term == term and claim.owner in self._hub.claims and claim.held(self._hub.lease)
+            claim is not None
+            and claim.term == term
+            and claim.owner in self._hub.leases
+            and claim.is_held(self._hub.lease_seconds)
         )
 
     async def close(self) -> None:
         """End all claims of this handle."""
         try:
-            while self._claims:
-                await self._hub.release(self._claims.popitem()[1])
+            while self._leases:
+                await self._hub.release(self._leases.popitem()[1])
         except StoreError:  # the server is away: the leases run out by themselves
-            self._claims.clear()
+            self._leases.clear()
 
-    def _claim(self, session: SessionId, term: Term) -> Claim:
-        if self._hub.here.closed:
+    def _lease_of(self, session: SessionId, term: Term) -> Lease:
+        if self._hub.local.closed:
             raise Closed("this store was closed")
-        claim = self._claims.get(session)
+        claim = self._leases.get(session)
         if claim is None or claim.term != term:
             raise ConflictError(f"session {session!r} is not claimed here with term {term}")
         return claim
 
-    def _drop(self, session: SessionId, claim: Claim) -> None:
-        self._hub.claims.pop(claim.owner, None)
-        if self._claims.get(session) is claim:
-            del self._claims[session]
+    def _drop_lease(self, session: SessionId, claim: Lease) -> None:
+        self._hub.leases.pop(claim.owner, None)
+        if self._leases.get(session) is claim:
+            del self._leases[session]
 
-    async def _look(self, claim: Claim, session: SessionId) -> None:
+    async def _refresh_info(self, claim: Lease, session: SessionId) -> None:
         """Bring what the claim knows of its session up to date: others may have offered."""
-        row = await self._hub.database.row(_OWNED, claim.place.namespace, claim.place.session)
+        row = await self._hub.database.fetch_row(_SELECT_OWNED, claim.place.namespace, claim.place.session)
         if row is None and not claim.info.head:
             return
         if row is None or row["owner"] != claim.owner:
-            self._drop(session, claim)
+            self._drop_lease(session, claim)
             raise ConflictError(f"session {session!r} has another writer; term {claim.term} is over")
-        claim.info = replace(info_of(row), live=True)
+        claim.info = replace_fields(info_of(row), live=True)
 
 
-def _chain_after(session: SessionId, after: int, found: list[tuple[int, bytes]]) -> Chain:
+def _chain_after(session: SessionId, after: int, found: list[tuple[int, bytes]]) -> HashChain:
     """Return the chain that goes on from event ``after``, which comes first in ``found`` and is taken out."""
     if not found or found[0][0] != after:
         raise Corrupt(f"session {session!r}: event {after} is missing")
-    return Chain(session, after, hash_of(found.pop(0)[1]))
+    return HashChain(session, after, hash_of(found.pop(0)[1]))

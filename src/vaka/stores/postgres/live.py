@@ -9,18 +9,20 @@ from vaka.core.types.errors import Unavailable, VakaError
 from vaka.core.types.event import Event, decode, encode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
-from vaka.stores.postgres.database import Database
-from vaka.stores.postgres.pulse import Pulse
-from vaka.stores.postgres.text import Place, place, short
-from vaka.stores.postgres.wakes import CHANNEL, FORGET, Talk
+from vaka.stores.postgres.database import PostgresDatabase
+from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key
+from vaka.stores.postgres.heartbeat import Heartbeat
+from vaka.stores.postgres.notify import CHANNEL, FOLLOWER_TTL, NotifyProtocol
 
-EVERY = 0.1
+WRITE_INTERVAL = 0.1
 """Seconds between two looks at the open blocks."""
 
-Blocks = Callable[[], Sequence[Event]]
+BlockGetter = Callable[[], Sequence[Event]]
 
-_READ = "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"
-_WRITE = (
+_SELECT_BLOCKS = (
+    "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"
+)
+_WRITE_BLOCKS = (
     "with open as (select * from unnest($3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[]) "
     "as o (namespace, session, block, body)), "
     "put as (insert into vaka.live_blocks (namespace, session, block, body, valid_until) "
@@ -33,21 +35,21 @@ _WRITE = (
 )
 
 
-class _Shared:
+class _SharedBlocks:
     """The open blocks of a session of ours."""
 
-    def __init__(self, place: Place, blocks: Blocks) -> None:
+    def __init__(self, place: PostgresKey, blocks: BlockGetter) -> None:
         self.place, self.blocks = place, blocks
-        self.written = False
+        self.has_rows = False
         """Whether there may be rows of it."""
 
-    def rows(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    def encode_rows(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
         """Return a row for each open block."""
         return [
             (
                 self.place.namespace,
                 self.place.session,
-                short(repr((event.path, event.data.message_id, event.data.block, event.data.of))),
+                digest_text(repr((event.path, event.data.message_id, event.data.block, event.data.of))),
                 encode(event),
             )
             for event in self.blocks()
@@ -59,42 +61,42 @@ def _no_blocks() -> Sequence[Event]:
     return ()
 
 
-class Sharing:
+class BlockWriter:
     """As the writer: keeps rows of open blocks for those who watch elsewhere, and only while someone does."""
 
-    def __init__(self, database: Database, talk: Talk) -> None:
-        self._database, self._talk = database, talk
-        self._shared: dict[str, _Shared] = {}
-        self._due: dict[str, _Shared] = {}
+    def __init__(self, database: PostgresDatabase, protocol: NotifyProtocol) -> None:
+        self._database, self._protocol = database, protocol
+        self._shared: dict[str, _SharedBlocks] = {}
+        self._due: dict[str, _SharedBlocks] = {}
         self._task: asyncio.Task[None] | None = None
-        talk.on_watched = self.touch
+        protocol.on_watched = self.touch
 
     def __bool__(self) -> bool:
         return bool(self._shared)
 
-    def share(self, place: Place, blocks: Blocks | None) -> None:
+    def share(self, place: PostgresKey, blocks: BlockGetter | None) -> None:
         """Take over what a session has open; ``None``: nothing any more."""
         before = self._shared.pop(place.key, None)
         if before is not None:
             before.blocks = _no_blocks  # it may be about to be written
         if blocks is not None:
-            shared = self._shared[place.key] = _Shared(place, blocks)
-            shared.written = before is not None and before.written
+            shared = self._shared[place.key] = _SharedBlocks(place, blocks)
+            shared.has_rows = before is not None and before.has_rows
             self.touch(place.key)
-        elif before is not None and before.written:
-            self._push(before)
+        elif before is not None and before.has_rows:
+            self._schedule(before)
 
     def touch(self, key: str) -> None:
         """Write the rows of a session anew, if someone watches it."""
         shared = self._shared.get(key)
-        if shared is not None and self._talk.elsewhere.watches(key):
-            self._push(shared)
+        if shared is not None and self._protocol.remote.is_watched(key):
+            self._schedule(shared)
 
-    def committed(self, key: str) -> None:
+    def on_commit(self, key: str) -> None:
         """After an append, blocks may be open no longer: remove their rows, if there are any."""
         shared = self._shared.get(key)
-        if shared is not None and shared.written:
-            self._push(shared)
+        if shared is not None and shared.has_rows:
+            self._schedule(shared)
 
     async def close(self) -> None:
         """Remove what was written."""
@@ -105,7 +107,7 @@ class Sharing:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _push(self, shared: _Shared) -> None:
+    def _schedule(self, shared: _SharedBlocks) -> None:
         self._due[shared.place.key] = shared
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -117,74 +119,81 @@ class Sharing:
                 await self._write(list(due.values()))
             except VakaError:  # the server is away: what is open then is written when someone watches again
                 pass
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(WRITE_INTERVAL)
 
-    async def _write(self, due: list[_Shared]) -> None:
-        rows = [(shared, shared.rows()) for shared in due]
+    async def _write(self, due: list[_SharedBlocks]) -> None:
+        rows = [(shared, shared.encode_rows()) for shared in due]
         for shared, found in rows:
-            shared.written = shared.written or bool(found)
+            shared.has_rows = shared.has_rows or bool(found)
         columns: list[list[bytes]] = [[], [], [], []]
         for _, found in rows:
             for row in found:
                 for column, value in zip(columns, row, strict=True):
                     column.append(value)
         await self._database.fetch(
-            _WRITE,
+            _WRITE_BLOCKS,
             [shared.place.namespace for shared in due],
             [shared.place.session for shared in due],
             *columns,
-            FORGET,
+            FOLLOWER_TTL,
             CHANNEL,
-            [self._talk.live(shared.place.key) for shared in due],
+            [self._protocol.live_message(shared.place.key) for shared in due],
         )
         for shared, found in rows:
-            shared.written = bool(found)
+            shared.has_rows = bool(found)
 
 
-class Live:
+class PostgresLive:
     """What is not stored, carried to followers in other handles."""
 
-    def __init__(self, namespace: bytes, database: Database, talk: Talk, sharing: Sharing, pulse: Pulse) -> None:
-        self._namespace, self._database, self._talk = namespace, database, talk
-        self._sharing, self._pulse = sharing, pulse
+    def __init__(
+        self,
+        namespace: bytes,
+        database: PostgresDatabase,
+        protocol: NotifyProtocol,
+        block_writer: BlockWriter,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._namespace, self._database, self._protocol = namespace, database, protocol
+        self._block_writer, self._heartbeat = block_writer, heartbeat
         self._keys: dict[SessionId, str] = {}
 
-    def share(self, session: SessionId, blocks: Blocks | None) -> None:
+    def share(self, session: SessionId, blocks: BlockGetter | None) -> None:
         """As the writer: say where the ``message.snapshot`` of each open block can be had; ``None`` to stop."""
-        where = place(self._namespace, session)
-        self._sharing.share(where, blocks)
+        where = postgres_key(self._namespace, session)
+        self._block_writer.share(where, blocks)
         if blocks is None:
             self._keys.pop(session, None)
         else:
             self._keys[session] = where.key
-            self._pulse.wake()
+            self._heartbeat.wake()
 
     def touch(self, session: SessionId) -> None:
         """As the writer: an open block has grown."""
         key = self._keys.get(session)
         if key is not None:
-            self._sharing.touch(key)
+            self._block_writer.touch(key)
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
         """As a follower: yield the snapshots a writer in another handle shares, until closed."""
-        where, here = place(self._namespace, session), self._talk.here
-        changed = here.watch(where)
+        where, here = postgres_key(self._namespace, session), self._protocol.local
+        changed = here.add_watcher(where)
         seen: dict[bytes, bytes] = {}
-        self._pulse.wake()
+        self._heartbeat.wake()
         try:
             while not here.closed:
                 changed.clear()
-                before, seen = seen, await self._read(where)
+                before, seen = seen, await self._read_blocks(where)
                 for block, body in seen.items():
                     if before.get(block) != body:
                         yield msgspec.structs.replace(decode(body), epoch=1)  # as live events are made
                 await changed.wait()
         finally:
-            here.unwatch(where, changed)
+            here.remove_watcher(where, changed)
 
-    async def _read(self, where: Place) -> dict[bytes, bytes]:
+    async def _read_blocks(self, where: PostgresKey) -> dict[bytes, bytes]:
         try:
-            rows = await self._database.fetch(_READ, where.namespace, where.session)
+            rows = await self._database.fetch(_SELECT_BLOCKS, where.namespace, where.session)
         except Unavailable:
             return {}
         return dict(map(tuple, rows))

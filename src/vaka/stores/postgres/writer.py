@@ -8,14 +8,13 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import failpoint
-from vaka.stores.postgres.claims import Claim, clock
-from vaka.stores.postgres.database import Connection, Database, Record
-from vaka.stores.postgres.rows import Extras, columns, columns_of
-from vaka.stores.postgres.text import Place
+from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
+from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_columns, transpose_rows
+from vaka.stores.postgres.leases import Lease, boot_time
 
-FLIGHTS = 4
+MAX_TRANSACTIONS = 4
 """Transactions under way at once, so that one that has to wait does not hold up the others."""
-SESSIONS, ROWS = 64, 512
+MAX_SESSIONS, MAX_ROWS = 64, 512
 """The most that shares one transaction."""
 
 _APPEND = (
@@ -24,14 +23,14 @@ _APPEND = (
 )
 
 
-class Write:
+class PendingWrite:
     """Events for one session, right after ``base``: under a claim, or offered under ``key``."""
 
     __slots__ = ("answer", "base", "claim", "events", "info", "key", "notice", "place", "release", "sent")
 
-    def __init__(self, place: Place, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
+    def __init__(self, place: PostgresKey, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
         self.place, self.events, self.base, self.info = place, events, base, info
-        self.claim: Claim | None = None
+        self.claim: Lease | None = None
         self.key: bytes | None = None
         self.release = False
         self.notice: str | None = None
@@ -39,83 +38,85 @@ class Write:
         self.answer: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
 
-class Writer:
+class GroupWriter:
     """Sends writes and hands each its answer: a status of ``vaka.append`` and a seq."""
 
-    def __init__(self, database: Database, lease: float, committed: Callable[[Write], None]) -> None:
-        self._database, self._lease, self._committed = database, lease, committed
-        self._queue: list[Write] = []
-        self._flights: set[asyncio.Task[None]] = set()
-        self._boarding = self._closed = False
+    def __init__(self, database: PostgresDatabase, lease: float, on_commit: Callable[[PendingWrite], None]) -> None:
+        self._database, self._lease, self._on_commit = database, lease, on_commit
+        self._queue: list[PendingWrite] = []
+        self._transactions: set[asyncio.Task[None]] = set()
+        self._start_scheduled = self._closed = False
 
-    async def write(self, write: Write) -> tuple[str, int]:
+    async def write(self, write: PendingWrite) -> tuple[str, int]:
         """Return what became of a write. ``Unavailable`` when that is not known."""
         if self._closed:
             raise Closed("this store was closed")
         self._queue.append(write)
-        self._launch()
+        self._start_transaction()
         return await write.answer
 
     async def close(self) -> None:
         """Wait for what is under way; what has not been sent is refused."""
         self._closed = True
-        self._fail(self._queue, Closed("this store was closed"))
+        self._fail_batch(self._queue, Closed("this store was closed"))
         self._queue.clear()
-        while self._flights:
-            await asyncio.wait(self._flights)
+        while self._transactions:
+            await asyncio.wait(self._transactions)
 
-    def _launch(self) -> None:
+    def _start_transaction(self) -> None:
         """See that what is queued is taken along, once those who write at this moment have all queued up."""
-        if self._queue and not self._boarding and len(self._flights) < FLIGHTS:
-            self._boarding = True
-            flight = asyncio.create_task(self._board())
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+        if self._queue and not self._start_scheduled and len(self._transactions) < MAX_TRANSACTIONS:
+            self._start_scheduled = True
+            flight = asyncio.create_task(self._write_queued())
+            self._transactions.add(flight)
+            flight.add_done_callback(self._transaction_done)
 
-    def _landed(self, flight: "asyncio.Task[None]") -> None:
-        self._flights.discard(flight)
-        self._launch()
+    def _transaction_done(self, transaction: "asyncio.Task[None]") -> None:
+        self._transactions.discard(transaction)
+        self._start_transaction()
 
-    async def _board(self) -> None:
-        self._boarding = False
-        batch = self._take()
-        self._launch()
+    async def _write_queued(self) -> None:
+        self._start_scheduled = False
+        batch = self._take_batch()
+        self._start_transaction()
         if batch:
-            await self._fly(batch)
+            await self._write_batch(batch)
 
-    def _take(self) -> list[Write]:
+    def _take_batch(self) -> list[PendingWrite]:
         """Return what goes next, in the order in which every transaction locks sessions."""
         rows, count = 0, 0
-        for write in self._queue[:SESSIONS]:
+        for write in self._queue[:MAX_SESSIONS]:
             rows += len(write.events)
-            if count and rows > ROWS:
+            if count and rows > MAX_ROWS:
                 break
             count += 1
         batch, self._queue = self._queue[:count], self._queue[count:]
         return sorted(batch, key=lambda write: write.place)
 
-    async def _fly(self, batch: list[Write]) -> None:
-        arguments = _arguments(batch, self._lease)
+    async def _write_batch(self, batch: list[PendingWrite]) -> None:
+        arguments = _append_arguments(batch, self._lease)
 
-        async def send(connection: Connection) -> list[Record]:
-            return await self._send(connection, batch, arguments)
+        async def send(connection: PostgresConnection) -> list[PostgresRecord]:
+            return await self._send_batch(connection, batch, arguments)
 
         try:
-            answers = await self._database.run(send, again=False)
+            answers = await self._database.run(send, retry=False)
         except VakaError as error:
             if len(batch) == 1 or isinstance(error, Unavailable | Closed):
-                self._fail(batch, error)
+                self._fail_batch(batch, error)
             else:  # nothing was written: find out whose fault it was
                 for write in batch:
-                    await self._fly([write])
+                    await self._write_batch([write])
         else:
-            self._settle(batch, answers)
+            self._set_answers(batch, answers)
         finally:
-            self._fail(batch, Unavailable("the write was given up half-way"))
+            self._fail_batch(batch, Unavailable("the write was given up half-way"))
 
     @staticmethod
-    async def _send(connection: Connection, batch: list[Write], arguments: list[object]) -> list[Record]:
-        sent = clock()
+    async def _send_batch(
+        connection: PostgresConnection, batch: list[PendingWrite], arguments: list[object]
+    ) -> list[PostgresRecord]:
+        sent = boot_time()
         for write in batch:
             write.sent = sent
             if write.claim is not None:
@@ -129,17 +130,17 @@ class Writer:
         failpoint.hit("append.after_commit")
         return answers
 
-    def _settle(self, batch: list[Write], answers: list[Record]) -> None:
+    def _set_answers(self, batch: list[PendingWrite], answers: list[PostgresRecord]) -> None:
         if failpoint.hit is not None:
             failpoint.hit("append.before_ack")
         for write, (_, status, seq) in zip(batch, answers, strict=True):
             if status == "ok":
-                self._committed(write)
+                self._on_commit(write)
             if not write.answer.done():
                 write.answer.set_result((status, seq))
 
     @staticmethod
-    def _fail(batch: list[Write], error: VakaError) -> None:
+    def _fail_batch(batch: list[PendingWrite], error: VakaError) -> None:
         for write in batch:
             if write.claim is not None and write.claim.renewed == math.inf and write.claim.tried:
                 write.claim.renewed = write.sent  # if the session was made, its lease began no earlier
@@ -147,7 +148,7 @@ class Writer:
                 write.answer.set_exception(error)
 
 
-def _arguments(batch: list[Write], lease: float) -> list[object]:
+def _append_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
     """Return the arguments of ``vaka.append`` for these writes."""
     requests: list[tuple[object, ...]] = []
     events: list[tuple[object, ...]] = []
@@ -156,15 +157,15 @@ def _arguments(batch: list[Write], lease: float) -> list[object]:
     asked: list[tuple[object, ...]] = []
     blobs: list[tuple[object, ...]] = []
     for number, write in enumerate(batch, 1):
-        claim, extras = write.claim, Extras(write.info.id, write.events)
+        claim, extras = write.claim, IndexEntries(write.info.id, write.events)
         owner, term = (claim.owner, claim.term) if claim else (None, 0)
         place = write.place.namespace, write.place.session
         guard = owner, term, write.base, write.key, write.release, write.notice
-        requests.append((*place, *guard, *columns_of(write.info)))
+        requests.append((*place, *guard, *session_columns(write.info)))
         events += [(number, event.seq, event.stored) for event in write.events]
         keys += [(number, *key) for key in extras.keys]
         settled += [(number, decision) for decision in extras.settled]
         asked += [(number, *decision) for decision in extras.asked.items()]
         blobs += [(number, digest) for digest in extras.blobs]
     tables = ((requests, 21), (events, 3), (keys, 3), (settled, 2), (asked, 3), (blobs, 2))
-    return [*(column for rows, width in tables for column in columns(rows, width)), lease]
+    return [*(column for rows, width in tables for column in transpose_rows(rows, width)), lease]

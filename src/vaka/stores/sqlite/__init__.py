@@ -1,5 +1,66 @@
-"""Logs in one SQLite file."""
+"""The SQLite store: one namespace of one file."""
 
-from vaka.stores.sqlite.store import SqliteStore
+from pathlib import Path
+
+from vaka.core.ports import store
+from vaka.core.ports.store import GcResult, Retention
+from vaka.core.types.errors import Closed, ConfigError
+from vaka.stores.sqlite.connection import Durability
+from vaka.stores.sqlite.events import SqliteEvents
+from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
+from vaka.stores.sqlite.maintenance import SqliteMaintenance
+from vaka.stores.sqlite.tables import SqliteBlobs, SqliteSessions, SqliteSnapshots, SqliteValues
+
+
+class SqliteStore:
+    """One namespace of one SQLite file.
+
+    ``durability``: what an acknowledged event survives, a ``power`` cut or the death of the ``process``.
+    """
+
+    def __init__(
+        self, path: str | Path, *, durability: Durability = "power", namespace: str = "", hub: SqliteHub | None = None
+    ) -> None:
+        if durability not in {"power", "process"}:
+            raise ConfigError(f"durability {durability!r} must be 'power' or 'process'")
+        self.path, self.namespace, self.closed = Path(path).absolute(), namespace, False
+        self.url = f"sqlite:///{self.path}"
+        self._durability: Durability = durability
+        self._shares_hub = hub is not None
+        self.hub = hub or SqliteHub(self.path, durability)
+        self.events: store.EventStore = SqliteEvents(self)
+        self.sessions: store.SessionIndex = SqliteSessions(self)
+        self.snapshots: store.SnapshotStore = SqliteSnapshots(self)
+        self.blobs: store.BlobStore = SqliteBlobs(self)
+        self.values: store.KeyValueStore = SqliteValues(self)
+        self.live: store.LiveChannel = SqliteLive(self)
+
+    def with_namespace(self, namespace: str) -> "SqliteStore":
+        """Return a handle on another namespace of the same file; it ends with this one."""
+        return SqliteStore(self.path, durability=self._durability, namespace=namespace, hub=self.hub)
+
+    async def gc(self, retention: Retention) -> GcResult:
+        """Remove what may go."""
+        return await self._maintenance().gc(retention)
+
+    async def reindex(self) -> int:
+        """Rebuild every index row from the logs."""
+        return await self._maintenance().reindex()
+
+    async def close(self) -> None:
+        """End all claims of this handle and let go of the file."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._shares_hub:
+            await self.hub.release([key for key, claim in self.hub.claims.items() if claim.by is self])
+        else:
+            await self.hub.close()
+
+    def _maintenance(self) -> SqliteMaintenance:
+        if self.closed:
+            raise Closed("the store was closed")
+        return SqliteMaintenance(self.hub.database, self.namespace, self.hub.is_written_by)
+
 
 __all__ = ["SqliteStore"]

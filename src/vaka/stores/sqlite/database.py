@@ -1,34 +1,110 @@
-"""The connection of a store: reads at once, writes one transaction per tick of the event loop.
+"""The connection of a store: reads run at once, writes are committed together, once per tick of the event loop.
 
-A write waits in the event loop for its commit, with all others of its tick: that is faster than any thread while the
-disk is fast and nobody else writes. When the database is locked, the disk is slow or the batch is large, the
-transaction goes through the writer thread instead; only one is under way at any time.
-"""
+While the disk is fast and no other process writes, the event loop commits by itself, which is faster than a thread. When the
+database is locked, the disk is slow or the batch is large, the transaction runs in the writer thread; only one transaction is
+under way at any time."""
 
 import asyncio
+import queue
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from vaka.core.types.errors import Busy, Closed
+from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
 from vaka.stores import failpoint
-from vaka.stores.sqlite.connection import Durability, connect
-from vaka.stores.sqlite.faults import ERRORS, is_locked, translate
-from vaka.stores.sqlite.thread import WriterThread
-from vaka.stores.sqlite.transaction import Failed, Outcome, Transactions, Work
+from vaka.stores.sqlite.connection import SQLITE_ERRORS, Durability, connect, is_locked, translate_error
+from vaka.stores.sqlite.transactions import FailedWork, GroupCommit, Work, WorkOutcome
+
+ThreadResult = TypeVar("ThreadResult")
+
+
+class _ThreadTask(NamedTuple):
+    work: Callable[[sqlite3.Connection], Any] | None
+    """``None``: it is time to end."""
+    future: "asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop
+
+
+class WriterThread:
+    """Runs work on a connection of its own, one after the other."""
+
+    def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
+        self._open_connection = open
+        self._tasks: queue.SimpleQueue[_ThreadTask] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[sqlite3.Connection], ThreadResult]) -> "asyncio.Future[ThreadResult]":
+        """Return the future result of ``work``; it raises what the work raised."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ThreadResult] = loop.create_future()
+        self._tasks.put(_ThreadTask(work, future, loop))
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._main, name="vaka-sqlite", daemon=True)
+            self._thread.start()
+        return future
+
+    async def close(self) -> None:
+        """Let it finish what it was given, and end."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive():
+            loop = asyncio.get_running_loop()
+            end = _ThreadTask(None, loop.create_future(), loop)
+            self._tasks.put(end)
+            await end.future
+            thread.join()
+
+    def _main(self) -> None:
+        connection: sqlite3.Connection | None = None
+        task = self._tasks.get()
+        try:
+            while task.work is not None:
+                result: Any = None
+                error: Exception | None = StoreError("the writer thread has failed")
+                try:
+                    connection = connection or self._open_connection()
+                    result, error = task.work(connection), None
+                except (VakaError, OSError, *SQLITE_ERRORS) as met:
+                    error = met
+                finally:
+                    _post_result(task, result, error)
+                task = self._tasks.get()
+        finally:
+            if connection is not None:
+                connection.close()
+        _post_result(task, None, None)
+
+
+def _post_result(task: _ThreadTask, result: object, error: Exception | None) -> None:
+    try:
+        task.loop.call_soon_threadsafe(_set_future_result, task.future, result, error)
+    except RuntimeError:  # the loop is gone, and whoever waited with it
+        return
+
+
+def _set_future_result(future: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
 
 T = TypeVar("T")
 
-MOST_JOBS = 64
-MOST_ROWS = 512
-MOST_BYTES = 1 << 20
+MAX_JOBS = 64
+
+MAX_ROWS = 512
+
+MAX_BYTES = 1 << 20
 """More than this is written by the thread."""
 
 
-class Job:
+class WriteJob:
     """A piece of work, who waits for it, and what is to be done once it is committed."""
 
     __slots__ = ("appends", "done", "future", "rows", "size", "work")
@@ -39,9 +115,9 @@ class Job:
     ) -> None:  # fmt: skip
         self.work, self.future, self.rows, self.size, self.appends, self.done = work, future, rows, size, appends, done
 
-    def settle(self, outcome: Outcome) -> None:
+    def set_outcome(self, outcome: WorkOutcome) -> None:
         """Tell whoever waits, if anyone still does."""
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedWork):
             if not self.future.done():
                 self.future.set_exception(outcome.error)
             return
@@ -51,47 +127,47 @@ class Job:
             self.done(outcome)
 
 
-class Database:
+class SqliteDatabase:
     """One SQLite file, opened on first use."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
         self.path = path
         self._durability: Durability = durability
-        self.transactions = Transactions()
+        self.transactions = GroupCommit()
         self._connection: sqlite3.Connection | None = None
         self._thread = WriterThread(partial(connect, path, durability, wait=True))
-        self._pending: deque[Job] = deque()
+        self._pending: deque[WriteJob] = deque()
         self._scheduled = False
-        self._handed: asyncio.Future[list[Outcome]] | None = None
-        self._hurried: asyncio.Task[Any] | None = None
+        self._thread_write: asyncio.Future[list[WorkOutcome]] | None = None
+        self._immediate_writer: asyncio.Task[Any] | None = None
         self._closed = False
 
     @property
-    def waiting(self) -> bool:
+    def thread_is_writing(self) -> bool:
         """Whether a transaction is in the writer thread's hands."""
-        return self._handed is not None
+        return self._thread_write is not None
 
-    async def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` reads."""
         connection = await self._open()
         try:
             return work(connection)
-        except ERRORS as error:
+        except SQLITE_ERRORS as error:
             if not is_locked(error):
-                raise translate(error) from error
-        return await self.aside(work)
+                raise translate_error(error) from error
+        return await self.run_in_thread(work)
 
-    async def aside(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` does in the writer thread, with patience for other processes."""
         self._check_open()
         try:
             return await self._thread.run(work)
-        except ERRORS as error:
-            raise translate(error) from error
+        except SQLITE_ERRORS as error:
+            raise translate_error(error) from error
 
     async def write(
         self, work: Callable[[sqlite3.Connection], T], *, rows: int = 1, size: int = 0, appends: bool = False,
-        done: Callable[[T], None] | None = None,
+        on_commit: Callable[[T], None] | None = None,
     ) -> T:  # fmt: skip
         """Return what ``work`` returned, once it is durable; ``done`` is called with it even if nobody waits any more.
 
@@ -101,47 +177,47 @@ class Database:
             await self._open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._pending.append(Job(work, future, rows, size, appends=appends, done=done))
+        self._pending.append(WriteJob(work, future, rows, size, appends=appends, done=on_commit))
         self._schedule(loop)
         return await future
 
-    def append_now(self, work: Callable[[sqlite3.Connection], T], size: int) -> "T | Failed | None":
+    def append_now(self, work: Callable[[sqlite3.Connection], T], size: int) -> "T | FailedWork | None":
         """Commit an append of a handle's only writer without a round of the event loop; ``None``: give it to ``write``.
 
         Within a tick only one task may do so: what another brings shares a transaction with all that come after it.
         """
         connection, task = self._connection, asyncio.current_task()
-        if connection is None or self._closed or self._pending or self._handed is not None:
+        if connection is None or self._closed or self._pending or self._thread_write is not None:
             return None
-        if self._hurried not in {None, task} or self.transactions.slow or size > MOST_BYTES:
+        if self._immediate_writer not in {None, task} or self.transactions.disk_is_slow or size > MAX_BYTES:
             return None
         try:
-            outcome: T | Failed = self.transactions.run(connection, (work,), appends=True)[0]
+            outcome: T | FailedWork = self.transactions.run(connection, (work,), appends=True)[0]
         except sqlite3.Error:
             return None
-        if self._hurried is None:
-            self._hurried = task
-            asyncio.get_running_loop().call_soon(self._next_tick)
+        if self._immediate_writer is None:
+            self._immediate_writer = task
+            asyncio.get_running_loop().call_soon(self._end_tick)
         if failpoint.hit is not None:
             failpoint.hit("append.before_ack")
         return outcome
 
-    def look(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+    def try_read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what ``work`` reads, ``None`` while the database is not open or locked."""
         if self._connection is None:
             return None
         try:
             return work(self._connection)
-        except ERRORS as error:
+        except SQLITE_ERRORS as error:
             if not is_locked(error):
-                raise translate(error) from error
+                raise translate_error(error) from error
         return None
 
     async def close(self) -> None:
         """Finish what was given, and let go of the file."""
-        while self._pending or self._handed is not None:
-            if self._handed is not None:
-                await asyncio.wait([self._handed])
+        while self._pending or self._thread_write is not None:
+            if self._thread_write is not None:
+                await asyncio.wait([self._thread_write])
             else:
                 self._flush()
             await asyncio.sleep(0)
@@ -159,7 +235,7 @@ class Database:
             try:
                 self._connection = connect(self.path, self._durability, wait=False)
             except sqlite3.Error:  # locked: the thread can wait, and opens it too
-                await self.aside(_nothing)
+                await self.run_in_thread(_do_nothing)
         raise Busy(f"the database {str(self.path)!r} is locked by another process; try again")
 
     def _check_open(self) -> None:
@@ -167,67 +243,68 @@ class Database:
             raise Closed("the store was closed")
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._scheduled and self._handed is None and self._pending:
+        if not self._scheduled and self._thread_write is None and self._pending:
             self._scheduled = True
             loop.call_soon(self._flush)
 
-    def _next_tick(self) -> None:
-        self._hurried = None
+    def _end_tick(self) -> None:
+        self._immediate_writer = None
 
     def _flush(self) -> None:
         """Commit what this tick has brought."""
         self._scheduled = False
         connection = self._connection
-        jobs = self._take()
+        jobs = self._take_jobs()
         if jobs and connection is not None:
             works, appends = [job.work for job in jobs], any(job.appends for job in jobs)
-            if self.transactions.slow or sum(job.size for job in jobs) > MOST_BYTES:
-                self._hand_over(jobs, works, appends)
+            if self.transactions.disk_is_slow or sum(job.size for job in jobs) > MAX_BYTES:
+                self._write_in_thread(jobs, works, appends)
                 return
             try:
                 outcomes = self.transactions.run(connection, works, appends=appends)
             except sqlite3.Error:
-                self._hand_over(jobs, works, appends)
+                self._write_in_thread(jobs, works, appends)
                 return
             except BaseException as error:
-                _settle(jobs, [Failed(RuntimeError(f"a bug in the store: {error!r}"))] * len(jobs))
+                _set_outcomes(jobs, [FailedWork(RuntimeError(f"a bug in the store: {error!r}"))] * len(jobs))
                 raise
-            _settle(jobs, outcomes)
+            _set_outcomes(jobs, outcomes)
         self._schedule(asyncio.get_running_loop())
 
-    def _take(self) -> list[Job]:
-        jobs: list[Job] = []
+    def _take_jobs(self) -> list[WriteJob]:
+        jobs: list[WriteJob] = []
         rows = 0
-        while self._pending and len(jobs) < MOST_JOBS and (not jobs or rows + self._pending[0].rows <= MOST_ROWS):
+        while self._pending and len(jobs) < MAX_JOBS and (not jobs or rows + self._pending[0].rows <= MAX_ROWS):
             job = self._pending.popleft()
             if not job.future.done():  # cancelled before it began: it never happens
                 rows += job.rows
                 jobs.append(job)
         return jobs
 
-    def _hand_over(self, jobs: list[Job], works: list[Work], appends: bool) -> None:
+    def _write_in_thread(self, jobs: list[WriteJob], works: list[Work], appends: bool) -> None:
         """Let the thread commit, and go on when it has."""
         loop = asyncio.get_running_loop()
-        self._handed = self._thread.run(partial(self.transactions.run, works=works, appends=appends))
+        self._thread_write = self._thread.run(partial(self.transactions.run, works=works, appends=appends))
 
-        def handed_back(future: "asyncio.Future[list[Outcome]]") -> None:
-            self._handed = None
+        def finish_jobs(future: "asyncio.Future[list[WorkOutcome]]") -> None:
+            self._thread_write = None
             error = future.exception()
             if error is None:
-                _settle(jobs, future.result())
+                _set_outcomes(jobs, future.result())
             else:
-                _settle(jobs, [Failed(translate(error) if isinstance(error, ERRORS) else error)] * len(jobs))  # type: ignore[arg-type]  # an Exception
+                cause: Any = translate_error(error) if isinstance(error, SQLITE_ERRORS) else error
+                _set_outcomes(jobs, [FailedWork(cause)] * len(jobs))
             self._schedule(loop)
 
-        self._handed.add_done_callback(handed_back)
+        self._thread_write.add_done_callback(finish_jobs)
 
 
-def _settle(jobs: list[Job], outcomes: list[Outcome]) -> None:
+def _set_outcomes(jobs: list[WriteJob], outcomes: list[WorkOutcome]) -> None:
     if failpoint.hit is not None and any(job.appends for job in jobs):
         failpoint.hit("append.before_ack")
     for job, outcome in zip(jobs, outcomes, strict=True):
-        job.settle(outcome)
+        job.set_outcome(outcome)
 
 
-def _nothing(_: sqlite3.Connection) -> None:
+def _do_nothing(_: sqlite3.Connection) -> None:
     """Open the connection, that is all."""

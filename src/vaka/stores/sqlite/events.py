@@ -6,19 +6,18 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.index import advance, replace
+from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.batch import check_batch, check_offer
-from vaka.stores.sqlite import logs, rows
-from vaka.stores.sqlite.hub import Claim
-from vaka.stores.sqlite.part import Part
-from vaka.stores.sqlite.rows import Key, Row
-from vaka.stores.sqlite.transaction import Failed
+from vaka.stores.append_checks import check_batch, check_offer
+from vaka.stores.sqlite import event_rows, session_rows
+from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort
+from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
+from vaka.stores.sqlite.transactions import FailedWork
 
 
-class Events(Part):
+class SqliteEvents(SqlitePort):
     """Claim, append, offer, read, wait."""
 
     async def claim(self, session: SessionId) -> Term:
@@ -28,13 +27,13 @@ class Events(Part):
             raise Busy(f"session {session!r} has a writer in this process")
         self._hub.claiming.add(key)
         try:
-            row = await database.ask(partial(rows.load, key=key))
-            await self._hub.ready()
+            row = await database.read(partial(session_rows.load_row, key=key))
+            await self._hub.start_owning()
             info = None
             if row is not None:
-                info = await database.write(partial(self._take, key))
+                info = await database.write(partial(self._take_claim, key))
             info = info or SessionInfo(id=session, term=1)  # nothing is written for a session nobody has begun
-            self._hub.claims[key] = Claim(Term(info.term), info, self._store)
+            self._hub.claims[key] = SqliteClaim(Term(info.term), info, self._store)
             return Term(info.term)
         finally:
             self._hub.claiming.discard(key)
@@ -48,19 +47,21 @@ class Events(Part):
         if claim is None or claim.term != term:
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
         size = sum([len(event.stored) for event in events])
-        work = partial(self._append, key, claim, events, head, release)
-        done = partial(self._appended, key, claim, claim.news, release)
+        work = partial(self._write_append, key, claim, events, head, release)
+        done = partial(self._finish_append, key, claim, claim.news, release)
         try:
-            outcome: SessionInfo | Failed | None = (
+            outcome: SessionInfo | FailedWork | None = (
                 database.append_now(work, size) if len(self._hub.claims) == 1 else None
             )
             if outcome is None:
-                info: SessionInfo = await database.write(work, rows=len(events) + 1, size=size, appends=True, done=done)
+                info: SessionInfo = await database.write(
+                    work, rows=len(events) + 1, size=size, appends=True, on_commit=done
+                )
                 return info.head
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, FailedWork):
                 raise outcome.error
         except BaseException:
-            claim.doubt()
+            claim.mark_stale()
             raise
         done(outcome)
         return outcome.head
@@ -70,38 +71,40 @@ class Events(Part):
         check_offer(event, key)
         place = self._key(session)
 
-        def done(outcome: tuple[int, Row | None]) -> None:
+        def announce(outcome: tuple[int, SessionRow | None]) -> None:
             seq, row = outcome
             if row is not None:
-                self._hub.doubt(place)
-                self._hub.changed(place, seq)
-                if row.owner not in {"", self._hub.owner.name}:
-                    self._hub.links.wake(place, row.owner, seq)
+                self._hub.mark_stale(place)
+                self._hub.notify_head(place, seq)
+                if row.owner not in {"", self._hub.writer_lock.name}:
+                    self._hub.client.wake_writer(place, row.owner, seq)
 
-        seq, _ = await self._database.write(partial(_offer, place, event, key), rows=2, appends=True, done=done)
+        seq, _ = await self._database.write(
+            partial(_write_offer, place, event, key), rows=2, appends=True, on_commit=announce
+        )
         return seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         """Yield the events after ``after``, each checked before it is shown."""
         key = self._key(session)
-        reading = await self._database.ask(partial(logs.begin, key=key, after=after, upto=upto))
+        reading = await self._database.read(partial(event_rows.begin_read, key=key, after=after, upto=upto))
         while reading is not None:
-            shown = reading.events if reading.ended else reading.events[:-1]
+            shown = reading.events if reading.is_complete else reading.events[:-1]
             rest = reading.events[len(shown) :]
             for event in shown:
                 yield event
-            if reading.ended:
+            if reading.is_complete:
                 return
             await asyncio.sleep(0)
             reading.events[:] = rest
-            reading = await self._database.ask(partial(logs.go_on, key=key, reading=reading))
+            reading = await self._database.read(partial(event_rows.continue_read, key=key, reading=reading))
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``."""
         database, key = self._database, self._key(session)
-        row, head = None, self._hub.head(key)
+        row, head = None, self._hub.known_head(key)
         if head is None:
-            row = await database.ask(partial(rows.load, key=key))
+            row = await database.read(partial(session_rows.load_row, key=key))
             head = row.info.head if row is not None else 0
         if head > after:
             return head
@@ -110,74 +113,84 @@ class Events(Part):
 
     async def release(self, session: SessionId, term: Term) -> None:
         """End the claim."""
-        if self.held(session, term):
+        if self.is_held(session, term):
             await self._hub.release([self._key(session)])
 
-    def held(self, session: SessionId, term: Term) -> bool:
+    def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the claim still holds."""
         claim = self._hub.claims.get(self._key(session))
         return claim is not None and claim.term == term
 
-    def _take(self, key: Key, connection: sqlite3.Connection) -> SessionInfo | None:
-        row = rows.load(connection, key)
+    def _take_claim(self, key: SqliteKey, connection: sqlite3.Connection) -> SessionInfo | None:
+        row = session_rows.load_row(connection, key)
         if row is None:
             return None
-        me = self._hub.owner.name
-        if self._hub.writes(key, row.owner):
+        me = self._hub.writer_lock.name
+        if self._hub.is_written_by(key, row.owner):
             raise Busy(f"session {key[1]!r} has a writer in another process")
-        info = replace(row.info, term=row.info.term + 1)
-        rows.update(connection, key, info, me, row)
+        info = replace_fields(row.info, term=row.info.term + 1)
+        session_rows.update_row(connection, key, info, me, row)
         return info
 
-    def _append(
-        self, key: Key, claim: Claim, events: Sequence[Event], head: int, release: bool, connection: sqlite3.Connection
+    def _write_append(
+        self,
+        key: SqliteKey,
+        claim: SqliteClaim,
+        events: Sequence[Event],
+        head: int,
+        release: bool,
+        connection: sqlite3.Connection,
     ) -> SessionInfo:
-        me, info = self._hub.owner.name, claim.info
+        me, info = self._hub.writer_lock.name, claim.info
         if info.head != head:
-            info = self._current(connection, key, claim, head)
-        check_batch(key[1], events, head=head, hash=info.hash)
-        after = advance(info, events) if events else info
+            info = self._check_claim(connection, key, claim, head)
+        check_batch(key[1], events, head=head, head_hash=info.hash)
+        after = advance_row(info, events) if events else info
         if not events and (not release or not head):
             return after
         owner = "" if release else me
         if head:
-            written = rows.update(connection, key, after, owner, Row(info, me))
+            written = session_rows.update_row(connection, key, after, owner, SessionRow(info, me))
         else:
-            written = rows.insert(connection, key, after, owner)
+            written = session_rows.insert_row(connection, key, after, owner)
         if not written:
-            self._current(connection, key, claim, head)
+            self._check_claim(connection, key, claim, head)
             raise ConflictError(f"session {key[1]!r}: its row has changed in an unexpected way")
         if events:
-            logs.write(connection, key, events)
+            event_rows.insert_events(connection, key, events)
         return after
 
-    def _appended(self, key: Key, claim: Claim, news: int, release: bool, info: SessionInfo) -> None:
-        claim.settle(info, news)
+    def _finish_append(self, key: SqliteKey, claim: SqliteClaim, news: int, release: bool, info: SessionInfo) -> None:
+        claim.set_info(info, news)
         if release and self._hub.claims.get(key) is claim:
             del self._hub.claims[key]
-        self._hub.changed(key, info.head)
+        self._hub.notify_head(key, info.head)
 
-    def _current(self, connection: sqlite3.Connection, key: Key, claim: Claim, head: int) -> SessionInfo:
+    def _check_claim(
+        self, connection: sqlite3.Connection, key: SqliteKey, claim: SqliteClaim, head: int
+    ) -> SessionInfo:
         """Return the row as it is now, if we are still its writer and it is at ``head``."""
-        row = rows.load(connection, key)
+        row = session_rows.load_row(connection, key)
         if row is None and not claim.info.head:
-            row = Row(claim.info, self._hub.owner.name)
-        if row is None or row.info.term != claim.term or row.owner != self._hub.owner.name:
+            row = SessionRow(claim.info, self._hub.writer_lock.name)
+        if row is None or row.info.term != claim.term or row.owner != self._hub.writer_lock.name:
             raise ConflictError(f"session {key[1]!r}: the claim with term {claim.term} is over")
         if row.info.head != head:
             raise HeadMoved(f"session {key[1]!r}: the log is at {row.info.head}, not at {head}")
         return row.info
 
 
-def _offer(key: Key, event: Event, name: str, connection: sqlite3.Connection) -> tuple[int, Row | None]:
+def _write_offer(
+    key: SqliteKey, event: Event, name: str, connection: sqlite3.Connection
+) -> tuple[int, SessionRow | None]:
     """Return the seq of the event with this key, and the row if it was written just now."""
-    row = rows.load(connection, key)
+    row = session_rows.load_row(connection, key)
     if row is None:
         raise NotFound(f"there is no session {key[1]!r}")
-    seq = logs.seq_of(connection, key, name)
+    seq = event_rows.seq_of(connection, key, name)
     if seq is not None:
         return seq, None
     sealed = seal(event, epoch=row.info.epoch, seq=row.info.head + 1, prev=row.info.hash)
-    rows.update(connection, key, advance(row.info, [sealed]), row.owner, row)
-    logs.write(connection, key, [sealed])
+    session_rows.update_row(connection, key, advance_row(row.info, [sealed]), row.owner, row)
+    event_rows.insert_events(connection, key, [sealed])
     return sealed.seq, row

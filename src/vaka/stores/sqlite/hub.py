@@ -1,34 +1,35 @@
-"""One store handle with all its namespaces: its claims, who waits in it, and what it hears from others."""
+"""One store handle with all its namespaces: its claims, its waiters, and the open blocks it shares with other processes."""
 
 import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Corrupt, StoreError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Term
-from vaka.stores.mailbox import Mailbox
-from vaka.stores.sqlite import rows, socket
+from vaka.core.types.ids import SessionId, Term
+from vaka.stores.followers import HeadWaiters, SnapshotMailbox
+from vaka.stores.sqlite import session_rows, socket_server
 from vaka.stores.sqlite.connection import Durability
-from vaka.stores.sqlite.database import Database
-from vaka.stores.sqlite.links import Links
-from vaka.stores.sqlite.owner import Owner
-from vaka.stores.sqlite.peers import Peer, Peers
-from vaka.stores.sqlite.rows import Key, Row
-from vaka.stores.waiters import Waiters
+from vaka.stores.sqlite.database import SqliteDatabase
+from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
+from vaka.stores.sqlite.socket_client import SocketClient
+from vaka.stores.sqlite.socket_server import FollowerConnection, SocketServer
+from vaka.stores.sqlite.writer_lock import WriterLock
 
-LOOK_EVERY = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two looks at what is waited for: the safety net under the sockets."""
 
 _log = logging.getLogger(__name__)
 
 
-class Claim:
+class SqliteClaim:
     """A session this handle writes. ``info`` is its row as we know it; ``by`` is the store that claimed it."""
 
     __slots__ = ("_known", "by", "info", "news", "term")
@@ -38,85 +39,85 @@ class Claim:
         self.news = 0
         self._known = -1 if info.head else 0
 
-    def doubt(self) -> None:
+    def mark_stale(self) -> None:
         """The row may no longer be what we know: an append of ours has failed, or somebody says so."""
         self.news += 1
 
-    def settle(self, info: SessionInfo, news: int) -> None:
+    def set_info(self, info: SessionInfo, news: int) -> None:
         """An append has succeeded, so this is the row, unless there was other news since it began."""
         self.info, self._known = info, news
 
     @property
-    def certain(self) -> bool:
+    def is_current(self) -> bool:
         """Whether nobody has given us a reason to look at the row again."""
         return self._known == self.news
 
 
-class Hub:
+class SqliteHub:
     """What the stores made from one handle share."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
-        self.database = Database(path, durability)
-        self.owner = Owner(path)
-        self.claims: dict[Key, Claim] = {}
-        self.claiming: set[Key] = set()
-        self.waiters: Waiters[Key] = Waiters()
-        self.boxes: dict[Key, list[Mailbox]] = {}
-        self.peers = Peers(self.look)
-        self.links = Links(self.owner.folder, self.look, self._deliver)
-        self._starting = asyncio.Lock()
-        self._server: asyncio.Server | None = None
+        self.database = SqliteDatabase(path, durability)
+        self.writer_lock = WriterLock(path)
+        self.claims: dict[SqliteKey, SqliteClaim] = {}
+        self.claiming: set[SqliteKey] = set()
+        self.waiters: HeadWaiters[SqliteKey] = HeadWaiters()
+        self.mailboxes: dict[SqliteKey, list[SnapshotMailbox]] = {}
+        self.server = SocketServer(self.schedule_poll)
+        self.client = SocketClient(self.writer_lock.folder, self.schedule_poll, self._deliver)
+        self._start_lock = asyncio.Lock()
+        self._unix_server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._looks: set[Key] = set()
+        self._keys_to_poll: set[SqliteKey] = set()
         self._closed = False
 
-    async def ready(self) -> None:
+    async def start_owning(self) -> None:
         """Be able to own sessions: have a name, and be reachable under it."""
-        if self.owner.name:
+        if self.writer_lock.name:
             return
-        async with self._starting:
-            if not self.owner.name:
-                self.owner.take()
+        async with self._start_lock:
+            if not self.writer_lock.name:
+                self.writer_lock.acquire()
                 await self.listen()
 
-    def changed(self, key: Key, head: int) -> None:
+    def notify_head(self, key: SqliteKey, head: int) -> None:
         """A commit of ours has made a log grow."""
         self.waiters.wake(key, head)
-        self.peers.changed(key, head)
+        self.server.notify_head(key, head)
 
-    def look(self, key: Key) -> None:
+    def schedule_poll(self, key: SqliteKey) -> None:
         """Somebody says that a log has grown: look at it soon, if anyone wants to know."""
-        self.doubt(key)
-        if not self._looks and not self._closed:
-            asyncio.get_running_loop().call_soon(self._look_now)
-        self._looks.add(key)
+        self.mark_stale(key)
+        if not self._keys_to_poll and not self._closed:
+            asyncio.get_running_loop().call_soon(self._poll_scheduled)
+        self._keys_to_poll.add(key)
 
-    def doubt(self, key: Key) -> None:
+    def mark_stale(self, key: SqliteKey) -> None:
         """Somebody else has written to a log."""
         claim = self.claims.get(key)
         if claim is not None:
-            claim.doubt()
+            claim.mark_stale()
 
-    def head(self, key: Key) -> int | None:
+    def known_head(self, key: SqliteKey) -> int | None:
         """Return how long a log of ours is; ``None`` when only its row knows: others may have written to it."""
         claim = self.claims.get(key)
-        return claim.info.head if claim is not None and claim.certain and self._server is not None else None
+        return claim.info.head if claim is not None and claim.is_current and self._unix_server is not None else None
 
-    def follow(self, key: Key, row: Row | None, *, again: bool = False) -> None:
+    def follow(self, key: SqliteKey, row: SessionRow | None, *, resend_blocks: bool = False) -> None:
         """Hear from whoever writes the session, if that is somebody else; and look at it every second."""
-        self._tune(key, row, again=again)
+        self._connect_to_writer(key, row, resend_blocks=resend_blocks)
         if self._timer is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look_at_all)
+            self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL, self._poll_all)
 
-    def writes(self, key: Key, owner: str) -> bool:
+    def is_written_by(self, key: SqliteKey, owner: str) -> bool:
         """Whether ``owner``, whom a session's row names, is alive and writes it."""
-        return key in self.claims if owner == self.owner.name else self.owner.alive(owner)
+        return key in self.claims if owner == self.writer_lock.name else self.writer_lock.is_alive(owner)
 
-    async def release(self, claims: Sequence[Key]) -> None:
+    async def release(self, claims: Sequence[SqliteKey]) -> None:
         """End claims, all in one transaction."""
         written = [(key, self.claims[key].term) for key in claims if self.claims[key].info.head]
         if written:
-            await self.database.write(partial(self._release, written), rows=len(written))
+            await self.database.write(partial(self._clear_owner, written), rows=len(written))
         for key in claims:
             self.claims.pop(key, None)
 
@@ -130,92 +131,149 @@ class Hub:
         self.claims.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self.links.close()
+        self.client.close()
         self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
-        for boxes in self.boxes.values():
+        for boxes in self.mailboxes.values():
             for box in boxes:
                 box.close()
-        if self._server is not None:
-            self._server.close()
-        await self.peers.close()
+        if self._unix_server is not None:
+            self._unix_server.close()
+        await self.server.close()
         await self.database.close()
-        self.owner.release()
+        self.writer_lock.release()
 
-    def _release(self, claims: Sequence[tuple[Key, Term]], connection: sqlite3.Connection) -> None:
+    def _clear_owner(self, claims: Sequence[tuple[SqliteKey, Term]], connection: sqlite3.Connection) -> None:
         for key, term in claims:
-            row = rows.load(connection, key)
-            if row is not None and row.owner == self.owner.name and row.info.term == term:
-                rows.update(connection, key, row.info, "", row)
+            row = session_rows.load_row(connection, key)
+            if row is not None and row.owner == self.writer_lock.name and row.info.term == term:
+                session_rows.update_row(connection, key, row.info, "", row)
 
     async def listen(self) -> None:
         """Open the socket others reach this handle by, if that is possible."""
-        if not socket.SUPPORTED:
+        if not socket_server.SUPPORTED:
             return
         try:
-            listener = socket.listen(self.owner.folder, f"{self.owner.name}.sock")
+            listener = socket_server.listen(self.writer_lock.folder, f"{self.writer_lock.name}.sock")
         except OSError as error:
             _log.warning("no socket beside the database (%s): followers elsewhere see changes within a second", error)
             return
         try:
-            self._server = await asyncio.get_running_loop().create_unix_server(lambda: Peer(self.peers), sock=listener)
+            self._unix_server = await asyncio.get_running_loop().create_unix_server(
+                lambda: FollowerConnection(self.server), sock=listener
+            )
         except BaseException:
             listener.close()
             raise
 
-    def _deliver(self, key: Key, event: Event) -> None:
-        for box in self.boxes.get(key, ()):
+    def _deliver(self, key: SqliteKey, event: Event) -> None:
+        for box in self.mailboxes.get(key, ()):
             box.put(event)
 
-    def _look_now(self) -> None:
-        keys, self._looks = self._looks, set()
-        for key, head in self._heads([key for key in keys if key in self.waiters or self.peers.followed(key)]):
-            self.changed(key, head)
+    def _poll_scheduled(self) -> None:
+        keys, self._keys_to_poll = self._keys_to_poll, set()
+        for key, head in self._read_heads(
+            [key for key in keys if key in self.waiters or self.server.has_followers(key)]
+        ):
+            self.notify_head(key, head)
 
-    def _look_at_all(self) -> None:
+    def _poll_all(self) -> None:
         self._timer = None
-        wanted = {*self.waiters.keys(), *self.boxes}
-        for key, head in self._heads(list(wanted)):
+        wanted = {*self.waiters.keys(), *self.mailboxes}
+        for key, head in self._read_heads(list(wanted)):
             self.waiters.wake(key, head)
-        for key in self.links.following():
+        for key in self.client.connected_keys():
             if key not in wanted:
-                self.links.unused(key)
-        if wanted or self.links.following():
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look_at_all)
+                self.client.count_idle_poll(key)
+        if wanted or self.client.connected_keys():
+            self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL, self._poll_all)
 
-    def _heads(self, keys: Sequence[Key]) -> list[tuple[Key, int]]:
+    def _read_heads(self, keys: Sequence[SqliteKey]) -> list[tuple[SqliteKey, int]]:
         """Look at the rows of these sessions: return their heads, and be connected to whoever writes them now."""
         if self._closed or not keys:
             return []
         try:
-            found = self.database.look(partial(_rows, keys=keys)) or {}
+            found = self.database.try_read(partial(_load_rows, keys=keys)) or {}
         except StoreError as error:
             self.waiters.fail(keys, error)
             return []
-        heads: list[tuple[Key, int]] = []
+        heads: list[tuple[SqliteKey, int]] = []
         for key, row in found.items():
             if isinstance(row, Corrupt):
                 self.waiters.fail([key], row)
             else:
-                self._tune(key, row)
+                self._connect_to_writer(key, row)
                 heads.append((key, row.info.head))
         return heads
 
-    def _tune(self, key: Key, row: Row | None, *, again: bool = False) -> None:
-        self.links.follow(key, row.owner if row is not None and row.owner != self.owner.name else "", again=again)
+    def _connect_to_writer(self, key: SqliteKey, row: SessionRow | None, *, resend_blocks: bool = False) -> None:
+        self.client.follow(
+            key,
+            row.owner if row is not None and row.owner != self.writer_lock.name else "",
+            resend_blocks=resend_blocks,
+        )
 
 
-def _rows(connection: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, Row | Corrupt]:
+def _load_rows(connection: sqlite3.Connection, keys: Sequence[SqliteKey]) -> dict[SqliteKey, SessionRow | Corrupt]:
     """Return the rows of many sessions, in one query for every few hundred."""
-    found: dict[Key, Row | Corrupt] = {}
+    found: dict[SqliteKey, SessionRow | Corrupt] = {}
     for start in range(0, len(keys), 400):
         some = keys[start : start + 400]
         places = ",".join(["(?,?)"] * len(some))
-        query = (
-            f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
-        )
+        query = f"select namespace, session, {session_rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
         for namespace, session, *record in connection.execute(query, [part for key in some for part in key]):
             try:
-                found[namespace, session] = rows.row_of((namespace, session), tuple(record))
+                found[namespace, session] = session_rows.parse_row((namespace, session), tuple(record))
             except Corrupt as error:
                 found[namespace, session] = error
     return found
+
+
+class OpenSqliteStore(Protocol):
+    """The store a socket belongs to."""
+
+    namespace: str
+    hub: SqliteHub
+    closed: bool
+
+
+class SqlitePort:
+    """One socket of a store."""
+
+    def __init__(self, store: OpenSqliteStore) -> None:
+        self._store, self._hub, self._namespace = store, store.hub, store.namespace
+
+    @property
+    def _database(self) -> SqliteDatabase:
+        if self._store.closed:
+            raise Closed("the store was closed")
+        return self._hub.database
+
+    def _key(self, session: SessionId) -> SqliteKey:
+        return self._namespace, session
+
+
+class SqliteLive(SqlitePort):
+    """Share, touch, watch."""
+
+    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
+        """Say where the snapshots can be had."""
+        self._hub.server.share(self._key(session), blocks)
+
+    def touch(self, session: SessionId) -> None:
+        """An open block has grown."""
+        self._hub.server.touch(self._key(session))
+
+    async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
+        """Yield the snapshots a writer in another handle shares."""
+        database, key, box = self._database, self._key(session), SnapshotMailbox()
+        boxes = self._hub.mailboxes.setdefault(key, [])
+        boxes.append(box)
+        try:
+            self._hub.follow(key, await database.read(partial(session_rows.load_row, key=key)), resend_blocks=True)
+            async with aclosing(box.receive()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            boxes.remove(box)
+            if not boxes and self._hub.mailboxes.get(key) is boxes:
+                del self._hub.mailboxes[key]

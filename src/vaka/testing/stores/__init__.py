@@ -13,15 +13,10 @@
 A store that keeps bytes outside of the process also takes ``ChainContract``, with a fixture ``tamper``.
 """
 
-from vaka.testing.stores.blobs import BlobsContract, SnapshotsContract
-from vaka.testing.stores.claims import ClaimsContract
-from vaka.testing.stores.events import ChainContract, LogContract
-from vaka.testing.stores.live import LiveContract
-from vaka.testing.stores.offers import OffersContract
-from vaka.testing.stores.pen import Pen
-from vaka.testing.stores.sessions import SessionsContract
-from vaka.testing.stores.values import KeyValueContract
-from vaka.testing.stores.wait import WaitContract
+from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
+from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
+from vaka.testing.stores.sealed_events import EventSealer
+from vaka.testing.stores.tables import BlobsContract, KeyValueContract, SessionsContract, SnapshotsContract
 
 
 class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContract):
@@ -40,7 +35,7 @@ __all__ = [
     "EventStoreContract",
     "KeyValueContract",
     "LiveContract",
-    "Pen",
+    "EventSealer",
     "SessionsContract",
     "SnapshotsContract",
     "StoreContract",

@@ -8,33 +8,44 @@ from typing import Any
 
 import msgspec
 
-from vaka.testing.wires.line import Call, Failure, Line, event, name, read
+from vaka.testing.wires.scripted_answer import (
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedFailure,
+    derive_id,
+    encode_sse,
+    parse_answer,
+)
 
 PING = b": keep-alive\n\n"
-STOPS = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
-KINDS = {
+FINISH_REASONS = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
+ERROR_STATUSES = {
     400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
     429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
 }  # fmt: skip
 
 
-def render(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
+def render_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     """Return the events of an answer to a request; only a whole answer has a finish reason, in its last."""
-    line = read(answer)
-    frame = {"usageMetadata": _usage(line, body), "modelVersion": body.get("model", ""), "responseId": name("r", body)}
-    parts = _parts(line, body) or ([{"text": ""}] if line.whole else [])
+    line = parse_answer(answer)
+    frame = {
+        "usageMetadata": _usage_of(line, body),
+        "modelVersion": body.get("model", ""),
+        "responseId": derive_id("r", body),
+    }
+    parts = _content_parts(line, body) or ([{"text": ""}] if line.is_complete else [])
     candidates: list[dict[str, Any]] = [{"content": {"parts": [part], "role": "model"}, "index": 0} for part in parts]
-    if line.whole:
-        candidates[-1] |= _finish(line)
+    if line.is_complete:
+        candidates[-1] |= _finish_fields(line)
     said = [{"candidates": [candidate], **frame} for candidate in candidates]
-    if line.says and line.error is not None:
-        said.append(error(line.error))
-    return [event(each) for each in said]
+    if line.has_content and line.error is not None:
+        said.append(render_error(line.error))
+    return [encode_sse(each) for each in said]
 
 
-def error(failure: Failure) -> dict[str, Any]:
+def render_error(failure: ScriptedFailure) -> dict[str, Any]:
     """Return an error as this provider words it, alone or in the middle of a stream."""
-    status = KINDS.get(failure.status, "UNAVAILABLE" if failure.status >= 500 else "FAILED_PRECONDITION")
+    status = ERROR_STATUSES.get(failure.status, "UNAVAILABLE" if failure.status >= 500 else "FAILED_PRECONDITION")
     said: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.retry_after is not None:
         kind = "type.googleapis.com/google.rpc.RetryInfo"
@@ -42,34 +53,34 @@ def error(failure: Failure) -> dict[str, Any]:
     return {"error": said}
 
 
-def _finish(line: Line) -> dict[str, Any]:
-    broken = _broken(line)
+def _finish_fields(line: ScriptedAnswer) -> dict[str, Any]:
+    broken = _find_malformed_call(line)
     if broken is not None:
-        words = f"Malformed function call: {broken.name}({broken.written})"
+        words = f"Malformed function call: {broken.name}({broken.arguments_text})"
         return {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": words}
-    return {"finishReason": STOPS.get(line.reason, line.reason)}
+    return {"finishReason": FINISH_REASONS.get(line.stop_reason, line.stop_reason)}
 
 
-def _parts(line: Line, body: dict[str, Any]) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in line.thoughts]
-    parts += [{"text": piece} for piece in line.pieces]
+def _content_parts(line: ScriptedAnswer, body: dict[str, Any]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in line.reasoning_pieces]
+    parts += [{"text": piece} for piece in line.text_pieces]
     signature: dict[str, Any] = {}
     if line.reasoning:
-        signature = {"thoughtSignature": base64.b64encode(name("", body, line.reasoning).encode()).decode()}
-    for call in line.calls if _broken(line) is None else ():
+        signature = {"thoughtSignature": base64.b64encode(derive_id("", body, line.reasoning).encode()).decode()}
+    for call in line.calls if _find_malformed_call(line) is None else ():
         id = {"id": call.id} if call.id else {}
-        parts.append({"functionCall": {"name": call.name, "args": _arguments(call), **id}, **signature})
+        parts.append({"functionCall": {"name": call.name, "args": _parse_arguments(call), **id}, **signature})
         signature = {}  # only the first call of a step has one
-    if signature and line.whole:
+    if signature and line.is_complete:
         parts.append({"text": "", **signature})
     return parts
 
 
-def _broken(line: Line) -> Call | None:
-    return next((call for call in line.calls if _arguments(call) is None), None)
+def _find_malformed_call(line: ScriptedAnswer) -> ScriptedCall | None:
+    return next((call for call in line.calls if _parse_arguments(call) is None), None)
 
 
-def _arguments(call: Call) -> dict[str, Any] | None:
+def _parse_arguments(call: ScriptedCall) -> dict[str, Any] | None:
     if isinstance(call.arguments, dict):
         return call.arguments
     try:
@@ -78,8 +89,8 @@ def _arguments(call: Call) -> dict[str, Any] | None:
         return None
 
 
-def _usage(line: Line, body: dict[str, Any]) -> dict[str, Any]:
-    tokens = line.tokens(body)
+def _usage_of(line: ScriptedAnswer, body: dict[str, Any]) -> dict[str, Any]:
+    tokens = line.usage_for(body)
     usage: dict[str, Any] = {
         "promptTokenCount": tokens.input,
         "candidatesTokenCount": max(tokens.output - tokens.reasoning, 0),

@@ -1,33 +1,33 @@
-"""The tools vaka brings along: one file each, with its words beside it."""
+"""The built-in tools by name, loaded on first use, and which of them an agent gets."""
 
 from collections.abc import Iterable
 from importlib import import_module
 
 from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import InvalidInput
-from vaka.tools.validate import near
+from vaka.tools.validate import suggest_name
 
 TOOLS: dict[str, str] = {
     "AskUserQuestion": "vaka.tools.builtin.ask_user_question:ask_user_question",
-    "Bash": "vaka.tools.builtin.bash:bash",
-    "BashOutput": "vaka.tools.builtin.bash_output:bash_output",
-    "BashStatus": "vaka.tools.builtin.bash_status:bash_status",
+    "Bash": "vaka.tools.builtin.shell.bash:bash",
+    "BashOutput": "vaka.tools.builtin.shell.background:bash_output",
+    "BashStatus": "vaka.tools.builtin.shell.background:bash_status",
     "DMail": "vaka.tools.builtin.d_mail:d_mail",
-    "Edit": "vaka.tools.builtin.edit:edit",
-    "Glob": "vaka.tools.builtin.glob:glob",
-    "Grep": "vaka.tools.builtin.grep:grep",
-    "KillTask": "vaka.tools.builtin.kill_task:kill_task",
-    "MultiEdit": "vaka.tools.builtin.multi_edit:multi_edit",
-    "NotebookEdit": "vaka.tools.builtin.notebook_edit:notebook_edit",
-    "Read": "vaka.tools.builtin.read:read",
-    "TaskCreate": "vaka.tools.tasks.task_create:task_create",
-    "TaskGet": "vaka.tools.tasks.task_get:task_get",
-    "TaskList": "vaka.tools.tasks.task_list:task_list",
-    "TaskUpdate": "vaka.tools.tasks.task_update:task_update",
-    "TodoWrite": "vaka.tools.builtin.todo_write:todo_write",
+    "Edit": "vaka.tools.builtin.files.edit:edit",
+    "Glob": "vaka.tools.builtin.search.glob:glob",
+    "Grep": "vaka.tools.builtin.search.grep:grep",
+    "KillTask": "vaka.tools.builtin.shell.background:kill_task",
+    "MultiEdit": "vaka.tools.builtin.files.edit:multi_edit",
+    "NotebookEdit": "vaka.tools.builtin.files.notebook:notebook_edit",
+    "Read": "vaka.tools.builtin.files.read:read",
+    "TaskCreate": "vaka.tools.tasks.tools:task_create",
+    "TaskGet": "vaka.tools.tasks.tools:task_get",
+    "TaskList": "vaka.tools.tasks.tools:task_list",
+    "TaskUpdate": "vaka.tools.tasks.tools:task_update",
+    "TodoWrite": "vaka.tools.tasks.todo_write:todo_write",
     "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
     "WebSearch": "vaka.tools.builtin.web_search:web_search",
-    "Write": "vaka.tools.builtin.write:write",
+    "Write": "vaka.tools.builtin.files.edit:write",
 }
 """Where each tool is; a module is imported when its tool is asked for."""
 
@@ -35,20 +35,52 @@ OPT_IN: frozenset[str] = frozenset({"DMail"})
 """Those that an agent only gets when they are named."""
 
 
-def builtin(names: Iterable[str] | None = None) -> list[Tool]:
+def builtin_tools(names: Iterable[str] | None = None) -> list[Tool]:
     """Return the built-in tools with these names, or all that come by themselves. Raises ``InvalidInput``."""
-    return [find(name) for name in ((name for name in TOOLS if name not in OPT_IN) if names is None else names)]
+    return [find_builtin(name) for name in ((name for name in TOOLS if name not in OPT_IN) if names is None else names)]
 
 
-def find(name: str) -> Tool:
+def find_builtin(name: str) -> Tool:
     """Return the built-in tool of that name. Raises ``InvalidInput`` when there is none."""
     if name not in TOOLS:
         raise InvalidInput(
-            f"there is no built-in tool {name!r}{near(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
+            f"there is no built-in tool {name!r}{suggest_name(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
         )
     module, _, attribute = TOOLS[name].partition(":")
     tool: Tool = getattr(import_module(module), attribute)
     return tool
 
 
-__all__ = ["OPT_IN", "TOOLS", "builtin", "find"]
+__all__ = ["OPT_IN", "TOOLS", "builtin_tools", "find_builtin"]
+
+_SETTING_NAMES = {"file_read": "Read", "file_write": "Write", "file_edit": "Edit"}
+"""Names of settings that are not the tool's own, written apart."""
+
+
+def select_tools(enabled: Iterable[str] | None = None, disallowed: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the names of the built-in tools that are wanted, in their order: all but those one must ask for.
+
+    ``bash_output``, ``BashOutput`` and ``bash-output`` are one tool; ``all`` is each that comes by itself. Raises
+    ``InvalidInput`` for a name no tool has. What is disallowed may also be the name of another tool.
+    """
+    names = [enabled] if isinstance(enabled, str) else ["all"] if enabled is None else list(enabled)
+    wanted: set[str] = set()
+    for name in names:
+        wanted |= set(TOOLS) - OPT_IN if normalize_name(name) == "all" else {_resolve_name(name)}
+    refused = {normalize_name(name) for name in ([disallowed] if isinstance(disallowed, str) else disallowed)}
+    return tuple(name for name in TOOLS if name in wanted and normalize_name(name) not in refused)
+
+
+def normalize_name(name: str) -> str:
+    """Return a tool's name as it is compared: without regard to case, ``-``, ``_`` and spaces."""
+    joined = name.strip().lower().replace("-", "_").replace(" ", "_")
+    return _SETTING_NAMES.get(joined, joined).lower().replace("_", "")
+
+
+def _resolve_name(name: str) -> str:
+    for known in TOOLS:
+        if normalize_name(known) == normalize_name(name):
+            return known
+    raise InvalidInput(
+        f"there is no built-in tool {name!r}{suggest_name(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
+    )

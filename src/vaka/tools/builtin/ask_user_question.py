@@ -5,19 +5,18 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta
 
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.content import Text, clean
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import ToolResult
-from vaka.tools.builtin.declare import declare
-from vaka.tools.values import is_array
+from vaka.core.types.message import Text, ToolResult, replace_surrogates
+from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.tools.schema.json_types import is_array
 
-_NOBODY = (
+_NO_ANSWER = (
     "nobody is there to answer; decide yourself what is most sensible, say what you assumed, and go on without asking"
 )
 
 
-_NUMBERS = 1_000_000_000
+_MAX_NUMBER_LABEL = 1_000_000_000
 """Numbers below this may be labels."""
 
 
@@ -37,30 +36,30 @@ class Question(TypedDict):
     multiSelect: NotRequired[Annotated[bool, "Whether several may be chosen."]]
 
 
-@declare("AskUserQuestion", effect="resume", timeout=None)
+@builtin_tool("AskUserQuestion", effect="resume", timeout=None)
 async def ask_user_question(
     context: ToolContext,
     questions: Annotated[list[Question], "What to ask.", Meta(min_length=1, max_length=4)],
     answers: Annotated[dict[str, Any] | None, "Leave this out."] = None,
 ) -> ToolResult:
     """Ask a person."""
-    _check(questions)
+    _check_questions(questions)
     given: dict[str, JSON] = {}
     for question in questions:
         labels = [option["label"] for option in question["options"]]
-        answer = await context.ask(_text(question), options=labels, expires_in=context.world.patience)
+        answer = await context.ask(_format_question(question), options=labels, expires_in=context.world.patience)
         if answer is None:
             return ToolResult(
-                call=context.call, content=(Text(text=_NOBODY),), failed=True, reason="error",
+                call=context.call, content=(Text(text=_NO_ANSWER),), failed=True, reason="error",
                 value={"answers": given, "unanswered": [other["question"] for other in questions[len(given) :]]},
             )  # fmt: skip
         several = question.get("multiSelect", False)
-        given[question["question"]] = _several(answer, labels) if several else _one(answer, labels)
-    said = "\n".join(f"{asked}\n  {_said(answer)}" for asked, answer in given.items())
-    return ToolResult(call=context.call, content=(Text(text=clean(said)),), value={"answers": given})
+        given[question["question"]] = _match_labels(answer, labels) if several else _match_label(answer, labels)
+    said = "\n".join(f"{asked}\n  {_format_answer(answer)}" for asked, answer in given.items())
+    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(said)),), value={"answers": given})
 
 
-def _check(questions: list[Question]) -> None:
+def _check_questions(questions: list[Question]) -> None:
     texts = [question["question"] for question in questions]
     if len(set(texts)) < len(texts):
         raise InvalidInput("two questions are the same; ask each one once")
@@ -70,7 +69,7 @@ def _check(questions: list[Question]) -> None:
             raise InvalidInput(f"two options of {question['question']!r} are the same")
 
 
-def _text(question: Question) -> str:
+def _format_question(question: Question) -> str:
     """Return a question as a person reads it: with what each option means, and what else can be answered."""
     header = question.get("header", "").strip()
     lines = [f"{header}: {question['question']}" if header else question["question"]]
@@ -83,12 +82,12 @@ def _text(question: Question) -> str:
     return "\n".join([*lines, f"(choose {several}or answer in your own words)"])
 
 
-def _one(answer: JSON, labels: list[str]) -> JSON:
+def _match_label(answer: JSON, labels: list[str]) -> JSON:
     """Return the label a person meant, or their own words."""
     if is_array(answer) and len(answer) == 1:
-        return _one(answer[0], labels)
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < _NUMBERS:
-        meant = _one(str(answer), labels)  # it may have come as JSON
+        return _match_label(answer[0], labels)
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < _MAX_NUMBER_LABEL:
+        meant = _match_label(str(answer), labels)  # it may have come as JSON
         return meant if meant in labels else answer
     if not isinstance(answer, str):
         return answer
@@ -101,16 +100,16 @@ def _one(answer: JSON, labels: list[str]) -> JSON:
     return next((label for label in labels if label.casefold() == said.casefold()), said)
 
 
-def _several(answer: JSON, labels: list[str]) -> list[JSON]:
+def _match_labels(answer: JSON, labels: list[str]) -> list[JSON]:
     """Return all labels a person meant; words of their own stay whole."""
     if is_array(answer):
-        return [_one(item, labels) for item in answer]
-    whole = _one(answer, labels)
+        return [_match_label(item, labels) for item in answer]
+    whole = _match_label(answer, labels)
     if whole in labels or not isinstance(answer, str):
         return [whole]
-    parts = [_one(part, labels) for part in answer.split(",") if part.strip()]
+    parts = [_match_label(part, labels) for part in answer.split(",") if part.strip()]
     return parts if parts and all(part in labels for part in parts) else [whole]
 
 
-def _said(answer: JSON) -> str:
+def _format_answer(answer: JSON) -> str:
     return ", ".join(map(str, answer)) if is_array(answer) else str(answer)

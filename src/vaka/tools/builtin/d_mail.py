@@ -4,22 +4,22 @@ from typing import Annotated
 
 import msgspec
 
-from vaka.core.loop.mail import send
+from vaka.core.loop.children.dmail import send_dmail
 from vaka.core.ports.tool import ToolContext
-from vaka.tools.builtin.declare import declare
+from vaka.tools.builtin.builtin_tool import builtin_tool
 
-LONGEST = 8_000
+MAX_MESSAGE_LENGTH = 8_000
 """Characters of a message."""
 
 
-@declare("DMail", effect="idempotent")
+@builtin_tool("DMail", effect="idempotent")
 async def d_mail(
     context: ToolContext,
     message: Annotated[
         str, "What you should know there: what you found out, what you did, what to do now.",
-        msgspec.Meta(min_length=1, max_length=LONGEST),
+        msgspec.Meta(min_length=1, max_length=MAX_MESSAGE_LENGTH),
     ],
     checkpoint_id: Annotated[int, "The number of a checkpoint of this turn.", msgspec.Meta(ge=0)],
 ) -> str:  # fmt: skip
     """Go back to an earlier place of this turn, with a message to oneself."""
-    return send(context, message, checkpoint_id)
+    return send_dmail(context, message, checkpoint_id)

@@ -2,46 +2,55 @@
 
 from collections.abc import Callable, Mapping
 
-from vaka.policy.bash.profile import git, search, shell, system, texts
-from vaka.policy.bash.profile.options import Program, Refused
-from vaka.policy.bash.words import Simple, Word, Words
+from vaka.policy.bash.parse.syntax import SimpleCommand, Word, Words
+from vaka.policy.bash.profile import git, shell_builtins, system, text_tools
+from vaka.policy.bash.profile.options import NotReadOnly, ProgramProfile
 
-__all__ = ["PROGRAMS", "Refused", "known", "reads"]
+__all__ = ["PROGRAMS", "NotReadOnly", "is_in_profile", "find_read_files"]
 
-PROGRAMS: Mapping[str, Program] = {**texts.PROGRAMS, **system.PROGRAMS, **search.PROGRAMS}
+PROGRAMS: Mapping[str, ProgramProfile] = {
+    **text_tools.TEXT_PROGRAMS,
+    **system.SYSTEM_PROGRAMS,
+    **text_tools.SEARCH_PROGRAMS,
+}
 """Programs told by their options alone."""
 
-_OTHERS: Mapping[str, Callable[[Words], list[Word]]] = {
-    "xxd": system.read_xxd,
-    "test": system.read_test,
-    "[": system.read_test,
-    "command": system.read_command,
-    "exec": system.read_exec,
-    "find": search.read_find,
-    "git": git.read_git,
-    "set": shell.read_set,
-    "read": shell.read_read,
-    "wait": shell.read_wait,
+_SPECIAL_PROGRAMS: Mapping[str, Callable[[Words], list[Word]]] = {
+    "xxd": system.inspect_xxd,
+    "test": system.inspect_test,
+    "[": system.inspect_test,
+    "command": system.inspect_command,
+    "exec": system.inspect_exec,
+    "find": text_tools.inspect_find,
+    "git": git.inspect_git,
+    "set": shell_builtins.inspect_set,
+    "read": shell_builtins.inspect_read,
+    "wait": shell_builtins.inspect_wait,
 }
 
 
-def known(name: str | None) -> bool:
+def is_in_profile(name: str | None) -> bool:
     """Return whether a program is in the profile at all."""
-    return name in PROGRAMS or name in _OTHERS or name in shell.FREE or name in shell.DECLARATIONS
+    return (
+        name in PROGRAMS
+        or name in _SPECIAL_PROGRAMS
+        or name in shell_builtins.HARMLESS_BUILTINS
+        or name in shell_builtins.DECLARATION_BUILTINS
+    )
 
 
-def reads(simple: Simple, words: Words) -> list[Word] | None:
+def find_read_files(simple: SimpleCommand, words: Words) -> list[Word] | None:
     """Return the words that name files which a command only reads; ``None`` when the profile does not speak of it.
 
     Raises ``Refused`` when this use of the program does more than read.
     """
     name = words[0].value if words else None
-    if name is None or words[0].braced:
+    if name is None or words[0].from_braces:
         return None
     if (program := PROGRAMS.get(name)) is not None:
-        return program.read(words[1:])
-    if (other := _OTHERS.get(name)) is not None:
+        return program.inspect(words[1:])
+    if (other := _SPECIAL_PROGRAMS.get(name)) is not None:
         return other(words[1:])
-    if name in shell.DECLARATIONS:
-        return shell.read_declaration(simple)
-    return [] if name in shell.FREE else None
+    if name in shell_builtins.DECLARATION_BUILTINS:
+        return shell_builtins.inspect_declaration(simple)
+    return [] if name in shell_builtins.HARMLESS_BUILTINS else None

@@ -2,34 +2,34 @@
 
 from collections.abc import Mapping
 
-from vaka.policy.bash.profile.options import Parsed, Program, Refused
-from vaka.policy.bash.text import names
-from vaka.policy.bash.words import Word, Words
+from vaka.policy.bash.parse.preflight import name_set
+from vaka.policy.bash.parse.syntax import Word, Words
+from vaka.policy.bash.profile.options import NotReadOnly, ParsedOptions, ProgramProfile
 
-_GLOBAL = names("--no-pager --literal-pathspecs --no-optional-locks --no-replace-objects -P --no-lazy-fetch")
-_RUNS = names("--output --ext-diff --textconv --show-signature")
+_GLOBAL_OPTIONS = name_set("--no-pager --literal-pathspecs --no-optional-locks --no-replace-objects -P --no-lazy-fetch")
+_REFUSED_OPTIONS = name_set("--output --ext-diff --textconv --show-signature")
 
 
-def _no_signatures(parsed: Parsed) -> None:
+def _check_no_signatures(parsed: ParsedOptions) -> None:
     for value in parsed.values("--format", "--pretty"):
         if value.value is None or "%G" in value.value:
-            raise Refused("%G in a format runs the program that checks signatures")
+            raise NotReadOnly("%G in a format runs the program that checks signatures")
 
 
-def _listing(parsed: Parsed) -> None:
+def _check_branch_listing(parsed: ParsedOptions) -> None:
     """Without one of these a name given to ``git branch`` makes a branch."""
     lists = ("-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
     if parsed.operands and not parsed.has(*lists):
-        raise Refused("git branch with a name makes a branch")
+        raise NotReadOnly("git branch with a name makes a branch")
 
 
-_SHOW = Program(
+_SHOW_PROGRAM = ProgramProfile(
     lenient=True,
     flags="pcmuzsbwWaRtrqiEFPg0",
     valued="nSGUOLl",
     attached="MCB",
     numbers=True,
-    long=names(
+    long=name_set(
         "format pretty date oneline stat numstat shortstat dirstat summary patch no-patch raw name-only"
         " name-status patch-with-stat graph all decorate no-decorate first-parent merges no-merges reverse"
         " follow cached staged full-history simplify-merges topo-order date-order author-date-order cherry"
@@ -43,82 +43,82 @@ _SHOW = Program(
         " remotes glob compact-summary relative-date show-pulls simplify-by-decoration diff-merges"
         " no-diff-merges submodule no-color-moved color-moved"
     ),
-    long_valued=names(
+    long_valued=name_set(
         "since until after before author committer grep max-count skip diff-filter word-diff-regex"
         " inter-hunk-context src-prefix dst-prefix line-prefix ws-error-highlight exclude decorate-refs"
         " decorate-refs-exclude max-parents min-parents encoding unified diff-algorithm"
     ),
-    refused=_RUNS,
-    files=names("-O -L"),
-    check=_no_signatures,
+    refused=_REFUSED_OPTIONS,
+    files=name_set("-O -L"),
+    check=_check_no_signatures,
 )
 
-_SUBCOMMANDS: Mapping[str, Program] = {
-    "log": _SHOW,
-    "diff": _SHOW,
-    "show": _SHOW,
-    "status": Program(lenient=True),
-    "blame": Program(
-        lenient=True, valued="LSCM", long_valued=names("since contents ignore-rev ignore-revs-file date encoding"),
-        files=names("--contents --ignore-revs-file -S"), refused=names("--output --ext-diff --textconv"),
+_SUBCOMMANDS: Mapping[str, ProgramProfile] = {
+    "log": _SHOW_PROGRAM,
+    "diff": _SHOW_PROGRAM,
+    "show": _SHOW_PROGRAM,
+    "status": ProgramProfile(lenient=True),
+    "blame": ProgramProfile(
+        lenient=True, valued="LSCM", long_valued=name_set("since contents ignore-rev ignore-revs-file date encoding"),
+        files=name_set("--contents --ignore-revs-file -S"), refused=name_set("--output --ext-diff --textconv"),
     ),
-    "rev-parse": Program(lenient=True, paths=False),
-    "ls-files": Program(
-        lenient=True, valued="xX", long_valued=names("exclude exclude-from exclude-per-directory with-tree format"),
-        files=names("-X --exclude-from"),
+    "rev-parse": ProgramProfile(lenient=True, paths=False),
+    "ls-files": ProgramProfile(
+        lenient=True, valued="xX", long_valued=name_set("exclude exclude-from exclude-per-directory with-tree format"),
+        files=name_set("-X --exclude-from"),
     ),
-    "branch": Program(
+    "branch": ProgramProfile(
         flags="arvliq",
-        long=names(
+        long=name_set(
             "all remotes list verbose show-current column no-column color no-color ignore-case abbrev no-abbrev"
             " quiet contains no-contains merged no-merged"
         ),
-        long_valued=names("sort format points-at"),
-        refused=names(
+        long_valued=name_set("sort format points-at"),
+        refused=name_set(
             "-d --delete -D -m --move -M -c --copy -C -f --force -u --set-upstream-to --set-upstream"
             " --unset-upstream -t --track --no-track --edit-description --create-reflog --recurse-submodules"
         ),
         paths=False,
-        check=_listing,
+        check=_check_branch_listing,
     ),
 }  # fmt: skip
 
 
-def read_git(words: Words) -> list[Word]:
+def inspect_git(words: Words) -> list[Word]:
     """git: a subcommand of the list, told to nothing but show."""
     at = 0
-    while at < len(words) and words[at].value in _GLOBAL:
+    while at < len(words) and words[at].value in _GLOBAL_OPTIONS:
         at += 1
     folder = ""
     if at + 1 < len(words) and words[at].value == "-C":
-        folder = _inside(words[at + 1]).rstrip("/") + "/"
+        folder = _require_subfolder(words[at + 1]).rstrip("/") + "/"
         at += 2
     subcommand = words[at].value if at < len(words) else None
     if subcommand == "remote":
-        return _remote(words[at + 1 :])
+        return _inspect_remote(words[at + 1 :])
     if subcommand == "--version" and at + 1 == len(words):
         return []
     program = _SUBCOMMANDS.get(subcommand or "")
     if program is None:
-        raise Refused(f"git {words[at].source if at < len(words) else ''} is not among the commands that only show")
-    return _paths(program.read(words[at + 1 :]), folder)
+        raise NotReadOnly(f"git {words[at].source if at < len(words) else ''} is not among the commands that only show")
+    return _path_words_of(program.inspect(words[at + 1 :]), folder)
 
 
-def _inside(word: Word) -> str:
+def _require_subfolder(word: Word) -> str:
     """Another repository may bring settings that run programs, so it must be one below this folder."""
     value = word.value
     if value is None or value.startswith(("/", "~", "-")) or ".." in value.split("/"):
-        raise Refused("git -C may lead to a repository whose settings run programs")
+        raise NotReadOnly("git -C may lead to a repository whose settings run programs")
     return value
 
 
-def _remote(words: Words) -> list[Word]:
+def _inspect_remote(words: Words) -> list[Word]:
     if any(word.value not in {"-v", "--verbose"} for word in words):
-        raise Refused("git remote with more than -v changes something or asks the network")
+        raise NotReadOnly("git remote with more than -v changes something or asks the network")
     return []
 
 
-def _paths(words: list[Word], folder: str) -> list[Word]:
+def _path_words_of(words: list[Word], folder: str) -> list[Word]:
     """What may be a path: ``HEAD:a/b`` names a/b, and behind ``-C x`` all of it lies below x."""
     found: list[Word] = []
     for word in words:

@@ -1,157 +1,212 @@
-"""Programs that tell something about files and the machine."""
+"""Programs that report on files, processes and the machine."""
 
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from vaka.policy.bash.profile.options import Parsed, Program, Refused, any_use
-from vaka.policy.bash.profile.ps import PS
-from vaka.policy.bash.text import names
-from vaka.policy.bash.words import Word, Words
+from vaka.policy.bash.parse.preflight import name_set
+from vaka.policy.bash.parse.syntax import Word, Words
+from vaka.policy.bash.profile.options import NotReadOnly, ParsedOptions, ProgramProfile, harmless_program
+
+_PS_DASH_LETTERS = frozenset("AadefFjlMPyZcHLmnTVwCGgpqstUuoOkN")
+"""Letters behind a dash; where one is not among them ``ps`` reads all words again as those without a dash."""
+
+_PS_LOOKUP_OPTIONS = ("-u", "-U", "-g", "-G", "-t", "-p", "-q", "-s")
+
+_PS_OWN_PARAMETERS = frozenset({"USER", "LOGNAME", "UID", "EUID", "$", "PPID", "!"})
+
+_PS_VALUED = frozenset("okOpqtUN")
+
+_PS_REASON = "ps may show the environment of processes, and the keys in it"
 
 
-def _only_formats(parsed: Parsed) -> None:
+def _check_ps(parsed: ParsedOptions) -> None:
+    formats = parsed.values("-o", "-O", "--format", "-k", "--sort")
+    looked_up = [word.value or _ps_value_of(word) for word in parsed.values(*_PS_LOOKUP_OPTIONS)]
+    letters = {name[1] for name, _ in parsed.options if not name.startswith("--")}
+    again = not letters <= _PS_DASH_LETTERS or any(not re.fullmatch(r"[\d, ]+", value) for value in looked_up)
+    if ("e" in letters and again) or any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", value) for value in looked_up):
+        raise NotReadOnly(_PS_REASON)
+    if any("env" in (word.value or "env").lower() for word in formats):
+        raise NotReadOnly(_PS_REASON)
+    _check_bsd_options(parsed)
+
+
+def _ps_value_of(word: Word) -> str:
+    """``-u $USER`` and ``-p $(pidof x)`` are what they say, anything else may be letters that say more."""
+    sure = all(
+        hole.name in _PS_OWN_PARAMETERS or (hole.kind == "command" and hole.guess is None) for hole in word.expansions
+    )
+    return "?" if sure else "e"
+
+
+def _check_bsd_options(parsed: ParsedOptions) -> None:
+    """``ps aux``, ``ps axo user,pid``: letters, and behind some of them a value."""
+    takes = False
+    for word in parsed.operands:
+        value = word.value
+        if value is None or "env" in value.lower():
+            raise NotReadOnly(_PS_REASON)
+        if takes or value[:1].isdigit():
+            takes = False
+            continue
+        at = next((at for at, letter in enumerate(value) if letter in _PS_VALUED), len(value))
+        takes = at == len(value) - 1
+        if "e" in value[:at]:
+            raise NotReadOnly(_PS_REASON)
+
+
+PS_PROGRAM = ProgramProfile(
+    lenient=True, valued="opqstuCGgUNOk", refused=name_set("-E --environment"), paths=False, check=_check_ps,
+    long_valued=name_set("format sort user User group Group pid ppid quick-pid sid tty"),
+)  # fmt: skip
+
+
+def _check_date(parsed: ParsedOptions) -> None:
     for word in parsed.operands:
         if not word.prefix.startswith("+"):
-            raise Refused("date with a time sets the clock")
+            raise NotReadOnly("date with a time sets the clock")
 
 
-def _pages(parsed: Parsed) -> None:
+def _check_man_pages(parsed: ParsedOptions) -> None:
     for word in parsed.operands:
         if word.value is None or "/" in word.value:
-            raise Refused("man formats a file that is not known to be a page")
+            raise NotReadOnly("man formats a file that is not known to be a page")
 
 
-PROGRAMS: Mapping[str, Program] = {
-    "ls": any_use(valued="ITw"),
-    "stat": any_use(valued="cft"),
-    "du": any_use(valued="BdtX", files="-X --exclude-from --files0-from"),
-    "df": any_use(valued="Btx"),
-    "pwd": any_use(paths=False),
-    "realpath": any_use(),
-    "whoami": any_use(paths=False),
-    "which": any_use(paths=False),
-    "type": any_use(paths=False),
-    "date": Program(
+SYSTEM_PROGRAMS: Mapping[str, ProgramProfile] = {
+    "ls": harmless_program(valued="ITw"),
+    "stat": harmless_program(valued="cft"),
+    "du": harmless_program(valued="BdtX", files="-X --exclude-from --files0-from"),
+    "df": harmless_program(valued="Btx"),
+    "pwd": harmless_program(paths=False),
+    "realpath": harmless_program(),
+    "whoami": harmless_program(paths=False),
+    "which": harmless_program(paths=False),
+    "type": harmless_program(paths=False),
+    "date": ProgramProfile(
         flags="uRjn", valued="drfvz", attached="I",
-        long=names("utc universal rfc-email iso-8601 debug help version"),
-        long_valued=names("date reference file rfc-3339 resolution"),
-        refused=names("-s --set"),
-        files=names("-f --file -r --reference"),
+        long=name_set("utc universal rfc-email iso-8601 debug help version"),
+        long_valued=name_set("date reference file rfc-3339 resolution"),
+        refused=name_set("-s --set"),
+        files=name_set("-f --file -r --reference"),
         paths=False,
-        check=_only_formats,
+        check=_check_date,
     ),
-    "file": Program(
+    "file": ProgramProfile(
         flags="bchiIklLnNrsvzZ0dEp", valued="eFfP",
-        long=names(
+        long=name_set(
             "brief mime mime-type mime-encoding apple extension keep-going dereference no-dereference no-buffer"
             " no-pad raw special-files uncompress uncompress-noreport print0 version help list checking-printout"
             " debug"
         ),
-        long_valued=names("exclude exclude-quiet separator files-from parameter"),
-        refused=names("-C --compile -m --magic-file -p --preserve-date -S --no-sandbox"),
-        files=names("-f --files-from"),
+        long_valued=name_set("exclude exclude-quiet separator files-from parameter"),
+        refused=name_set("-C --compile -m --magic-file -p --preserve-date -S --no-sandbox"),
+        files=name_set("-f --files-from"),
     ),
-    "tree": Program(
+    "tree": ProgramProfile(
         flags="adflxpsugDhCnAFqNQSvtcrUXJix", valued="LPI",
-        long=names(
+        long=name_set(
             "noreport si du prune inodes device filesfirst dirsfirst help version matchdirs ignore-case metafirst"
             " gitignore noreport hintro houtro charset sort filelimit timefmt"
         ),
-        long_valued=names("gitfile infofile"),
-        refused=names("-o -R -H --output --fromfile --fromtabfile"),
-        files=names("--gitfile --infofile"),
+        long_valued=name_set("gitfile infofile"),
+        refused=name_set("-o -R -H --output --fromfile --fromtabfile"),
+        files=name_set("--gitfile --infofile"),
     ),
-    "man": Program(
+    "man": ProgramProfile(
         flags="afkwWiId7", valued="seS",
-        long=names(
+        long=name_set(
             "all whatis apropos where path location where-cat ignore-case match-case names-only regex wildcard"
         ),
-        long_valued=names("sections section extension"),
-        refused=names(
+        long_valued=name_set("sections section extension"),
+        refused=name_set(
             "-P --pager -H --html -C --config-file -l --local-file -M --manpath -L --locale -m --systems -p"
             " --preprocessor -t --troff -T --troff-device -X --gxditview -Z --ditroff -K --global-apropos -D"
             " --default -R --recode -E --encoding -r --prompt -c --catman"
         ),
         paths=False,
-        check=_pages,
+        check=_check_man_pages,
     ),
-    "ps": PS,
+    "ps": PS_PROGRAM,
 }  # fmt: skip
 
 
-def read_xxd(words: Words) -> list[Word]:
+def inspect_xxd(words: Words) -> list[Word]:
     """xxd: one file, since the second would be written."""
     operands: list[Word] = []
     takes = False
     for word in words:
         value = word.value
         if operands:
-            raise Refused("whatever stands behind the file would be written to")
-        if takes and not word.splits:
+            raise NotReadOnly("whatever stands behind the file would be written to")
+        if takes and not word.may_split:
             takes = False
         elif value is not None and value in _XXD_VALUED:
             takes = True
         elif value is not None and value.startswith("-") and value != "-":
-            _known_xxd(value)
-        elif word.splits or word.prefix.startswith("-"):
-            raise Refused(f"{word.source} may become a file to write")
+            _check_xxd_option(value)
+        elif word.may_split or word.prefix.startswith("-"):
+            raise NotReadOnly(f"{word.source} may become a file to write")
         else:
             operands.append(word)
     return operands
 
 
-_XXD_VALUED = names("-c -g -l -n -o -s -R -cols -len -seek -name -groupsize -offset")
-_XXD_FLAGS = names(
+_XXD_VALUED = name_set("-c -g -l -n -o -s -R -cols -len -seek -name -groupsize -offset")
+
+_XXD_FLAGS = name_set(
     "-a -b -C -d -e -E -i -p -ps -plain -r -u -v -h -autoskip -bits -include -revert -uppercase -postscript"
 )
 
 
-def _known_xxd(value: str) -> None:
+def _check_xxd_option(value: str) -> None:
     if value not in _XXD_FLAGS and not (value[:2] in _XXD_VALUED and value[2:].lstrip("+-").isalnum()):
-        raise Refused(f"{value} is not known to only read")
+        raise NotReadOnly(f"{value} is not known to only read")
 
 
-_EVALUATES = frozenset({"-v", "-R"})
-_COMPARES = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
-_UNARY = re.compile(r"-[b-hknp-uwxzGLNOS]")
+_EVALUATING_OPERATORS = frozenset({"-v", "-R"})
+
+_COMPARISONS = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
+
+_UNARY_OPERATOR = re.compile(r"-[b-hknp-uwxzGLNOS]")
 """Operators of ``test`` that look at the next word, whatever it is."""
 
 
-def read_test(words: Words) -> list[Word]:
+def inspect_test(words: Words) -> list[Word]:
     """``test`` and ``[``: ``-v`` and ``-R`` work out subscripts, and those can run commands."""
     for at, word in enumerate(words):
-        if word.value in _EVALUATES:
-            raise Refused(f"{word.value} works out what follows, which can run commands")
+        if word.value in _EVALUATING_OPERATORS:
+            raise NotReadOnly(f"{word.value} works out what follows, which can run commands")
         if word.value is None and _may_evaluate(word, words[at - 1 : at] if at else (), words[at + 1 : at + 2]):
-            raise Refused(f"{word.source} may become -v, which works out what follows, and that can run commands")
+            raise NotReadOnly(f"{word.source} may become -v, which works out what follows, and that can run commands")
     return []
 
 
 def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
     """Return whether a word may turn out as one of the operators: as one of several, or where one can stand."""
-    if all(hole.number or hole.counts or hole.name == "!" for hole in word.holes):
+    if all(hole.numeric or hole.plain_value or hole.name == "!" for hole in word.expansions):
         return False
     shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
-    if word.splits and all(hole.kind == "glob" for hole in word.holes):
-        return any(fnmatchcase(operator, shown) for operator in _EVALUATES)
-    if word.splits:
+    if word.may_split and all(hole.kind == "glob" for hole in word.expansions):
+        return any(fnmatchcase(operator, shown) for operator in _EVALUATING_OPERATORS)
+    if word.may_split:
         return True
-    compared = any(other.value in _COMPARES for other in (*before, *after))
-    looked_at = bool(before) and _UNARY.fullmatch(before[0].value or "") is not None
+    compared = any(other.value in _COMPARISONS for other in (*before, *after))
+    looked_at = bool(before) and _UNARY_OPERATOR.fullmatch(before[0].value or "") is not None
     alone = not before and (not after or after[0].value == "]")
     return word.prefix in {"", "-"} and not (compared or looked_at or alone)
 
 
-def read_exec(words: Words) -> list[Word]:
+def inspect_exec(words: Words) -> list[Word]:
     """``exec 2>&1``: without a command it only turns streams, and those are judged on their own."""
     if words:
-        raise Refused("it runs another command")
+        raise NotReadOnly("it runs another command")
     return []
 
 
-def read_command(words: Words) -> list[Word]:
+def inspect_command(words: Words) -> list[Word]:
     """``command -v``: where a command is."""
     if not words or words[0].value not in {"-v", "-V"}:
-        raise Refused("it runs another command")
+        raise NotReadOnly("it runs another command")
     return []

@@ -1,0 +1,54 @@
+"""What redaction of secrets adds to each delta for followers, in CPU time."""
+
+import time
+
+from bench.measure import MedianRange, raised_priority
+from bench.row import Row
+from vaka.core.session.redaction import LiveRedactor, Secrets
+from vaka.core.types.ids import EventScope, MessageId
+from vaka.core.types.progress import TextDelta
+
+_TARGET = 2.0
+_SECRETS = ("sk-abcdefghijklmnopqrstuvwx", "hunter2-hunter2", "postgres://app:secret@db/app", "tr0ub4dor&3")
+_TEXT = (
+    "The log is one append-only file per session and everything else is a fold over it or a follower of it, so whoever "
+    "reads it again sees the same state, however often the process was killed in between and whoever was watching. "
+)
+
+
+def split_into_deltas(text: str, size: int, count: int) -> list[TextDelta]:
+    """Cut a text into pieces of some characters, again and again."""
+    whole = text * (count * size // len(text) + 1)
+    return [
+        TextDelta(message_id=MessageId("m"), block=0, offset=at * size, text=whole[at * size : (at + 1) * size])
+        for at in range(count)
+    ]
+
+
+def _time_delta(pieces: list[TextDelta], secrets: Secrets) -> float:
+    veil, place = LiveRedactor(), EventScope()
+    begun = time.process_time()
+    for piece in pieces:
+        for _ in veil.redact(secrets, place, piece):
+            pass
+    return (time.process_time() - begun) / len(pieces) * 1e6
+
+
+def measure_redaction(quick: bool) -> list[Row]:
+    """Measure texts without a secret, in pieces of several sizes, and one with a secret in every sentence."""
+    count, secrets = 2_000 if quick else 20_000, Secrets(_SECRETS)
+    found: list[Row] = []
+    cases: list[tuple[str, list[TextDelta], float | None]]
+    cases = [(f"{size} characters", split_into_deltas(_TEXT, size, count), _TARGET) for size in (4, 12, 60)]
+    cases.append(("12 characters, full of secrets", split_into_deltas(_TEXT + _SECRETS[1], 12, count), None))
+    for name, pieces, target in cases:
+        _time_delta(pieces, secrets)
+        with raised_priority() as how:
+            value, low, high = MedianRange.of([_time_delta(pieces, secrets) for _ in range(7)])
+        found.append(
+            Row(
+                name=f"redact a delta of {name}", value=value, unit="µs CPU", low=low, high=high, target=target,
+                note=f"{len(_SECRETS)} secrets registered; {how}",
+            )
+        )  # fmt: skip
+    return found

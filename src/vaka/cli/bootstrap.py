@@ -1,0 +1,158 @@
+"""Build settings, policy and runtime from flags, and run the event loop."""
+
+import asyncio
+import math
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from vaka.agents.react import Agent
+from vaka.cli.errors import INTERRUPTED, Quit, UsageError
+from vaka.cli.render import StatusLine
+from vaka.cli.turn.signals import SignalHandler
+from vaka.config.claude_settings import load_permissions
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.config.settings import ConfigContext, Settings, load_settings
+from vaka.core.ports.sandbox import ResourceLimits
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import NotFound
+from vaka.core.types.ids import parse_session_id
+from vaka.policy.policy import LayeredPolicy
+from vaka.runtime.defaults import policy_from_layers
+from vaka.runtime.options import Options
+from vaka.runtime.runtime import Runtime
+
+T = TypeVar("T")
+
+SHUTDOWN_SECONDS = 2.0
+"""Seconds that tasks get to leave when everything else is over."""
+
+
+def config_context() -> ConfigContext:
+    """Return where this process stands."""
+    return ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+
+
+def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings in force, ``flags`` included; whatever else ``flags`` holds is not looked at."""
+    known = {name: value for name, value in flags.items() if name in SETTING_KEYS}
+    if flags.get("ephemeral"):
+        if known.get("store"):
+            raise UsageError("--ephemeral keeps nothing, so it cannot go with --store; leave one of them out")
+        known["store"] = "memory:"
+    settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
+    settings.claude_file = flags.get("settings") or ""
+    _print_notes(settings.notes)
+    return settings
+
+
+def policy_from_settings(settings: Settings) -> LayeredPolicy:
+    """Return the rules in force here: of the ``.claude`` files, of vaka's own, and those that were typed."""
+    place = config_context()
+    file = Path(settings.claude_file).expanduser() if settings.claude_file else None
+    found = load_permissions(place, settings=file, flags=settings, trust=settings.trusted)
+    policy = policy_from_layers(found.layers, cwd=str(place.cwd), home=str(place.home))
+    _print_notes((*found.notes, *policy.notes))
+    return policy
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def has_terminal() -> bool:
+    """Whether a person can be asked here."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, quiet: bool = False) -> Runtime:
+    """Return the runtime the settings describe. Closing it is the caller's."""
+    return Runtime(
+        Options(
+            store=settings["store"], durability=settings["durability"], agent=agent,
+            **model_options(settings, quiet=quiet), **world_options(settings),
+            ask=settings["ask"] or ("wait" if has_terminal() else "deny"),
+            policy=policy_from_settings(settings) if agent is not None else None,
+            secrets=collect_secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
+            script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
+        )
+    )  # fmt: skip
+
+
+def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
+    """Return what the settings say of models, as options of a runtime."""
+    return {
+        "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
+        "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
+        "model_files": settings["model_files"], "progress": None if quiet else StatusLine(),
+    }  # fmt: skip
+
+
+def world_options(settings: Settings) -> dict[str, Any]:
+    """Return what the settings say of files and commands, as options of a runtime."""
+    mib = 1024 * 1024
+    cpu = settings["command_cpu"]
+    return {
+        "cwd": str(config_context().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
+        "snapshots": settings["snapshots"] == "on",
+        "command_hosts": settings["command_host"], "command_env": settings["command_env"],
+        "command_limits": ResourceLimits(
+            cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,
+            processes=settings["command_processes"], file_bytes=settings["command_file_size"] * mib,
+        ),
+    }  # fmt: skip
+
+
+def with_runtime(flags: Mapping[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` with the runtime that flags and settings describe."""
+    settings = settings_from_flags(flags)
+
+    async def run_work() -> T:
+        async with runtime_from_settings(settings) as runtime:
+            return await work(runtime)
+
+    return run_loop(run_work())
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Do what ``asyncio.run`` does, but never wait for a task that will not leave. A signal cancels the work."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    with SignalHandler(loop, task.cancel) as signals:
+        try:
+            return loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            raise Quit(signals.code or INTERRUPTED) from None
+        finally:
+            _shut_down_loop(loop)
+
+
+def _shut_down_loop(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left and loop.run_until_complete(asyncio.wait(left, timeout=SHUTDOWN_SECONDS))[1]:
+        loop.set_exception_handler(lambda loop, context: None)  # a tool that would not stop; its turn has said so
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+async def find_session(runtime: Runtime, session: str) -> SessionInfo:
+    """Return a session's row; ``NotFound`` when there is none."""
+    info = await runtime.store.sessions.find(parse_session_id(session))
+    if info is None:
+        raise NotFound(f"there is no session {session!r}; `vaka sessions list` shows those of this store")
+    return info
+
+
+def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
+    """Return the values that must never be written down: keys of the environment, the store's password."""
+    keys = [value for name, value in environ.items() if name.endswith("_API_KEY") and len(value) >= 8]
+    password = urlsplit(store).password
+    return (*keys, unquote(password)) if password else tuple(keys)

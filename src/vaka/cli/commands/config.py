@@ -1,0 +1,169 @@
+"""``vaka config``: show, read, set and validate settings, each with its origin."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import msgspec
+
+from vaka.cli import options
+from vaka.cli.bootstrap import config_context, policy_from_settings, settings_from_flags
+from vaka.cli.commands.permissions import print_rules
+from vaka.cli.errors import UsageError
+from vaka.cli.render import as_printable, compact_json, print_json, print_table
+from vaka.config.setting_keys import SETTING_KEYS, SettingKey, parse_key_path, parse_value
+from vaka.config.settings import SettingValue, redact_setting
+from vaka.config.toml_files import PROJECT_FILE, FileSetting, read_settings_file, write_setting
+from vaka.core.types.errors import ConfigError
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+
+
+@click.group()
+def config() -> None:
+    """Settings, and where each comes from: defaults, your file, the project's, VAKA_* variables, flags."""
+
+
+@config.command(
+    epilog=options.format_examples(
+        "vaka config show --origin",
+        "vaka config show --permissions",
+        "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
+    )
+)
+@click.option("--origin", is_flag=True, help="Also who says so: FILE:LINE, a variable, a flag, or the default.")
+@click.option("--permissions", is_flag=True, help="The permission rules instead, also those kept by approvals.")
+@options.json_option
+@options.policy_options
+@options.store_options
+def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
+    """Show every setting in force. Keys and the password of a store are not shown."""
+    settings = settings_from_flags(flags)
+    if permissions:
+        print_rules(policy_from_settings(settings), (), as_json=as_json)
+        return
+    values = {name: redact_setting(name, value.value) for name, value in settings.values.items()}
+    if as_json:
+        origins = {name: {"value": values[name], "origin": value.origin} for name, value in settings.values.items()}
+        print_json(origins if origin else values)
+        return
+    rows = [row for name, value in values.items() for row in _setting_rows(name, value, settings.values[name])]
+    print_table(
+        ("SETTING", "VALUE", "FROM") if origin else ("SETTING", "VALUE"), [row if origin else row[:2] for row in rows]
+    )
+
+
+@config.command(epilog=options.format_examples("vaka config get store", "vaka config get models.fast.model"))
+@click.argument("key")
+@options.store_options
+def get(key: str, **flags: Any) -> None:
+    """Print one setting, or a part of a table. A list has one item per line; nothing is printed for what is not set."""
+    setting, path = parse_key_path(key)
+    value = redact_setting(setting.name, settings_from_flags(flags)[setting.name])
+    for item in _value_items(_value_at(value, path[1:])):
+        click.echo(as_printable(item))
+
+
+@config.command(
+    "set",
+    epilog=options.format_examples(
+        "vaka config set model scripted:hello.jsonl",
+        "vaka config set --project max_steps 20",
+        "vaka config set tiers.low openai/gpt-5-nano",
+        "vaka config set models.fast.model openai/gpt-5-mini",
+    ),
+)
+@click.argument("key")
+@click.argument("value")
+@click.option("--project", is_flag=True, help="In the project's vaka.toml instead of your own file.")
+def set_(key: str, value: str, project: bool) -> None:
+    """Change one setting, or a part of a table, in your file and leave the rest of it as it is."""
+    setting, at = parse_key_path(key)
+    path = (config_context().project_file or Path.cwd() / PROJECT_FILE) if project else config_context().user_file
+    written = _set_table_part(path, setting, at, value) if len(at) > 1 else _set_value(path, setting, value)
+    click.echo(f"{path}: {key} = {_value_text(written)}", err=True)
+
+
+def _set_value(path: Path, setting: SettingKey, value: str) -> Any:
+    try:
+        checked = parse_value(setting, value)
+    except ValueError as error:
+        raise UsageError(f"{setting.name}: {error}") from error
+    plain: Any = msgspec.to_builtins(checked)
+    write_setting(path, setting, [*plain] if isinstance(plain, tuple) else plain)
+    return redact_setting(setting.name, checked)
+
+
+def _set_table_part(path: Path, setting: SettingKey, at: tuple[str, ...], value: str) -> Any:
+    """Write what the text stands for: JSON if that makes sense there, else the text itself."""
+    try:
+        given: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        given = value
+    try:
+        write_setting(path, setting, given, at)
+    except ConfigError:
+        if isinstance(given, str | dict | list):
+            raise
+        write_setting(path, setting, value, at)
+    return _value_at(redact_setting(setting.name, read_settings_file(path)[setting.name].value), at[1:])
+
+
+def _value_at(value: Any, path: tuple[str, ...]) -> Any:
+    """Return what ``path`` leads to, ``None`` when that is nothing."""
+    for part in path:
+        value = cast("dict[str, Any]", value).get(part) if isinstance(value, dict) else None
+    return value
+
+
+@config.command(epilog=options.format_examples("vaka config path", "vaka config path --json"))
+@options.json_option
+def path(as_json: bool) -> None:
+    """Print the files settings come from, the weakest first; a missing one is marked."""
+    files = {"user": config_context().user_file, "project": config_context().project_file}
+    if as_json:
+        print_json({name: str(file) if file else None for name, file in files.items()})
+        return
+    for name, file in files.items():
+        if file is not None:
+            click.echo(f"{file}{'' if file.is_file() else ' (not there)'}")
+        else:
+            click.echo(f"no {name} file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
+
+
+@config.command(epilog=options.format_examples("vaka config validate vaka.toml"))
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+def validate(files: tuple[str, ...]) -> None:
+    """Check files. The first fault is told with file and line; exit code 3."""
+    for name in files:
+        found = read_settings_file(options.expand_path(name))
+        if "models" in found:
+            _check_models(found["models"])
+        click.echo(f"{name}: ok, {len(found)} of {len(SETTING_KEYS)} settings", err=True)
+
+
+def _check_models(found: FileSetting) -> None:
+    """Look whether the models that a file names can be had, but for their keys."""
+    maker = ModelRegistry(ModelConfig(models=found.value)).factory
+    for name, entry in found.value.items():
+        try:
+            maker.resolve_entry(name, entry)
+        except ConfigError as error:
+            raise ConfigError(f"{found.parts[name]}: {error}") from error
+
+
+def _setting_rows(name: str, value: Any, setting: SettingValue) -> list[list[str]]:
+    """Return the lines of a setting: of a table one for each part."""
+    if not setting.parts:
+        return [[name, _value_text(value), setting.origin]]
+    return [[f"{name}.{part}", _value_text(value[part]), origin] for part, origin in setting.parts.items()]
+
+
+def _value_text(value: Any) -> str:
+    return ", ".join(_value_items(value))
+
+
+def _value_items(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{name} = {compact_json(item)}" for name, item in cast("dict[str, Any]", value).items()]
+    many: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
+    return [str(item) for item in many if item not in (None, "")]

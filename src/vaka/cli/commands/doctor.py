@@ -1,0 +1,144 @@
+"""``vaka doctor``: check Python, packages, settings, the store, API keys and the sandbox."""
+
+import importlib.util
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, Literal, TypeAlias
+
+import click
+import msgspec
+
+from vaka import __version__
+from vaka.cli import options
+from vaka.cli.bootstrap import config_context, run_loop, runtime_from_settings
+from vaka.cli.errors import FAILED, Quit
+from vaka.cli.render import print_json, print_table
+from vaka.config.setting_keys import SETTING_KEYS, suggest
+from vaka.config.settings import Settings, hide_password, load_settings, unknown_variables
+from vaka.core.types.errors import VakaError
+from vaka.sandbox.capabilities import detect_capabilities
+from vaka.sandbox.select import select_sandbox
+
+CheckState: TypeAlias = Literal["ok", "note", "fail"]
+
+EXTRA_MODULES = {
+    "luau": "pyluau", "shell": "tree_sitter_bash", "definitions": "jinja2", "server": "starlette", "mcp": "mcp",
+    "postgres": "asyncpg", "scale": "dbos", "otel": "opentelemetry", "metrics": "prometheus_client",
+    "tui": "prompt_toolkit", "web": "markdownify", "watch": "watchfiles", "local": "xllamacpp", "embeddings": "numpy",
+}  # fmt: skip
+"""Each extra, and a module that is there when it is installed."""
+
+REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml")
+API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+_PROBE_KEY = "doctor/probe"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    name: str
+    state: CheckState
+    detail: str
+
+
+@click.command(epilog=options.format_examples("vaka doctor", "vaka doctor --json", "vaka doctor --reindex"))
+@click.option("--reindex", is_flag=True, help="Make the store's index anew from its logs.")
+@options.json_option
+@options.store_options
+def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
+    """Look at Python, packages, settings, the store, keys (never their values) and the sandbox. Exit code 0 or 1."""
+    checks = [*_check_system(), *_check_packages(), *_check_environment()]
+    settings, found = _check_settings(flags)
+    checks += found
+    if settings is not None:
+        checks += run_loop(_check_store(settings, reindex=reindex))
+    good = all(check.state != "fail" for check in checks)
+    if as_json:
+        print_json({"ok": good, "checks": checks})
+    else:
+        print_table(("CHECK", "STATE", "DETAIL"), [(check.name, check.state, check.detail) for check in checks])
+    if not good:
+        raise Quit(FAILED)
+
+
+def _check_system() -> Iterator[Check]:
+    right = sys.version_info >= (3, 11)
+    yield Check("python", "ok" if right else "fail", f"{platform.python_version()} at {sys.executable}")
+    yield Check("system", "ok" if sys.platform == "linux" else "note", platform.platform())
+    yield Check("sqlite", "ok", sqlite3.sqlite_version)
+    yield from _check_sandbox()
+
+
+def _check_sandbox() -> Iterator[Check]:
+    """What this machine can enforce on commands, and with what."""
+    said: list[str] = []
+    chosen = select_sandbox("auto", warn=said.append)
+    held = ", ".join(sorted(chosen.enforces)) or "nothing"
+    yield Check("sandbox", "note" if said else "ok", "; ".join([f"{chosen.name}, which enforces {held}", *said]))
+    here = detect_capabilities()
+    if here.system != "linux":
+        return
+    yield Check("bubblewrap", "ok" if here.bubblewrap else "note", here.bubblewrap or here.bubblewrap_problem)
+    spaces = "with namespaces" if here.has_namespaces else "without namespaces, which are switched off"
+    landlock = f"version {here.landlock_abi}, {spaces}" if here.landlock_abi else "this kernel has none"
+    yield Check("landlock", "ok" if here.landlock_abi else "note", landlock)
+    groups = ", ".join(sorted(here.cgroup_controllers)) or "nothing"
+    rest = "" if "memory" in here.cgroup_controllers else "; vaka itself watches the memory of commands"
+    root = here.is_root and "pids" not in here.cgroup_controllers
+    unbound = "; root obeys no other bound on processes" if root else ""
+    yield Check("limits", "note" if root else "ok", f"control groups bound {groups}{rest}{unbound}")
+
+
+def _check_packages() -> Iterator[Check]:
+    yield Check("vaka", "ok", __version__)
+    for name in REQUIRED_PACKAGES:
+        try:
+            yield Check(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Check(name, "fail", f"not installed; pip install {name}")
+    there = [extra for extra, module in EXTRA_MODULES.items() if importlib.util.find_spec(module) is not None]
+    missing = [extra for extra in EXTRA_MODULES if extra not in there]
+    yield Check("extras", "ok", f"{', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+def _check_environment() -> Iterator[Check]:
+    keys = [name for name in API_KEY_VARIABLES if os.environ.get(name)]
+    yield Check("keys", "ok" if keys else "note", ", ".join(f"{name} is set" for name in keys) or "none is set")
+    for name in unknown_variables(os.environ):
+        known = [key.variable for key in SETTING_KEYS.values()]
+        yield Check("environment", "note", f"{name} means nothing to vaka; {suggest(name, known)}")
+
+
+def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]]:
+    try:
+        settings = load_settings(config_context(), {name: flags[name] for name in ("store", "durability")})
+    except VakaError as error:
+        return None, [Check("settings", "fail", str(error))]
+    files = [
+        str(file)
+        for file in (config_context().user_file, config_context().project_file)
+        if file is not None and file.is_file()
+    ]
+    notes = [Check("settings", "note", note) for note in settings.notes]
+    return settings, [Check("settings", "ok", ", ".join(files) or "no files: defaults"), *notes]
+
+
+async def _check_store(settings: Settings, *, reindex: bool) -> list[Check]:
+    name = hide_password(settings["store"])
+    try:
+        async with runtime_from_settings(settings) as runtime:
+            began = time.perf_counter()
+            await runtime.store.values.put(_PROBE_KEY, time.time())
+            took = (time.perf_counter() - began) * 1000
+            await runtime.store.values.put(_PROBE_KEY, None)
+            checks = [Check("store", "ok", f"{name}, a durable write took {took:.1f} ms ({settings['durability']})")]
+            if reindex:
+                checks.append(Check("reindex", "ok", f"{await runtime.store.reindex()} sessions"))
+    except (VakaError, OSError) as error:
+        return [Check("store", "fail", f"{name}: {error}")]
+    return checks

@@ -1,0 +1,269 @@
+"""``vaka luau``: run a Luau script as a program, a tool or an agent, without a session."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vaka.cli import options
+from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
+from vaka.cli.build_agent import library_folders_of
+from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
+from vaka.cli.render import as_printable, compact_json, print_json
+from vaka.cli.turn.input import BadInput, StdinReader, decode_json
+from vaka.config.settings import Settings
+from vaka.core.ports.model import Model
+from vaka.core.types.errors import Closed, ConfigError, InvalidInput, ScriptError
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import Part, Text
+from vaka.luau.program import ScriptLimits
+from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScript, load_program
+from vaka.net.connector import Connector
+from vaka.net.rules import NetworkRules
+from vaka.runtime import lazy
+from vaka.runtime.model_registry import ModelRegistry
+from vaka.runtime.options import Options
+from vaka.runtime.scripts import ScriptHost
+
+_EXAMPLES = options.format_examples(
+    "vaka luau hello.luau",
+    'vaka luau weather.luau --mode tool --input \'{"city": "Hilo"}\'',
+    "printf 'hello\\nbye\\n' | vaka luau chat.luau --mode agent",
+    "vaka luau sync.luau --allow-host 127.0.0.1:8080 --env API_KEY --profile",
+    "vaka luau stranger.luau --untrusted --limits memory=16M,seconds=1",
+)
+
+_INTERNAL_FRAMES = ("prelude:", "main:")
+"""How frames of a traceback begin that are no script's."""
+_SCRIPT_FILE: "click.Path[Path]" = click.Path(exists=True, dir_okay=False, path_type=Path)
+_LIBRARY_FOLDER: "click.Path[Path]" = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+class _LimitsParam(click.ParamType[ScriptLimits]):
+    """Limits as people type them."""
+
+    name = "limits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScriptLimits:
+        """Return the limits."""
+        try:
+            return value if isinstance(value, ScriptLimits) else ScriptLimits.parse(value)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("file", type=_SCRIPT_FILE)
+@click.option(
+    "--mode", type=click.Choice(["plain", "tool", "agent"]), default="plain",
+    help="What the script is: plain (default), a tool, or an agent.",
+)  # fmt: skip
+@click.option(
+    "--libs", multiple=True, type=_LIBRARY_FOLDER, metavar="DIR",
+    help="A folder for require; may be repeated. Default: ../libs beside the script's folder, if there is one. What "
+    "comes with vaka, such as haivivi, is always there.",
+)  # fmt: skip
+@click.option(
+    "--async", "-a", "_", is_flag=True,
+    help="Taken for scripts from elsewhere, and changes nothing: a call always suspends only the coroutine that made "
+    "it, and the text of a script is the same either way.",
+)  # fmt: skip
+@click.option(
+    "--input", "said", metavar="JSON",
+    help="The arguments of a tool, `...` of a plain script; for an agent the text of its one input.",
+)  # fmt: skip
+@click.option(
+    "--limits", type=_LimitsParam(), metavar="LIMITS",
+    help="memory=64M,seconds=5,coroutines=10K,depth=100 are the defaults; also instructions=10M; none lifts one.",
+)  # fmt: skip
+@click.option("--profile", is_flag=True, help="Say on stderr where the time went.")
+@click.option("--model", metavar="NAME", help='The model called "default" in the script, such as scripted:FILE.')
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]",
+    help="A host the script may reach though it is not public; may be repeated.",
+)  # fmt: skip
+@click.option("--untrusted", is_flag=True, help="Run it in a process of its own that may do nothing else.")
+@click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from.")
+def luau(file: Path, **flags: Any) -> None:
+    """Run a Luau script, without a session: what it keeps is gone when it ends.
+
+    plain: what it prints goes to stdout. tool: its arguments come from --input or stdin, its result goes to stdout as
+    JSON, and nothing else does; when it asks for more it gets the next JSON value of stdin. agent: each line of stdin
+    is something it hears, what it says goes to stdout; without any line it hears one empty text.
+
+    A script that fails says `script error: file:line: message` on stderr, and the exit code is 1.
+    """
+    profile = ScriptProfile()
+    try:
+        run_loop(_run_script(file, flags, settings_from_flags(flags), profile))
+    except ScriptError as error:
+        click.echo(f"script error: {as_printable(describe_error(error).message, lines=False)}", err=True)
+        frames = [line for line in error.traceback.splitlines() if not line.startswith(_INTERNAL_FRAMES)]
+        if flags["verbose"] and frames:
+            click.echo(as_printable("\n".join(frames)), err=True)
+        raise Quit(FAILED) from error
+    finally:
+        if flags["profile"]:
+            click.echo("\n".join(profile.format_lines()), err=True)
+
+
+async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, profile: ScriptProfile) -> None:
+    trusted = not flags["untrusted"]
+    began = time.perf_counter()
+    program = await load_program(
+        file, libs=flags["libs"] or library_folders_of(file), limits=flags["limits"], trusted=trusted
+    )
+    compiled = time.perf_counter()
+    profile.compile_seconds = compiled - began
+    env = {name: os.environ[name] for name in flags["env"] if name in os.environ}
+    async with AsyncExitStack() as stack:
+        network = await stack.enter_async_context(_open_network(flags["hosts"]))
+        home = ProfilingRunner(profile)
+        stack.push_async_callback(home.close)
+        scripts = ScriptHost(Options(network=network, script_env=env), lazy.open_store("memory:"))
+        models = ModelRegistry(Options(**model_options(settings)).build_model_config())
+        stack.push_async_callback(models.close)
+        lent = scripts.make_services(
+            _model_finder(models, settings["model"], trusted=trusted), lambda name, config: None
+        )
+        voice = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
+        alone = StandaloneScript(
+            program=program, services=replace(lent, runner=home), name=file.stem, model=settings["model"] or "",
+            print_line=voice.print_line, log=voice.print_log,
+        )  # fmt: skip
+        try:
+            await _MODES[flags["mode"]](alone, flags["said"], voice)
+        except (ScriptError, Closed):
+            if voice.write_error is not None:
+                raise voice.write_error from None
+            raise
+        finally:
+            profile.run_seconds = time.perf_counter() - compiled
+
+
+async def _run_plain(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:
+    await script.run_plain(*([] if input_text is None else [_parse_input(input_text)]))
+
+
+async def _run_tool(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:
+    lines = StdinReader()
+    arguments: JSON = {} if input_text is None else _parse_input(input_text)
+    if input_text is None and not lines.is_terminal:
+        try:
+            found = await lines.read_json()
+        except BadInput as error:
+            raise UsageError(f"the arguments of the tool are not right: {error}") from error
+        arguments = found[0] if found else arguments
+
+    async def read_more(before: JSON) -> JSON:
+        if before is not None:
+            output.print_note(before if isinstance(before, str) else compact_json(before))
+        try:
+            found = await lines.read_json()
+        except BadInput as error:
+            raise ScriptError(f"input: {error}") from error
+        if found is None:
+            raise ScriptError("input: nobody says more: stdin has ended")
+        return found[0]
+
+    print_json(await script.run_tool(arguments, read_more))
+
+
+async def _run_agent(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:
+    lines, heard = StdinReader(), 0
+
+    async def read_input() -> str | None:
+        nonlocal heard
+        heard += 1
+        if input_text is not None:
+            return input_text if heard == 1 else None
+        try:
+            line = await lines.read_line()
+        except BadInput as error:
+            raise ScriptError(f"recv: {error}") from error
+        return "" if line is None and heard == 1 else line
+
+    await script.run_agent(read_input, output.print_part)
+
+
+_MODES = {"plain": _run_plain, "tool": _run_tool, "agent": _run_agent}
+
+
+class _ScriptOutput:
+    """Where the words of a script go: the result to stdout, everything else to stderr."""
+
+    def __init__(self, mode: str, *, verbose: bool) -> None:
+        self._is_plain, self._verbose = mode == "plain", verbose
+        self._last_char = "\n"
+        self.write_error: OSError | None = None
+        """Why nobody reads any more."""
+
+    def print_line(self, text: str) -> None:
+        """Show what the script printed: the result of a plain script."""
+        self._write(f"{text}\n", err=not self._is_plain)
+
+    def print_log(self, level: str, text: str) -> None:
+        """Show a line of its log; what a plain script has to tell is its result."""
+        if level == "info" and self._is_plain:
+            self._write(f"{text}\n")
+        elif level != "debug" or self._verbose:
+            self.print_note(f"{level}: {text}")
+
+    def print_note(self, text: str) -> None:
+        """Show something to the person who watches."""
+        self._write(f"{as_printable(text)}\n", err=True)
+
+    def print_part(self, part: Part | None) -> None:
+        """Show what an agent says; a message ends with its line."""
+        if isinstance(part, Text):
+            self._write(part.text)
+            self._last_char = part.text[-1:] or self._last_char
+        elif part is not None:
+            self.print_note(f"({getattr(part, 'media_type', 'something')} is not shown)")
+        elif self._last_char != "\n":
+            self._write("\n")
+            self._last_char = "\n"
+
+    def _write(self, text: str, *, err: bool = False) -> None:
+        try:
+            click.echo(text, nl=False, err=err)
+        except OSError as error:
+            self.write_error = error
+            raise Closed("nobody reads the output any more") from error  # ends the script, which cannot catch it
+
+
+def _open_network(hosts: tuple[str, ...]) -> Connector:
+    try:
+        return Connector(NetworkRules(trusted=hosts))
+    except ConfigError as error:
+        raise UsageError(f"--allow-host: {error}") from error
+
+
+def _model_finder(models: ModelRegistry, default: str | None, *, trusted: bool) -> Callable[[str], Model]:
+    """Find models by name. A name can stand for a file, so a stranger's script has only the model it is given."""
+
+    def find(name: str) -> Model:
+        wanted = default if default and name == "default" else name
+        if wanted == "default" or (not trusted and wanted != default):
+            raise ScriptError(f"generate is not available here: there is no model {name!r}; give one with --model")
+        try:
+            return models.find(wanted)
+        except ConfigError as error:
+            if default:
+                raise
+            raise ScriptError(f"generate is not available here: no --model was given, and {error}") from error
+
+    return find
+
+
+def _parse_input(text: str) -> JSON:
+    try:
+        return decode_json(text)
+    except BadInput as error:
+        raise UsageError(f"--input: {error}") from error

@@ -1,0 +1,228 @@
+"""``vaka permissions``: check calls against the permission rules and list the rules. Nothing is run."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import msgspec
+
+from vaka.cli import options
+from vaka.cli.bootstrap import config_context
+from vaka.cli.errors import USAGE, Quit, UsageError, describe_error
+from vaka.cli.render import print_json, print_table
+from vaka.config.claude_settings import PermissionLayer, load_permissions, parse_document, parse_permission_layer
+from vaka.config.settings import ConfigContext, load_settings
+from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
+from vaka.core.types.message import replace_surrogates
+from vaka.policy.decision import PermissionDecision, Subcommand
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.tool_targets import spec_of
+from vaka.runtime.defaults import policy_from_layers
+
+_MAX_POLICIES = 256
+"""Policies kept at hand while lines are read."""
+
+_RULE_OPTIONS = (
+    click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option("--mode", type=options.setting_choice("permission_mode"), help="What happens to calls no rule speaks of."),
+    click.option("--cwd", metavar="DIR", help="Judge as from this folder; it need not exist."),
+    click.option("--allow", multiple=True, metavar="RULE", help="A further allow rule; may be repeated."),
+    click.option("--confirm", multiple=True, metavar="RULE", help="A further ask rule; may be repeated."),
+    click.option("--deny", multiple=True, metavar="RULE", help="A further deny rule; may be repeated."),
+    click.option("--trust", is_flag=True, help="Let the settings in this folder also allow things."),
+    click.option("-v", "--verbose", is_flag=True, help="Show where an error came from."),
+)  # fmt: skip
+
+
+def _rule_options(command: options.F) -> options.F:
+    for option in reversed(_RULE_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def permissions() -> None:
+    """What the permission rules say: of one call, of many, or which rules there are. Nothing is run."""
+
+
+@permissions.command(
+    epilog=options.format_examples(
+        'vaka permissions check --tool Bash --input \'{"command": "git push"}\'',
+        'vaka permissions check --tool Read --input \'{"file_path": ".env"}\' --deny "Read(.env)"',
+        "vaka permissions check --batch < calls.jsonl",
+    )
+)
+@click.option("--tool", metavar="NAME", help="The tool that would be called.")
+@click.option("--input", "arguments", metavar="JSON", help="Its arguments.")
+@click.option("--batch", is_flag=True, help="Read one call per line from stdin and print one decision per line.")
+@click.option("--non-interactive", is_flag=True, help="There is nobody to ask: what would be asked is denied.")
+@_rule_options
+def check(tool: str | None, arguments: str | None, batch: bool, **flags: Any) -> None:
+    """Print the decision on a call as JSON: allow, ask or deny, and the rule and layer that made it.
+
+    With --batch each line of stdin is {"tool", "input", "settings"?, "mode"?, "cwd"?, "non_interactive"?}; a line that
+    makes no sense is answered with {"error"}, and the exit code is 2 in the end. Blank lines are left out.
+    """
+    desk = _PermissionChecker(flags)
+    if batch:
+        if tool is not None or arguments is not None:
+            raise UsageError("--batch reads calls from stdin; leave out --tool and --input")
+        raise Quit(USAGE if _check_lines(desk) else 0)
+    if tool is None:
+        raise UsageError("give --tool NAME and --input JSON, or --batch")
+    asked = _CheckRequest(tool=tool, input=_parse_arguments(arguments or "{}"))
+    policy = desk.policy_for(asked)
+    _print_notes(policy.notes, desk.notes)
+    print_json(_decision_fields(desk.decide(policy, asked)))
+
+
+@permissions.command(
+    "list",
+    epilog=options.format_examples("vaka permissions list", "vaka permissions list --json --settings strict.json"),
+)
+@options.json_option
+@_rule_options
+def list_(as_json: bool, **flags: Any) -> None:
+    """List the rules in force and where each comes from, the mode, and the working directories."""
+    desk = _PermissionChecker(flags)
+    policy = desk.policy_for(_CheckRequest(tool=""))
+    print_rules(policy, desk.notes, as_json=as_json)
+
+
+def print_rules(policy: LayeredPolicy, notes: Iterable[str], *, as_json: bool) -> None:
+    """Print the rules of a policy with where each comes from, its mode, and the working directories."""
+    if as_json:
+        rows = [
+            {"kind": rule.kind, "rule": rule.text, "layer": rule.layer, "origin": rule.origin} for rule in policy.rules
+        ]
+        print_json(
+            {
+                "mode": policy.mode, "directories": policy.directories, "rules": rows,
+                "notes": [*notes, *policy.notes],
+            }
+        )  # fmt: skip
+        return
+    _print_notes(policy.notes, notes)
+    print_table(
+        ("KIND", "RULE", "LAYER", "FROM"),
+        [(rule.kind, rule.text, rule.layer, rule.origin) for rule in policy.rules],
+    )
+    click.echo(f"mode {policy.mode}; working directories: {', '.join(policy.directories)}", err=True)
+
+
+class _CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call somebody wants to know about."""
+
+    tool: str
+    input: dict[str, Any] = {}
+    settings: dict[str, Any] | None = None
+    mode: str = ""
+    cwd: str = ""
+    non_interactive: bool | None = None
+
+
+class _PermissionChecker:
+    """Answers questions about calls, by the settings of the folder and what was typed."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        self.flags = flags
+        self.notes: list[str] = []
+        self._policies: dict[str, LayeredPolicy] = {}
+        self._layers_by_cwd: dict[str, list[PermissionLayer]] = {}
+
+    def decide(self, policy: LayeredPolicy, request: _CheckRequest) -> PermissionDecision:
+        """Return the decision on a call; with nobody to ask, a question is a no."""
+        decision = policy.decide(spec_of(request.tool), request.input)
+        alone = self.flags.get("non_interactive") if request.non_interactive is None else request.non_interactive
+        if decision.decision != "ask" or not alone:
+            return decision
+        return msgspec.structs.replace(decision, decision="deny", reason=f"{decision.reason}; there is nobody to ask")
+
+    def policy_for(self, request: _CheckRequest) -> LayeredPolicy:
+        """Return the policy for one call; equal settings are read once."""
+        key = json.dumps([request.cwd, request.mode, request.settings])
+        if key not in self._policies:
+            if len(self._policies) >= _MAX_POLICIES:
+                self._policies.clear()
+            try:
+                self._policies[key] = self._build_policy(request)
+            except (OSError, ValueError) as error:  # a folder that cannot be one
+                raise InvalidInput(f"cwd {request.cwd or self.flags['cwd']!r}: {error}") from error
+        return self._policies[key]
+
+    def _build_policy(self, request: _CheckRequest) -> LayeredPolicy:
+        cwd = os.path.abspath(os.path.expanduser(request.cwd or self.flags["cwd"] or os.curdir))  # noqa: PTH100, PTH111
+        layers = [*self._layers_at(cwd)]
+        if request.settings is not None:
+            layers.append(parse_permission_layer(request.settings, "settings"))
+        if mode := request.mode or self.flags["mode"]:
+            layers.append(PermissionLayer(name="flag", origin="--mode", mode=mode))
+        layers.sort(key=lambda layer: layer.name == "managed")  # the manager has the last word
+        return policy_from_layers(layers, cwd=cwd, home=str(Path.home()))
+
+    def _layers_at(self, cwd: str) -> list[PermissionLayer]:
+        if cwd not in self._layers_by_cwd:
+            place = ConfigContext(cwd=Path(cwd), home=config_context().home, environ=config_context().environ)
+            flags = {name: self.flags[name] for name in ("allow", "confirm", "deny")}
+            own = load_settings(place, flags, trust=self.flags["trust"])
+            file = self.flags["settings"]
+            found = load_permissions(
+                place, settings=Path(file).expanduser().absolute() if file else None, flags=own,
+                trust=own.trusted,
+            )  # fmt: skip
+            self.notes += [*own.notes, *found.notes]
+            self._layers_by_cwd[cwd] = list(found.layers)
+        return self._layers_by_cwd[cwd]
+
+
+def _check_lines(checker: _PermissionChecker) -> bool:
+    """Answer each line of stdin; return whether one of them made no sense."""
+    wrong = False
+    for number, line in enumerate(cast("Iterable[bytes]", sys.stdin.buffer), 1):
+        if not line.strip():
+            continue
+        try:
+            answer = _check_line(checker, line.strip(), f"line {number}")
+        except VakaError as error:
+            wrong, answer = True, {"error": replace_surrogates(describe_error(error).message)}
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+    return wrong
+
+
+def _check_line(checker: _PermissionChecker, line: bytes, origin: str) -> dict[str, Any]:
+    try:
+        asked = msgspec.convert(parse_document(line.decode("utf-8-sig"), origin), _CheckRequest)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{origin} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{origin} is not a call: {error}") from error
+    return _decision_fields(checker.decide(checker.policy_for(asked), asked))
+
+
+def _parse_arguments(text: str) -> dict[str, Any]:
+    try:
+        return parse_document(text, "--input")
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _decision_fields(decision: PermissionDecision) -> dict[str, Any]:
+    facts = _verdict_fields(decision)
+    parts = [{"command": replace_surrogates(part.command), **_verdict_fields(part)} for part in decision.subcommands]
+    return {**facts, "subcommands": parts}
+
+
+def _verdict_fields(verdict: "PermissionDecision | Subcommand") -> dict[str, Any]:
+    """Return who says what, as text that can be written: a path may hold what is none."""
+    rule, layer = replace_surrogates(verdict.rule) or None, verdict.layer or None
+    return {"decision": verdict.decision, "rule": rule, "layer": layer, "reason": replace_surrogates(verdict.reason)}
+
+
+def _print_notes(*notes: Iterable[str]) -> None:
+    for note in dict.fromkeys(note for some in notes for note in some):
+        click.echo(f"note: {note}", err=True)

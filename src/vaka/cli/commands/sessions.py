@@ -1,0 +1,415 @@
+"""``vaka sessions``: list, show, export, fork, rewind, verify, delete and garbage-collect session logs."""
+
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+import msgspec
+
+from vaka.cli import options
+from vaka.cli.bootstrap import find_session, with_runtime
+from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
+from vaka.cli.turn.run_turn import resolve_session_ref
+from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
+from vaka.core.session.log import format_timestamp
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, SessionId
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.stats import ModelStats, SessionStats
+
+if TYPE_CHECKING:
+    from vaka.runtime.file_rewind import FileRewind
+
+
+_PROGRESS_INTERVAL = 20_000
+"""Events between two words of progress."""
+
+
+class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a walk along one log found."""
+
+    session_id: str
+    ok: bool
+    head: int = 0
+    hash: str = ""
+    expected_at: int | None = None
+    """The event whose hash was expected."""
+    error: str | None = None
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all"
+    )
+)
+@click.argument("session", metavar="[ID]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every session of the store.")
+@click.option("--expect", metavar="HASH", help="A head kept elsewhere: it must be the hash of an event of this log.")
+@options.json_option
+@options.store_options
+def verify(session: str | None, everything: bool, expect: str | None, **flags: Any) -> None:
+    """Read a log whole, check every hash, and print its head. Exit code 1 when something is not what was written.
+
+    Only a head that was kept elsewhere and is given with --expect proves that nothing was cut off or rewritten whole.
+    """
+    if bool(session) == everything or (everything and expect):
+        raise UsageError("name one session, or --all; --expect is for one session")
+
+    async def work(runtime: Runtime) -> bool:
+        good = True
+        async with aclosing(_selected_sessions(runtime, session)) as rows:
+            async for info in rows:
+                checked = await _verify_log(runtime, info, expect)
+                good = good and checked.ok
+                _print_check(checked, as_json=flags["as_json"])
+        return good
+
+    if not with_runtime(flags, work):
+        raise Quit(FAILED)
+
+
+async def _selected_sessions(runtime: Runtime, session: str | None) -> AsyncGenerator[SessionInfo]:
+    if session is not None:
+        yield await find_session(runtime, session)
+        return
+    after = ""
+    while True:
+        page = await runtime.store.sessions.list(SessionQuery(limit=200, after=after))
+        for info in page.sessions:
+            yield info
+        if not page.next:
+            return
+        after = page.next
+
+
+async def _verify_log(runtime: Runtime, info: SessionInfo, expect: str | None) -> LogCheck:
+    head, hash, at = 0, "", None
+    try:
+        async with aclosing(runtime.store.events.read(info.id, upto=info.head)) as events:
+            async for event in events:
+                head, hash = event.seq, event.hash
+                at = head if hash == expect else at
+                if head % _PROGRESS_INTERVAL == 0:
+                    click.echo(f"{info.id}: {head} of {info.head} events", err=True)
+    except Corrupt as error:
+        return LogCheck(session_id=info.id, ok=False, head=head, hash=hash, error=str(error))
+    wrong = _find_mismatch(info, head, hash, expect, at)
+    return LogCheck(session_id=info.id, ok=wrong is None, head=head, hash=hash, expected_at=at, error=wrong)
+
+
+def _find_mismatch(info: SessionInfo, head: int, hash: str, expect: str | None, at: int | None) -> str | None:
+    if (head, hash) != (info.head, info.hash):
+        return f"the log ends at {head} ({hash}), the index says {info.head} ({info.hash})"
+    if expect is not None and at is None:
+        return f"no event has the hash {expect}; the head is {hash}"
+    return None
+
+
+def _print_check(check: LogCheck, *, as_json: bool) -> None:
+    if as_json:
+        print_json(check)
+        return
+    where = f" (expected hash at {check.expected_at})" if check.expected_at else ""
+    state = f"ok{where}" if check.ok else f"NOT OK: {check.error}"
+    click.echo(f"{as_printable(check.session_id)}  {check.head}  {check.hash}  {state}")
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions rewind demo 12",
+        "vaka sessions rewind demo@before-refactoring",
+        "vaka sessions rewind demo@12 --files --dry-run",
+        "vaka sessions rewind demo@12 --files",
+    )
+)
+@click.argument("session", metavar="ID[@SEQ|@LABEL]")
+@click.argument("place", metavar="[SEQ|LABEL]", default="")
+@click.option(
+    "--interrupt", is_flag=True, help="Stop the turn that runs first; otherwise a busy session is left alone (75)."
+)
+@click.option(
+    "--files", is_flag=True, help="Also put back the files that Write, Edit, MultiEdit and NotebookEdit changed since."
+)
+@click.option("--force", is_flag=True, help="With --files: overwrite what somebody else has changed since, too.")
+@click.option("--dry-run", is_flag=True, help="With --files: only say what would be done.")
+@options.json_option
+@options.store_options
+def rewind(session: str, place: str, **flags: Any) -> None:
+    """Go on from an earlier event or checkpoint. What came after it stays readable.
+
+    With --files, what commands changed stays as it is; only what file tools wrote while snapshots were on goes back.
+    """
+    files = flags["files"]
+    if (flags["force"] or flags["dry_run"]) and not files:
+        raise UsageError("--force and --dry-run are about files; add --files")
+
+    async def work(runtime: Runtime) -> "tuple[str, Event | None, FileRewind | None]":
+        id, to = (session, place) if place else await resolve_session_ref(runtime, session)
+        if not to:
+            raise UsageError("where to? Name an event or a checkpoint: ID@12, or ID LABEL")
+        back = await runtime.files_back(id, to) if files else None
+        if flags["dry_run"]:
+            return id, None, back
+        interrupt, force = flags["interrupt"], flags["force"]
+        return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), back
+
+    id, event, back = with_runtime(flags, work)
+    went = getattr(event.data, "to", place) if event is not None else None
+    if flags["as_json"]:
+        told = {"session_id": id, "to": went, "event": event.id if event is not None else None}
+        print_json({**told, **({"files": msgspec.to_builtins(back)} if back is not None else {})})
+        return
+    if back is not None:
+        _print_file_changes(back, done=event is not None)
+    if event is not None:
+        click.echo(f"{as_printable(id)} goes on from {went}; written as event {event.id}", err=True)
+
+
+def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
+    verbs = ("put back", "removed") if done else ("would put back", "would remove")
+    for verb, paths in zip(verbs, (file_rewind.restored, file_rewind.removed), strict=True):
+        for path in paths:
+            note = "  (somebody else has changed it since)" if path in file_rewind.changed else ""
+            click.echo(f"{verb} {as_printable(path)}{note}")
+    if not (file_rewind.restored or file_rewind.removed):
+        click.echo("no file is to be put back", err=True)
+    if file_rewind.changed and not done:
+        click.echo("what somebody else has changed is only overwritten with --force", err=True)
+    for path in file_rewind.lost:
+        click.echo(f"stays as it is, no copy of it was kept: {as_printable(path)}", err=True)
+    if file_rewind.commands:
+        click.echo(f"{file_rewind.commands} commands ran since; what they changed stays as it is", err=True)
+
+
+_BLOB_GRACE_SECONDS = 86400
+"""Seconds a blob nobody names is kept: a writer may be about to name it."""
+
+
+@click.group()
+def sessions() -> None:
+    """List, show, export, fork, rewind, check and remove sessions."""
+
+
+sessions.add_command(verify)
+
+sessions.add_command(rewind)
+
+
+@sessions.command(
+    "list", epilog=options.format_examples("vaka sessions list --status waiting", "vaka sessions list --json")
+)
+@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
+@click.option("--agent", default="", help="Only sessions of this agent.")
+@click.option("--text", default="", help="Only sessions whose title has this in it.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Go on after a page: its `next`.")
+@options.json_option
+@options.store_options
+def list_(**flags: Any) -> None:
+    """List sessions, the last changed first."""
+    query = SessionQuery(**{name: flags[name] for name in ("status", "agent", "text", "limit", "after")})
+    page: SessionPage = with_runtime(flags, lambda runtime: runtime.store.sessions.list(query))
+    if flags["as_json"]:
+        print_json({"sessions": [session_fields(info) for info in page.sessions], "next": page.next or None})
+        return
+    rows = [
+        (i.id, _status_text(i), i.agent, format_age(i.updated), str(i.head), shorten(i.title, 80))
+        for i in page.sessions
+    ]
+    print_table(("ID", "STATUS", "AGENT", "AGE", "EVENTS", "TITLE"), rows)
+    if page.next:
+        click.echo(f"more: vaka sessions list --after {page.next}", err=True)
+
+
+@sessions.command(
+    epilog=options.format_examples(
+        "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
+    )
+)
+@click.argument("session", metavar="ID")
+@click.option("--usage", is_flag=True, help="What it has used instead: calls, tokens and money, model by model.")
+@click.option("--events", is_flag=True, help="Every event on a line of its own.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as it happens, in whichever process, until Ctrl-C.")
+@click.option("--after", metavar="SEQ", help="Begin after this event.")
+@options.json_option
+@options.store_options
+def show(session: str, **flags: Any) -> None:
+    """Show a session as a conversation."""
+    if flags["usage"]:
+        print_usage(with_runtime(flags, lambda runtime: runtime.stats(session)), as_json=flags["as_json"])
+        return
+    write = _event_printer(flags)
+
+    async def work(runtime: Runtime) -> None:
+        info = await find_session(runtime, session)
+        after, store = Cursor.parse(flags["after"]), runtime.store
+        chosen = (
+            runtime.follow(info.id, after=after) if flags["follow"] else store.events.read(info.id, after=after.seq)
+        )
+        async with aclosing(chosen) as events:
+            async for event in events:
+                write(event)
+
+    with_runtime(flags, work)
+
+
+@sessions.command(
+    epilog=options.format_examples("vaka sessions export demo > demo.jsonl", "vaka sessions export demo --format md")
+)
+@click.argument("session", metavar="ID")
+@click.option(
+    "--format",
+    type=click.Choice(["jsonl", "json", "md"]),
+    default="jsonl",
+    show_default=True,
+    help="jsonl: the stored bytes, line by line.",
+)
+@options.store_options
+def export(session: str, format: str, **flags: Any) -> None:
+    """Write a whole session to stdout."""
+    shape = _ExportWriter(format)
+
+    async def work(runtime: Runtime) -> None:
+        info = await find_session(runtime, session)
+        shape.write_bytes(shape.header)
+        async with aclosing(runtime.store.events.read(info.id)) as events:
+            async for event in events:
+                shape.write_event(event)
+        shape.write_bytes(shape.footer)
+
+    with_runtime(flags, work)
+    sys.stdout.buffer.flush()
+
+
+@sessions.command(
+    epilog=options.format_examples("vaka sessions fork demo@12", "vaka sessions fork demo --id attempt-2")
+)
+@click.argument("place", metavar="ID[@SEQ]")
+@click.option("--id", "made", default="", help="The new session's id.")
+@options.json_option
+@options.store_options
+def fork(place: str, made: str, **flags: Any) -> None:
+    """Copy a session, up to an event if one is named, and print the copy's id."""
+
+    async def work(runtime: Runtime) -> SessionId:
+        origin, at = await resolve_session_ref(runtime, place)
+        return await runtime.fork(origin, at=at, id=made)
+
+    new = with_runtime(flags, work)
+    click.echo(compact_json({"session_id": new}) if flags["as_json"] else new)
+
+
+@sessions.command(epilog=options.format_examples("vaka sessions gc --older-than 30d --dry-run", "vaka sessions gc"))
+@click.option(
+    "--older-than", type=options.Duration(), help="Also idle and closed sessions unchanged for so long, such as 30d."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@options.json_option
+@options.store_options
+def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
+    """Remove large texts nobody names any more, and with --older-than old sessions. Unfinished work always stays."""
+    now = time.time()
+    retention = Retention(
+        idle_before="" if older_than is None else format_timestamp(now - older_than),
+        blobs_before=format_timestamp(now - _BLOB_GRACE_SECONDS),
+        dry_run=dry_run,
+    )
+    removed = with_runtime(flags, lambda runtime: runtime.store.gc(retention))
+    if flags["as_json"]:
+        print_json({**msgspec.to_builtins(removed), "dry_run": dry_run})
+        return
+    for id in removed.sessions:
+        click.echo(as_printable(id))
+    verb = "would remove" if dry_run else "removed"
+    click.echo(f"{verb} {len(removed.sessions)} sessions, {removed.blobs} blobs, {removed.bytes} bytes", err=True)
+
+
+@sessions.command(epilog=options.format_examples("vaka sessions delete demo --yes"))
+@click.argument("session", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.store_options
+def delete(session: str, yes: bool, **flags: Any) -> None:
+    """Forget a session and everything it holds."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
+        click.confirm(f"Delete session {as_printable(session)} for good?", abort=True, err=True)
+    with_runtime(flags, lambda runtime: runtime.store.sessions.delete(SessionId(session)))
+    click.echo(f"deleted {as_printable(session)}", err=True)
+
+
+def print_usage(stats: SessionStats, *, as_json: bool) -> None:
+    """Print what sessions have used, with a line for each model and one for all."""
+    if as_json:
+        print_json(stats)
+        return
+    total = ModelStats(usage=stats.usage, request_count=stats.request_count)
+    rows = [
+        (
+            name, str(one.request_count), str(one.usage.input), str(one.usage.cache_read), str(one.usage.cache_write),
+            str(one.usage.output), str(one.usage.reasoning), f"{one.usage.cost:.6f}".rstrip("0").rstrip("."),
+        )
+        for name, one in (*stats.by_model.items(), ("all", total))
+    ]  # fmt: skip
+    print_table(("MODEL", "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
+
+
+def session_fields(info: SessionInfo) -> dict[str, Any]:
+    """Return a session's row as data, every field named."""
+    return {**msgspec.structs.asdict(info), "status": info.status}
+
+
+def _status_text(info: SessionInfo) -> str:
+    if info.live:
+        return f"{info.status}*"
+    return "unfinished" if info.status == "running" else info.status
+
+
+def _event_printer(flags: dict[str, Any]) -> Any:
+    """Return what prints one event in the way that was asked for."""
+    transcript = Transcript()
+
+    def print_event(event: Event) -> None:
+        if not event.seq:
+            return
+        if flags["as_json"]:
+            click.echo(event.stored)
+        elif flags["events"]:
+            click.echo(f"{event.id}  {event.ts}  {'/'.join(event.path) or '-'}  {event.type}  {_body_text(event)}")
+        elif text := transcript.render_event(event):
+            click.echo(text)
+
+    return print_event
+
+
+def _body_text(event: Event) -> str:
+    return shorten(compact_json(msgspec.to_builtins(event.data)), 160)
+
+
+class _ExportWriter:
+    """How an export looks: what comes before, between and after the events."""
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+        self.header, self.footer = (b"[\n", b"\n]\n") if format == "json" else (b"", b"")
+        self._transcript = Transcript(markdown=True)
+        self._first = True
+
+    def write_event(self, event: Event) -> None:
+        """Write one event."""
+        if self.format == "jsonl":
+            self.write_bytes(event.stored + b"\n")
+        elif self.format == "json":
+            self.write_bytes(event.stored if self._first else b",\n" + event.stored)
+        elif text := self._transcript.render_event(event):
+            self.write_bytes(f"{text}\n".encode())
+        self._first = False
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        sys.stdout.buffer.write(data)

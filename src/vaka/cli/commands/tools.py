@@ -1,0 +1,181 @@
+"""``vaka tools``: list tools, and make one call under the permission rules."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.cli import options
+from vaka.cli.bootstrap import run_loop, runtime_from_settings, settings_from_flags
+from vaka.cli.build_agent import load_agent, load_tools
+from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
+from vaka.cli.render import print_json, print_table, shorten
+from vaka.cli.turn.report import Report
+from vaka.cli.turn.run_turn import RunTarget, TurnRunner
+from vaka.config.setting_keys import suggest
+from vaka.config.settings import Settings
+from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
+from vaka.core.types import progress
+from vaka.core.types.event import Event
+from vaka.core.types.message import ToolMessage, ToolResult
+from vaka.core.types.tool import ToolSpec
+from vaka.runtime import lazy
+from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.options import Options
+from vaka.tools.schema.openai_strict import strict_schema
+
+_EXIT_CODES = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
+
+_NO_TOOLS = "no tools; give --tools FILE.py, or --agent FILE.py"
+
+
+@click.group()
+def tools() -> None:
+    """List tools, or make one governed call."""
+
+
+@tools.command(
+    "list",
+    epilog=options.format_examples(
+        "vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"
+    ),
+)
+@options.agent_options
+@options.world_options
+@click.option("--strict", is_flag=True, help="With --json: schemas in OpenAI's strict dialect.")
+@options.json_option
+@options.store_options
+def list_(strict: bool, as_json: bool, **flags: Any) -> None:
+    """List the tools of files and of an agent."""
+    specs = _tool_specs(_load_agent(flags, settings_from_flags(flags)))
+    if as_json:
+        print_json({"tools": [_spec_fields(spec, strict=strict) for spec in specs]})
+        return
+    rows = [(spec.name, spec.effect, "strict" if spec.strict else "", shorten(spec.description)) for spec in specs]
+    print_table(("NAME", "EFFECT", "STRICT", "WHAT IT DOES"), rows)
+
+
+@tools.command(epilog=options.format_examples('vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py'))
+@click.argument("name")
+@click.argument("arguments", metavar="JSON", default="{}")
+@options.agent_options
+@click.option("--session", default="", metavar="ID", help="Make the call in this session.")
+@options.world_options
+@options.policy_options
+@options.store_options
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def call(name: str, arguments: str, **flags: Any) -> None:
+    """Call one tool as an agent would: parsed, checked, judged by the rules, kept in a session. Prints JSON.
+
+    Exit codes: 8 when the tool failed, 5 when the call was refused or waits for a person, 2 when the tool or its
+    arguments are not right.
+    """
+    settings = settings_from_flags(flags)
+    agent = _load_agent(flags, settings)
+    names = [spec.name for spec in _tool_specs(agent)]
+    if name not in names:
+        raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
+    agent.model = _SingleCallModel(name, _check_json_object(arguments))
+    report = _CallReport(quiet=flags["quiet"])
+    code = run_loop(_run_turn(settings, agent, flags["session"], report))
+    print_json(report.result_fields(name))
+    raise Quit(report.exit_code(code))
+
+
+async def _run_turn(settings: Settings, agent: Agent, session: str, report: Report) -> int:
+    async with runtime_from_settings(settings, agent) as runtime:
+        return await TurnRunner(runtime, report).run(RunTarget(session=session, prompt="vaka tools call"))
+
+
+class _SingleCallModel:
+    """A model that makes one call and then has nothing to add."""
+
+    name = "tools-call"
+
+    def __init__(self, tool: str, arguments: str) -> None:
+        self.tool, self.arguments = tool, arguments
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer with the call, and its result with silence."""
+        if isinstance(prompt.messages[-1], ToolMessage):
+            yield StopChunk("end")
+        else:
+            yield CallChunk(index=0, name=self.tool, arguments=self.arguments)
+            yield StopChunk("calls")
+
+
+class _CallReport(Report):
+    """Keeps the result of the call in place of printing a turn."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__("none", quiet=quiet)
+        self.tool_result: ToolResult | None = None
+
+    async def write_event(self, event: Event) -> None:
+        """Look out for the result."""
+        await super().write_event(event)
+        if isinstance(event.data, progress.ToolCompleted | progress.ToolFailed):
+            self.tool_result = event.data.result
+
+    def result_fields(self, name: str) -> dict[str, Any]:
+        """Return the call as data."""
+        result, turn = self.tool_result, self.final_result
+        facts = {"tool": name, "session_id": turn.session_id if turn else None}
+        if result is None:
+            waits = {"decisions": turn.decisions, "error": turn.error} if turn else {}
+            return {**facts, "status": turn.status if turn else "failed", "result": None, **waits}
+        refused = result.reason in ("denied", "expired")
+        status = "denied" if refused else "failed" if result.failed else "completed"
+        value = result.text if result.value is None else result.value
+        said = {} if _is_same_value(result.text, value) else {"text": result.text}
+        ended = {"call": result.call, "result": value, **said, "reason": result.reason or None}
+        return {**facts, "status": status, **ended}
+
+    def exit_code(self, turn: int) -> int:
+        """Return the exit code: of the call, or without one of its turn."""
+        if self.tool_result is None or (turn and self.tool_result.reason in ("interrupted", "cancelled")):
+            return turn
+        return _EXIT_CODES.get(self.tool_result.reason, TOOL) if self.tool_result.failed else OK
+
+
+def _is_same_value(text: str, value: Any) -> bool:
+    """Return whether a text is a value in words, so that it need not be told a second time."""
+    if text == value:
+        return True
+    try:
+        return bool(msgspec.json.decode(text) == value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
+    return load_agent(flags["agent"], load_tools(flags["tools"]), settings)
+
+
+def _tool_specs(agent: Agent) -> list[ToolSpec]:
+    """Return what an agent's tools look like to a model."""
+    recipe = AgentBuilder(_SingleCallModel("", ""), _make_script_host).build_recipe(agent)
+    return [tool.spec for tool in recipe.tools.values()]
+
+
+def _make_script_host() -> Any:
+    """Return a home for scripts that nobody runs: they are only looked at."""
+    return lazy.load(lazy.SCRIPT_HOST)(Options(), lazy.open_store("memory:"))
+
+
+def _check_json_object(text: str) -> str:
+    """Return the arguments as they were typed; they must at least be a JSON object."""
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(f"the arguments are not a JSON object: {error}") from error
+    return text
+
+
+def _spec_fields(spec: ToolSpec, *, strict: bool) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(spec)
+    if strict:
+        shown["parameters"] = strict_schema(spec.parameters).schema
+    return shown

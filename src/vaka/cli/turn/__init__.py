@@ -1,0 +1,1 @@
+"""One turn on the command line: input, signals, approvals, output."""

@@ -1,0 +1,158 @@
+"""Run one turn of one session: open the session, stream the events, stop on signals, return the exit code."""
+
+import asyncio
+from contextlib import aclosing, suppress
+
+import msgspec
+
+from vaka import __version__
+from vaka.cli.bootstrap import has_terminal
+from vaka.cli.errors import Quit
+from vaka.cli.turn.approval_prompt import ApprovalPrompter, current_user, describe_decision
+from vaka.cli.turn.report import Report
+from vaka.cli.turn.signals import SignalHandler
+from vaka.core.ports.store import SessionInfo, SessionQuery
+from vaka.core.types.errors import NotFound, Suspended, VakaError
+from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Part, Text, replace_surrogates
+from vaka.core.types.progress import TurnStarted
+from vaka.runtime.options import UserInput
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+
+
+class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session is meant, and what is said to it."""
+
+    session: str = ""
+    last: bool = False
+    resume: bool = False
+    fork: str = ""
+    prompt: str = ""
+    parts: tuple[Part, ...] = ()
+    """What is said besides the prompt."""
+
+    @property
+    def content(self) -> UserInput:
+        """Everything that is said: the words first."""
+        return (Text(text=replace_surrogates(self.prompt)), *self.parts) if self.parts else self.prompt
+
+
+class TurnRunner:
+    """Holds one turn and reports it."""
+
+    def __init__(self, runtime: Runtime, report: Report) -> None:
+        self.runtime, self.report = runtime, report
+        self._session: Session | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._stop_tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, target: RunTarget) -> int:
+        """Run the turn to its end, or to where a person is needed; return the exit code."""
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        with SignalHandler(loop, self._request_stop, lambda: self.report.write_failure(KeyboardInterrupt())) as signals:
+            session = self._session = await self._open_session(target)
+            info = await self.runtime.store.sessions.find(session.id)
+            cursor = f"{info.epoch}.{info.head}" if info else "1.0"
+            self._report_session(session, info, cursor)
+            try:
+                code = await self._stream_turn(session, target, cursor, signals)
+            except Suspended as suspended:
+                code = await self._report_suspension(session, suspended)
+            except asyncio.CancelledError:
+                if not signals.code:
+                    raise
+                raise Quit(signals.code) from None
+        return code
+
+    async def _stream_turn(self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler) -> int:
+        desk = self._start_approval_prompter(session.id, cursor)
+        try:
+            if target.resume:
+                await self._replay_last_turn(session)
+            stream = session.resume() if target.resume else session.stream(target.content)
+            async with aclosing(stream) as events:
+                async for event in events:
+                    await self.report.write_event(event)
+                    if signals.code and isinstance(event.data, TurnStarted):
+                        self._request_stop()
+        finally:
+            if desk is not None:
+                desk.cancel()
+                with suppress(asyncio.CancelledError):
+                    await desk
+        self.report.recorder.signal = signals.code
+        return self.report.finish()
+
+    async def _replay_last_turn(self, session: Session) -> None:
+        """Count what the last turn has come to so far; when nothing is left to do, that is the result."""
+        for event in await session.last_turn():
+            self.report.recorder.record(event)
+        if not self.report.recorder.turn_started:
+            raise NotFound(f"session {session.id!r} has no turn to resume")
+
+    async def _open_session(self, target: RunTarget) -> Session:
+        id = target.session
+        if target.last:
+            page = await self.runtime.store.sessions.list(SessionQuery(limit=1))
+            if not page.sessions:
+                raise NotFound("there is no session yet; leave --last out to begin one")
+            id = page.sessions[0].id
+        if target.fork:
+            origin, at = await resolve_session_ref(self.runtime, target.fork)
+            id = await self.runtime.fork(origin, at=at, id=id)
+        return await self.runtime.open(id=id)
+
+    def _report_session(self, session: Session, info: SessionInfo | None, cursor: str) -> None:
+        self.report.recorder.session = session.id
+        self.report.write_session(
+            session_id=session.id, store=self.runtime.store.url, cursor=cursor, resumed=info is not None,
+            agent=session.agent.name, ask=self.runtime.env.ask, version=__version__,
+        )  # fmt: skip
+        if info is None or not info.live:
+            return
+        self.report.print_note(f"session {session.id} is at work elsewhere; this waits for its turn")
+
+    def _start_approval_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
+        """Let a person decide while the turn waits for one."""
+        if self.runtime.env.ask != "wait":
+            return None
+        desk = ApprovalPrompter(self.runtime, session, self.report.print_note, terminal=has_terminal())
+        return asyncio.create_task(desk.follow_decisions(cursor))
+
+    async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
+        waiting = [
+            describe_decision(row) for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions
+        ]
+        code = self.report.finish(waiting)
+        self.report.print_note(f"then go on with: vaka run --session {session.id} --resume")
+        return code
+
+    def _request_stop(self) -> None:
+        """Interrupt the turn; with none to interrupt here, stop waiting for it."""
+        task = asyncio.ensure_future(self._interrupt_turn())
+        self._stop_tasks.add(task)
+        task.add_done_callback(self._stop_tasks.discard)
+
+    async def _interrupt_turn(self) -> None:
+        session = self._session
+        if session is not None and (self.report.recorder.turn_started or self._is_running_here(session.id)):
+            with suppress(VakaError):
+                await session.interrupt("stopped from the command line", by=current_user())
+                return
+        if self._task is not None:
+            self._task.cancel()
+
+    def _is_running_here(self, session: SessionId) -> bool:
+        """Whether this process works on the session: somebody else's turn is not ours to stop."""
+        driver = self.runtime.driver(session)
+        return driver is not None and driver.ready.done() and driver.ready.result()
+
+
+async def resolve_session_ref(runtime: Runtime, text: str) -> tuple[str, str | None]:
+    """Return session and place of ``ID[@SEQ]``; an id may hold an ``@`` itself."""
+    origin, at, place = text.rpartition("@")
+    if not at or not origin or not place or await runtime.store.sessions.find(SessionId(text)) is not None:
+        return text, None
+    return origin, place

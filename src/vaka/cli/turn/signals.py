@@ -1,0 +1,83 @@
+"""SIGINT and SIGTERM: the first signal stops the turn, a second Ctrl-C within two seconds exits at once."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from vaka.cli.errors import INTERRUPTED, TERMINATED
+
+FORCE_QUIT_SECONDS = 2.0
+"""Seconds in which a second Ctrl-C means: now."""
+
+
+class SignalHandler:
+    """While entered, a signal calls ``stop`` in the loop; ``leave`` is called right before the process ends at once.
+
+    Ctrl-C stays ignored where it was, as for what a script runs in the background.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], object],
+        before_exit: Callable[[], object] | None = None,
+    ) -> None:
+        self.code = 0
+        """The exit code the first signal asks for."""
+        self._loop, self._stop, self._before_exit = loop, stop, before_exit
+        self._last_interrupt = -FORCE_QUIT_SECONDS
+        self._previous_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> "SignalHandler":
+        self._wakeup = _WakeupSocket(self._loop)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous_handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._previous_handlers.items():
+            signal.signal(number, before)
+        self._wakeup.close()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if number == signal.SIGINT and now - self._last_interrupt < FORCE_QUIT_SECONDS:
+            if self._before_exit is not None:
+                self._before_exit()
+            os._exit(INTERRUPTED)
+        if number == signal.SIGINT:
+            self._last_interrupt = now
+        self.code = self.code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+        self._loop.call_soon_threadsafe(self._stop)
+
+
+class _WakeupSocket:
+    """Wakes the loop when a signal comes; by itself one that comes right before the loop falls asleep does not."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sockets: tuple[socket.socket, ...] = ()
+        if sys.platform == "win32":
+            return  # that loop looks after itself
+        self._loop, self._sockets = loop, socket.socketpair()
+        heard, told = self._sockets
+        heard.setblocking(False)
+        told.setblocking(False)
+        loop.add_reader(heard, lambda: heard.recv(4096))
+        self._previous_fd = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        """Leave everything as it was."""
+        if self._sockets:
+            signal.set_wakeup_fd(self._previous_fd)
+            self._loop.remove_reader(self._sockets[0])
+        for end in self._sockets:
+            end.close()

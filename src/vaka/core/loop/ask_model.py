@@ -1,0 +1,131 @@
+"""A model call inside a turn that is not a step of its agent: a tool or a middleware asks a model."""
+
+from contextlib import aclosing
+
+import msgspec
+
+from vaka.core.loop.budget.reservations import Reservation
+from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, exhausted_limit, reserve
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import describe_failure
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.ports.model import (
+    Model,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+from vaka.core.session.state import OpenCall
+from vaka.core.types.errors import ModelError, ModelRefused, StreamCut, Truncated
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Usage
+from vaka.core.types.monitor import ModelFailed, UsageRecorded
+
+
+async def ask_model(turn: Turn, model: Model, prompt: Prompt, *, call: OpenCall | None = None, ordinal: int = 1) -> str:
+    """Return a model's whole answer to ``prompt``, which is counted under its agent's name or that of the tool.
+
+    ``call`` is the tool call that asks, for the ``ordinal``-th time: run again after a crash, it asks the same thing.
+    Raises ``ModelError``, and ``Stopped`` when a budget of the turn cannot pay for it.
+    """
+    limit = exhausted_limit(turn)
+    if limit:
+        raise TurnStopped("limit", limit)
+    agent = prompt.agent or (call.call.name if call is not None else turn.agent)
+    hold = await reserve(turn, model, msgspec.structs.replace(prompt, agent=agent, path=(*turn.path, agent)))
+    known = call.asked[ordinal - 1 : ordinal] if call is not None else ()
+    number = known[0] if known else _next_call_number(turn, agent)
+    try:
+        return await _ModelQuestion(turn, model, hold, number, call.call.id if call is not None else None).answer()
+    finally:
+        hold.release()
+
+
+class _ModelQuestion:
+    """One question on its way to its answer."""
+
+    def __init__(self, turn: Turn, model: Model, reservation: Reservation, number: int, call: CallId | None) -> None:
+        self._turn, self._model, self._reservation, self._number, self._call = turn, model, reservation, number, call
+        self._agent = reservation.prompt.agent
+        self._text_parts: list[str] = []
+        self._reasoning_chars = 0
+        """Characters of thoughts, which cost as much as words."""
+        self._last_usage = UsageChunk(Usage())
+        self._stop: str | None = None
+
+    async def answer(self) -> str:
+        try:
+            await self._read_stream(msgspec.structs.replace(self._reservation.prompt, number=self._number))
+            return self._complete_text()
+        except ModelError as error:
+            code, message = describe_failure(error)
+            self._turn.log.defer(self._turn.scope, self._failure_event(code, message))
+            raise
+        finally:
+            self._record_usage()
+
+    async def _read_stream(self, prompt: Prompt) -> None:
+        async with aclosing(self._model.stream(prompt)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, TextChunk):
+                    self._text_parts.append(chunk.text)
+                elif isinstance(chunk, ReasoningChunk):
+                    self._reasoning_chars += len(chunk.text)
+                elif isinstance(chunk, RetryChunk):
+                    await self._restart(chunk)
+                elif isinstance(chunk, UsageChunk):
+                    self._last_usage = chunk  # the last one counts
+                elif isinstance(chunk, StopChunk):
+                    self._stop = chunk.reason
+                elif isinstance(chunk, NoticeChunk):
+                    self._turn.log.defer(self._turn.scope, chunk.event)
+
+    async def _restart(self, chunk: RetryChunk) -> None:
+        """A wrapper tries once more: what was said does not count, but what it cost does."""
+        self._record_usage()
+        failed = self._failure_event(chunk.code, chunk.message, chunk.model, retried=True)
+        self._text_parts.clear()
+        self._reasoning_chars = 0
+        self._number += 1
+        self._turn.reservations.model_calls[self._agent] = max(
+            self._number, self._turn.reservations.model_calls.get(self._agent, 0)
+        )
+        await self._turn.log.append(self._turn.scope, failed)
+        check_retry_budget(self._turn, self._model, self._reservation)
+
+    def _complete_text(self) -> str:
+        name = self._model.name
+        if self._stop is None:
+            raise StreamCut(f"the answer of {name} was cut: it ended without its end marker")
+        if self._stop == "refusal":
+            raise ModelRefused(f"{name} refused to answer")
+        if self._stop == "length":
+            raise Truncated(f"the answer of {name} reached its length limit before it was whole")
+        return "".join(self._text_parts)
+
+    def _failure_event(self, code: str, message: str, model: str = "", *, retried: bool = False) -> ModelFailed:
+        return ModelFailed(
+            model=model or self._model.name, code=code, message=message, agent=self._agent, retried=retried,
+            call=self._call, number=self._number,
+        )  # fmt: skip
+
+    def _record_usage(self) -> None:
+        usage, model = self._last_usage.usage, self._last_usage.model or self._model.name
+        self._last_usage = UsageChunk(Usage())
+        if self._stop is None:
+            written = sum(map(len, self._text_parts)) + self._reasoning_chars
+            usage = estimate_partial_usage(self._model, self._reservation.prompt, usage, written)
+        if self._stop is not None or usage != Usage():
+            body = UsageRecorded(model=model, usage=usage, agent=self._agent, call=self._call, number=self._number)
+            self._turn.log.defer(self._turn.scope, body)
+
+
+def _next_call_number(turn: Turn, agent: str) -> int:
+    """Return which model call of its agent comes next; one that was lost with its process is made again."""
+    asked = turn.reservations.model_calls
+    asked[agent] = max(turn.state.models.get(agent, 0), asked.get(agent, 0)) + 1
+    return asked[agent]

@@ -1,0 +1,152 @@
+"""Store large parts and repeated prompt texts as blobs, and restore them."""
+
+import base64
+import binascii
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.recipe import DigestedText
+from vaka.core.ports.store import BlobStore
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.ids import Digest
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Stored,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+
+BLOB_THRESHOLD = 32 * 1024
+"""A part with more bytes than this becomes a blob."""
+PREVIEW_LENGTH = 1000
+MEDIA_PARTS = (Image, Audio, Document)
+
+_encode = msgspec.json.Encoder().encode
+_decode_reasoning = msgspec.json.Decoder(Reasoning).decode
+
+
+async def store_prompt_text(turn: Turn, prompt_text: DigestedText) -> Digest | None:
+    """Keep a text the model sees, once; return its digest."""
+    if turn.log.secrets.json_forms:
+        prompt_text = DigestedText(turn.log.secrets.redact_struct(Text(text=prompt_text.text)).text)
+    if prompt_text.digest is not None and prompt_text.digest not in turn.env.stored_digests:
+        await turn.log.store.blobs.put(prompt_text.text.encode())
+        turn.env.stored_digests.add(prompt_text.digest)
+    return prompt_text.digest
+
+
+async def offload(turn: Turn, content: Content) -> Content:
+    """Return ``content`` with its large parts put away as blobs."""
+    if not [part for part in content if _is_large(part)]:
+        return content
+    return await offload_parts(turn.log.store.blobs, turn.log.secrets, content)
+
+
+async def offload_parts(blobs: BlobStore, secrets: Secrets, content: Content) -> Content:
+    """Return ``content`` with its large parts put away as blobs, and no registered secret in them."""
+    return tuple([await _offload_part(blobs, secrets, part) if _is_large(part) else part for part in content])
+
+
+def _is_large(part: Part) -> bool:
+    if isinstance(part, Text):
+        return len(part.text) * 4 > BLOB_THRESHOLD
+    if isinstance(part, Reasoning):
+        return part.blob is None and len(_encode(part)) > BLOB_THRESHOLD
+    return isinstance(part, MEDIA_PARTS) and len(part.data) > BLOB_THRESHOLD
+
+
+async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
+    if isinstance(part, Text):
+        text = secrets.redact_struct(part).text
+        data = text.encode()
+        if len(data) <= BLOB_THRESHOLD:
+            return part
+        return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW_LENGTH])
+    if isinstance(part, Reasoning):
+        return Reasoning(blob=await blobs.put(_encode(secrets.redact_struct(part))))
+    assert isinstance(part, MEDIA_PARTS)  # noqa: S101  # nothing else is large
+    try:
+        data = base64.b64decode(part.data, validate=True)
+    except binascii.Error as error:
+        raise InvalidInput(f"the data of the {type(part).__name__.lower()} is not base64: {error}") from error
+    return msgspec.structs.replace(part, data="", blob=await blobs.put(data))
+
+
+async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
+    """Return ``result`` with its large texts put away as blobs, and without data that would be as large."""
+    content = await offload(turn, result.content)
+    if content is result.content:
+        return result
+    value = result.value if len(_encode(result.value)) <= BLOB_THRESHOLD else None
+    return msgspec.structs.replace(result, content=content, value=value)
+
+
+async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return ``messages`` with the parts that were put away back in their places."""
+    for message in messages:
+        if _has_blobs(message):
+            return tuple([await _restore_message(blobs, message) for message in messages])
+    return messages
+
+
+def _has_blobs(message: Message) -> bool:
+    if isinstance(message, ToolMessage):
+        return any(_names_blobs(result.content) for result in message.results)
+    return _names_blobs(message.content)
+
+
+async def _restore_message(blobs: BlobStore, message: Message) -> Message:
+    if isinstance(message, ToolMessage):
+        if not any(_names_blobs(result.content) for result in message.results):
+            return message
+        contents = [await restore_content(blobs, result.content) for result in message.results]
+        both = zip(message.results, contents, strict=True)
+        return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in both))
+    return await _restore_spoken_message(blobs, message)
+
+
+async def _restore_spoken_message(blobs: BlobStore, message: UserMessage | AssistantMessage) -> Message:
+    if not _names_blobs(message.content):
+        return message
+    return msgspec.structs.replace(message, content=await restore_content(blobs, message.content))
+
+
+def _names_blobs(content: Content) -> bool:
+    return bool([part for part in content if type(part) is not Text and getattr(part, "blob", None)])
+
+
+async def restore_content(blobs: BlobStore, content: Content) -> Content:
+    """Return ``content`` with the parts that were put away back in their places; of an erased one, how it began."""
+    if not _names_blobs(content):
+        return content
+    return tuple([await _restore_part(blobs, part) for part in content])
+
+
+async def _restore_part(blobs: BlobStore, part: Part) -> Part:
+    digest: Digest | None = getattr(part, "blob", None)
+    if digest is None:
+        return part
+    if isinstance(part, Stored) and part.cut:
+        return Text(text=part.preview)
+    try:
+        data = await blobs.get(digest)
+    except NotFound:
+        if isinstance(part, Reasoning):
+            return Reasoning()  # what was thought is of no use in part
+        return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
+    if isinstance(part, Reasoning):
+        return _decode_reasoning(data)
+    if isinstance(part, MEDIA_PARTS):
+        return msgspec.structs.replace(part, data=base64.b64encode(data).decode(), blob=None)
+    return Text(text=data.decode())

@@ -1,0 +1,280 @@
+"""Check budgets before a model call, reserve its cost, and record what was used on behalf of a turn."""
+
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+import msgspec
+
+from vaka.core.loop.budget.limits import Limits, reached_limit
+from vaka.core.loop.budget.reservations import Reservation
+from vaka.core.loop.context import Turn
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.ports.model import CostEstimator, Estimate, Model, Prompt
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.event import Body
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Usage
+from vaka.core.types.monitor import BudgetWarning, UsageRecorded
+from vaka.core.types.progress import ToolCompleted, ToolFailed
+
+WARNING_SHARE = 0.8
+"""The part of a budget after which operators are told."""
+
+DEFAULT_ANSWER_TOKENS = 16_384
+"""Tokens that may be asked of a model of which nobody knows how much it writes: many refuse to be asked for more."""
+
+MAX_ANSWER_TOKENS = 400_000
+"""Tokens that no model writes in one answer: where there is room for so many, no bound is needed."""
+
+MIN_ANSWER_TOKENS = 16
+"""Tokens that are worth asking for; some providers refuse to be asked for less."""
+
+CHARACTERS_PER_TOKEN = 4
+"""How many make a token, about."""
+
+_WARNED_KEY = "vaka.budget.warned"
+
+
+def exhausted_limit(turn: Turn) -> str:
+    """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
+    return next(
+        filter(None, (reached_limit(payer.recipe.limits, -1, payer.counted_usage) for payer in turn.budget_turns)), ""
+    )
+
+
+async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:
+    """Return when this agent and everyone above it can pay for ``usage``, also beside the calls that are under way.
+
+    Raises ``Stopped`` when one never can, and ``ConfigError`` when one has a budget in money, and ``unpriced`` says why
+    the price is not known.
+    """
+    payers = turn.budget_turns
+    if unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
+        raise ConfigError(unpriced)
+    while any(_missing_budget(payer, usage, include_running=True) for payer in payers):
+        never = next(filter(None, (_missing_budget(payer, usage, include_running=False) for payer in payers)), "")
+        if never:
+            raise TurnStopped("limit", never)
+        await turn.reservations.wait_for_release()
+
+
+def _missing_budget(turn: Turn, usage: Usage, *, include_running: bool) -> str:
+    """Return which budget has no room for ``usage``, ``beside`` calls that will end; ``""`` when all have."""
+    limits, spent = (
+        turn.recipe.limits,
+        turn.counted_usage + turn.reservations.reserved_usage(turn.path, include_waitable=include_running) + usage,
+    )
+    if limits.max_tokens is not None and spent.total > limits.max_tokens:
+        return "tokens"
+    return "cost" if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost else ""
+
+
+async def reserve(turn: Turn, model: Model, prompt: Prompt, *, waitable: bool = True) -> Reservation:
+    """Return ``prompt`` with its answer bounded by what is left, and what it may cost held until it is released.
+
+    Raises ``Stopped`` when nothing would be left, and ``ConfigError`` for money and a model whose price nobody knows.
+    ``steady`` is a call that ends by itself.
+    """
+    payers = turn.budget_turns
+    if not payers or not isinstance(model, CostEstimator):
+        return Reservation(prompt)
+    while True:
+        estimate = _estimate_cost(payers, model, prompt)
+        alone = _max_output_tokens(payers, estimate, prompt, include_running=False)
+        if _fits_beside_running(payers, estimate, prompt, alone):
+            return turn.reservations.add(_make_reservation(turn, prompt, estimate, alone, waitable=waitable))
+        await turn.reservations.wait_for_release()
+
+
+def estimate_partial_usage(model: Model, prompt: Prompt, counted: Usage, written_chars: int) -> Usage:
+    """Return what an answer has cost that broke off after ``written`` characters, as far as nobody ``counted`` it.
+
+    Providers tell it with the end, some the prompt's part at the beginning; what is missing is estimated.
+    """
+    if not written_chars or not isinstance(model, CostEstimator):
+        return counted
+    estimate = model.estimate(prompt)
+    known = counted if counted.total else estimate.usage
+    more = max(-(-written_chars // CHARACTERS_PER_TOKEN) - known.output, 0)
+    return known + Usage(output=more, cost=more * estimate.output_price)
+
+
+def check_retry_budget(turn: Turn, model: Model, reservation: Reservation) -> None:
+    """Raise ``Stopped`` when a call that is tried again can no longer be paid: what failed may have cost something."""
+    payers = turn.budget_turns
+    if payers and isinstance(model, CostEstimator):
+        _max_output_tokens(
+            payers,
+            _estimate_cost(payers, model, reservation.prompt),
+            reservation.prompt,
+            include_running=True,
+            without=reservation,
+        )
+
+
+def _fits_beside_running(turns: tuple[Turn, ...], estimate: Estimate, prompt: Prompt, alone: int | None) -> bool:
+    """Whether there is as much room beside the calls that are under way as there will be without them."""
+    try:
+        return _max_output_tokens(turns, estimate, prompt, include_running=True) == alone
+    except TurnStopped:
+        return False
+
+
+def _estimate_cost(turns: tuple[Turn, ...], model: CostEstimator, prompt: Prompt) -> Estimate:
+    estimate = model.estimate(prompt)
+    if estimate.unpriced and any(payer.recipe.limits.max_cost is not None for payer in turns):
+        raise ConfigError(estimate.unpriced)
+    return estimate
+
+
+def _output_bound(estimate: Estimate, prompt: Prompt) -> int | None:
+    given = prompt.options.get("max_tokens")
+    return given if isinstance(given, int) else estimate.max_tokens
+
+
+def _max_output_tokens(
+    turns: tuple[Turn, ...],
+    estimate: Estimate,
+    prompt: Prompt,
+    *,
+    include_running: bool,
+    without: Reservation | None = None,
+) -> int | None:
+    """Return how many tokens the answer may have, ``None`` when no bound is needed, ``beside`` calls that will end."""
+    bound, room = _output_bound(estimate, prompt), math.inf
+    for payer in turns:
+        held = payer.reservations.reserved_usage(payer.path, without=without, include_waitable=include_running)
+        spent = payer.counted_usage + held + estimate.usage
+        if not include_running:
+            _warn_near_limit(payer, spent)
+        room = min(
+            room,
+            _remaining_tokens(
+                payer.recipe.limits,
+                spent,
+                estimate,
+                min(MIN_ANSWER_TOKENS if bound is None else bound, MIN_ANSWER_TOKENS),
+            ),
+        )
+    if room >= (MAX_ANSWER_TOKENS if bound is None else bound):
+        return None
+    return int(
+        min(
+            room,
+            DEFAULT_ANSWER_TOKENS if bound is None else bound,
+            math.inf if estimate.takes is None else estimate.takes,
+        )
+    )
+
+
+def _make_reservation(
+    turn: Turn, prompt: Prompt, estimate: Estimate, max_tokens: int | None, *, waitable: bool
+) -> Reservation:
+    bound = _output_bound(estimate, prompt)
+    if max_tokens is not None:
+        prompt = msgspec.structs.replace(prompt, options={**prompt.options, "max_tokens": max_tokens})
+    answer = max_tokens if max_tokens is not None else MAX_ANSWER_TOKENS if bound is None else bound
+    usage = estimate.usage + Usage(output=answer, cost=answer * estimate.output_price)
+    return Reservation(prompt, turn.path, usage, waitable)
+
+
+def _remaining_tokens(limits: Limits, spent: Usage, estimate: Estimate, min_tokens: int) -> float:
+    """Return how many tokens the answer may have. Raises ``Stopped`` when they are fewer than ``least``."""
+    room = math.inf
+    if limits.max_tokens is not None:
+        room = limits.max_tokens - spent.total
+        if room < min_tokens:
+            raise TurnStopped("limit", "tokens")
+    if limits.max_cost is not None and (estimate.output_price or estimate.usage.cost):
+        left = limits.max_cost - spent.cost
+        payable = left / estimate.output_price if estimate.output_price else math.inf if left > 0 else 0.0
+        if payable < min_tokens:
+            raise TurnStopped("limit", "cost")
+        room = min(room, payable)
+    return room
+
+
+def _warn_near_limit(turn: Turn, spent: Usage) -> None:
+    limits = turn.recipe.limits
+    for name, used, limit in (("cost", spent.cost, limits.max_cost), ("tokens", spent.total, limits.max_tokens)):
+        if (
+            limit is not None
+            and used >= WARNING_SHARE * limit
+            and name not in turn.values.setdefault(_WARNED_KEY, set())
+        ):
+            turn.values[_WARNED_KEY].add(name)
+            turn.log.defer(turn.scope, BudgetWarning(budget=name, used=used, limit=limit))
+
+
+class UsageScope(NamedTuple):
+    """A turn, and the call that its tool serves, if one does."""
+
+    turn: Turn
+    call: CallId | None = None
+
+
+_CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.payer", default=None)
+
+
+@contextmanager
+def charge_to_turn(turn: Turn) -> Generator[None]:
+    """Let a turn pay for what is used inside, and in tasks that begin there, until it is over."""
+    before = _CURRENT_SCOPE.set(UsageScope(turn))
+    try:
+        yield
+    finally:
+        turn.has_ended = True
+        _CURRENT_SCOPE.reset(before)
+
+
+def charge_to_call(turn: Turn, call: CallId) -> None:
+    """Let a call pay for what is used in this task from now on."""
+    _CURRENT_SCOPE.set(UsageScope(turn, call))
+
+
+async def wait_until_affordable(usage: Usage, unpriced: str = "") -> None:
+    """Return when the budgets of whoever pays here have room for ``usage``; nobody has no budget.
+
+    Raises ``Stopped`` when they never will, and ``ConfigError`` when there is a budget in money, and ``unpriced`` says
+    why the price is not known.
+    """
+    now = _CURRENT_SCOPE.get()
+    if now is not None and not now.turn.has_ended:
+        await wait_for_budget(now.turn, usage, unpriced)
+
+
+def record_usage(model: str, usage: Usage) -> bool:
+    """Put down what was used in the log of whoever pays here; return whether there is anybody."""
+    now = _CURRENT_SCOPE.get()
+    if now is None or now.turn.has_ended:
+        return False
+    turn = now.turn
+    turn.log.defer(turn.scope, UsageRecorded(model=model, usage=usage, agent=turn.agent, call=now.call))
+    return True
+
+
+INVALID_CALLS_LIMIT = "invalid_calls"
+"""The name of the limit."""
+
+_INVALID_REASON = "invalid_arguments"
+
+
+def invalid_calls_limit(turn: Turn) -> str:
+    """Return the name of the limit when the calls of too many answers in a row all had arguments nobody can use."""
+    most, steps = turn.recipe.limits.stop_invalid, dict[int, bool]()
+    waiting = [(place.step, body) for place, body in turn.log.deferred if place.path == turn.path]
+    if not most or not all(_is_invalid_result(body) for _, body in waiting):
+        return ""
+    known = [(event.step, event.data) for event in turn.log.window.events_at(turn.path) if event.turn == turn.id]
+    for step, body in (*known, *waiting):
+        if isinstance(body, ToolCompleted | ToolFailed):
+            steps[step] = steps.get(step, True) and _is_invalid_result(body)
+    last = [steps.get(number, False) for number in range(turn.scope.step, max(turn.scope.step - most, 0), -1)]
+    return INVALID_CALLS_LIMIT if len(last) == most and all(last) else ""
+
+
+def _is_invalid_result(body: Body) -> bool:
+    return not isinstance(body, ToolCompleted | ToolFailed) or body.result.reason == _INVALID_REASON

@@ -1,0 +1,105 @@
+"""D-Mail: a message an agent sends to itself at an earlier checkpoint of its turn."""
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.control import CheckpointSaved, Onward, SessionReverted, StateChanged
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Text, replace_surrogates
+from vaka.core.types.monitor import Logged
+
+TOOL_NAME = "DMail"
+"""The tool that sends mail; an agent that has it is told where it can go back to."""
+STATE_KEY = "mail.sent"
+
+
+class DMail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A mail on its way."""
+
+    call: CallId
+    checkpoint: int
+    message: str
+
+
+def checkpoint_label(number: int) -> str:
+    """Return the name a checkpoint has in the log."""
+    return f"checkpoint-{number}"
+
+
+def checkpoint_events(turn: Turn) -> tuple[CheckpointSaved, ...]:
+    """Return what names the place before a step, if this agent can go back to it."""
+    if turn.path or TOOL_NAME not in turn.tools:
+        return ()
+    return (_checkpoint_event(turn.state.marked),)
+
+
+def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
+    """Put a mail on its way and return what to say of it. Raises ``InvalidInput`` when it cannot arrive."""
+    if not isinstance(context, CallContext) or context.path:
+        raise InvalidInput("only the agent that answers people can go back, not one that works for another")
+    turn, known = context.owner_turn, _parse_dmail(context.get_state(STATE_KEY))
+    if known is not None and known.call != context.call:
+        raise InvalidInput(f"a mail to checkpoint {known.checkpoint} is on its way already; one can be sent in a step")
+    most, done = turn.recipe.limits.max_rewinds, turn.state.turn.rewinds if turn.state.turn else 0
+    if done >= most:
+        raise InvalidInput(f"this turn has gone back {done} times, and may {most} times; go on from here")
+    if checkpoint_label(checkpoint) not in turn.state.marks:
+        there = ", ".join(name.rpartition("-")[2] for name in turn.state.marks) or "none"
+        raise InvalidInput(
+            f"there is no checkpoint {checkpoint} to go back to; this turn has {there}. Earlier turns stay: what was "
+            "asked for in this one would be lost"
+        )
+    context.set_state(STATE_KEY, msgspec.to_builtins(DMail(context.call, checkpoint, replace_surrogates(message))))
+    return (
+        f"It goes off when the calls of this step have their results: the conversation then goes on from checkpoint "
+        f"{checkpoint}, unless a person refuses one of them. What was done stays done."
+    )
+
+
+async def deliver_dmail(turn: Turn) -> None:
+    """Let a mail that was sent arrive: between steps, with no call open."""
+    mail = _parse_dmail(turn.get_state(STATE_KEY)) if TOOL_NAME in turn.tools and not turn.path else None
+    if mail is None:
+        return
+    if turn.log.deferred:
+        await turn.log.append(turn.scope)  # everything up to here is in the log, also that the mail was sent
+    state = turn.state
+    assert state.turn is not None  # noqa: S101  # it is at work
+    at = state.marks.get(checkpoint_label(mail.checkpoint))
+    if at is None:
+        gone = f"the mail to checkpoint {mail.checkpoint} was dropped: the turn it was sent in has ended"
+        await turn.log.append(turn.scope, StateChanged(key=STATE_KEY), Logged(level="info", message=gone))
+        return
+    lane = turn.agent_progress
+    onward = Onward(
+        turn=turn.id, step=lane.step, rewinds=state.turn.rewinds + 1, usage=lane.usage, spent=state.turn.usage,
+        total=state.usage, models=state.models, tools=lane.tools, grants=tuple(state.grants),
+    )  # fmt: skip
+    reverted = SessionReverted(
+        to=at - 1, calls=state.calls, reason=f"a mail to checkpoint {mail.checkpoint}", onward=onward
+    )
+    await turn.log.revert(turn.scope, reverted, _checkpoint_event(mail.checkpoint, mail.message))
+
+
+def _checkpoint_event(number: int, mail: str = "") -> CheckpointSaved:
+    told = [Text(text=f"<system>CHECKPOINT {number}</system>")]
+    if mail:
+        told.append(Text(text=_ARRIVED_TEXT.format(mail.replace("</system", "<\u200b/system"))))
+    return CheckpointSaved(label=checkpoint_label(number), number=number, told=tuple(told))
+
+
+_ARRIVED_TEXT = (
+    "<system>You wrote this to yourself further on in this turn; the conversation was then taken back to this place. "
+    "What you did there stays done: files, and all else outside of the conversation, are as you left them.\n\n{}"
+    "</system>"
+)
+
+
+def _parse_dmail(value: object) -> DMail | None:
+    try:
+        return msgspec.convert(value, DMail) if value is not None else None
+    except msgspec.ValidationError:
+        return None  # somebody else's value

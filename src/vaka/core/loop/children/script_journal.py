@@ -1,0 +1,261 @@
+"""The journal of a script: its numbered requests and their answers in the log, replayed after a crash."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vaka.core.loop.blobs import BLOB_THRESHOLD
+from vaka.core.loop.budget.spending import exhausted_limit
+from vaka.core.loop.context import Turn
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.tools.calls import run_script_call
+from vaka.core.loop.tools.run import AwaitingPerson
+from vaka.core.session.await_decision import wait_for_decision
+from vaka.core.session.context_window import SCRIPT_END
+from vaka.core.session.state import OpenCall, call_id
+from vaka.core.types import progress
+from vaka.core.types.control import QuestionAsked
+from vaka.core.types.errors import NotFound, ReplayError
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
+from vaka.core.types.message import ToolCall, ToolResult, replace_surrogates
+from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
+from vaka.core.types.tool import ParsedArguments
+
+SCRIPT_START = "start"
+"""What the first thing is called that a script is told."""
+
+
+class ScriptRequest(NamedTuple):
+    """What a script asks for: the ``number``-th thing since it began, by name."""
+
+    number: int
+    name: str
+    digest: Digest
+
+    @classmethod
+    def from_arguments(cls, number: int, name: str, arguments: JSON) -> "ScriptRequest":
+        """Return the request; equal arguments have one digest."""
+        return cls(number, name, digest_of(arguments))
+
+
+class ScriptAnswer(NamedTuple):
+    """An answer as the script was told it: a value or an error, and its clock from then on, in milliseconds."""
+
+    request: ScriptRequest
+    value: JSON
+    error: str
+    at: int
+    result: ToolResult | None = None
+    """The result of the tool call that gave the answer."""
+
+
+class DecisionPending(Exception):  # not an error: a person is asked
+    """A call waits for people, and this is no place to wait."""
+
+    def __init__(self, decisions: Sequence[DecisionId]) -> None:
+        super().__init__(", ".join(decisions))
+        self.decisions = tuple(decisions)
+
+
+class ScriptJournal:
+    """The place a script works at. ``events`` are what the log has of it."""
+
+    def __init__(self, turn: Turn, events: Sequence[Event], code_digest: Digest, call: CallId | None = None) -> None:
+        self.turn, self.call = turn, call
+        self.answers: list[ScriptAnswered] = []
+        """What the script was told, in that order; the first is its start."""
+        self._calls: dict[int, ScriptCalled] = {}
+        self._results: dict[CallId, ToolResult] = {}
+        self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
+        for event in events:
+            self._load(event.data)
+        if self.answers and (self.answers[0].name != SCRIPT_START or self.answers[0].digest != code_digest):
+            raise ReplayError("the script, its libraries or its options are not those this run began with")
+        self.code_digest = code_digest
+        self.replaying = len(self.answers) > 1
+        """True while the script is told again what it was told before: what it does then was done before."""
+
+    def _load(self, body: Body) -> None:
+        if isinstance(body, ScriptAnswered):
+            self.answers.append(body)
+        elif isinstance(body, ScriptCalled):
+            self._calls[body.number] = body
+        elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+            self._results[body.result.call] = body.result
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.turn.env.clock.time() * 1000)
+
+    def record_start(self, detail: JSON) -> ScriptAnswer:
+        """Return the start of the script: the one in the log, or one that goes there with the next write."""
+        if not self.answers:
+            body = ScriptAnswered(number=0, name=SCRIPT_START, digest=self.code_digest, answer=detail, at=self.now_ms)
+            self.turn.log.defer(self.turn.scope, body)
+            self.answers.append(body)
+        first = self.answers[0]
+        return ScriptAnswer(ScriptRequest(0, SCRIPT_START, first.digest), first.answer, "", first.at)
+
+    async def replay(self) -> AsyncGenerator[ScriptAnswer]:
+        """Yield what the script was told after its start, in order."""
+        last = self.answers[-1] if self.answers else None
+        for body in self.answers[1:]:
+            self.replaying = body is not last
+            request = ScriptRequest(body.number, body.name, body.digest)
+            value = body.answer if body.blob is None else await self._load_blob(body, body.blob)
+            result = self._results.get(body.call) if body.call else None
+            if body.call and result is None:
+                raise ReplayError(f"the log does not have the result of {body.call}, which {body.name} was told")
+            yield ScriptAnswer(request, value, body.error, body.at, result)
+
+    async def _load_blob(self, body: ScriptAnswered, blob: Digest) -> JSON:
+        try:
+            return msgspec.json.decode(await self.turn.log.store.blobs.get(blob))
+        except NotFound as error:
+            raise ReplayError(f"what {body.name!r} was answered as request {body.number} was erased") from error
+
+    def model_call_number(self, request: ScriptRequest) -> int:
+        """Return which model call of its agent a request is; it is the same one after a crash."""
+        begun = self._calls.get(request.number)
+        if begun is not None:
+            self._check_same(begun, request)
+            return begun.model
+        limit = exhausted_limit(self.turn)
+        if limit:
+            raise TurnStopped("limit", limit)
+        agent = self.turn.agent_progress.agent or self.turn.agent
+        waiting = [body.model for _, body in self.turn.log.deferred if isinstance(body, ScriptCalled)]
+        model = max([self.turn.state.models.get(agent, 0), *waiting]) + 1
+        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model)
+        self._calls[request.number] = begun
+        self.turn.log.defer(self.turn.scope, begun)
+        return model
+
+    async def call_tool(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``.
+
+        The result of what does more than read is in the log when this returns.
+        """
+        begun, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
+        if begun is not None and begun.call is not None:
+            self._check_same(begun, request)
+            known = self._results.get(begun.call)
+            if known is not None:
+                return known
+            open = self.turn.state.open.get(begun.call)
+            open = self._restore_secrets(open, arguments) if open and secrets.json_forms else open
+        async with self._slots:
+            open = open or self._open_call(request, tool, arguments)
+            end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
+        if isinstance(end, AwaitingPerson):
+            raise DecisionPending(end.decisions)
+        found = self.turn.tools.get(tool)
+        if found is None or found.spec.effect != "read":
+            await self.commit()
+        return secrets.redact_struct(end) if secrets.json_forms else end
+
+    async def ask_person(self, request: ScriptRequest, text: str, options: Sequence[str] = ()) -> JSON:
+        """Ask a person and return the answer, ``None`` when there is nobody to ask. Raises ``Waits``."""
+        turn = self.turn
+        id = DecisionId(f"qst_{turn.id}_{'.'.join((*turn.path, str(request.number)))}")
+        if id not in turn.state.decisions:
+            if turn.env.ask == "deny" or turn.asking_disabled:
+                return None
+            await self.commit(
+                QuestionAsked(question=id, text=replace_surrogates(text), options=tuple(options), call=self.call)
+            )
+        while (decision := turn.state.decisions[id]).waiting and not turn.asking_disabled:
+            if turn.env.ask != "wait":
+                raise DecisionPending([id])
+            with turn.timer.paused():
+                await wait_for_decision(turn.log, turn.scope, id, turn.can_wait)
+        return decision.answered.answer if decision.answered else None
+
+    async def record_answer(
+        self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
+    ) -> ScriptAnswer:
+        """Put down an answer with the next write, and return it as the log will have it."""
+        value, at = self.turn.log.secrets.redact_data(value), self.now_ms
+        error = self.turn.log.secrets.redact_data(error)
+        blob = None
+        if result is None and value is not None:
+            written = msgspec.json.encode(value)
+            value = msgspec.json.decode(written)
+            blob = await self.turn.log.store.blobs.put(written) if len(written) > BLOB_THRESHOLD else None
+        body = ScriptAnswered(
+            number=request.number, name=request.name, digest=request.digest, error=error, at=at, blob=blob,
+            answer=None if blob or result else value, call=result.call if result else None,
+        )  # fmt: skip
+        self.turn.log.defer(self.turn.scope, body)
+        return ScriptAnswer(request, value, error, at, result)
+
+    async def commit(self, *bodies: Body) -> None:
+        """Write everything that was put down, and ``bodies`` after it."""
+        if bodies or self.turn.log.deferred:
+            await self.turn.log.append(self.turn.scope, *bodies)
+
+    def record_end(self, outcome: JSON) -> None:
+        """Put down that the script has ended; the next one at this place begins anew."""
+        end = ScriptAnswered(number=0, name=SCRIPT_END, digest=self.code_digest, answer=outcome, at=self.now_ms)
+        self.turn.log.defer(self.turn.scope, end)
+
+    def _open_call(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> OpenCall:
+        turn, number = self.turn, self.turn.next_call_number
+        call = ToolCall(id=call_id(turn.path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
+        self.turn.log.defer(turn.scope, self._call_event(request, call.id))
+        self.turn.log.defer(turn.scope, progress.ToolCalled(call=call, message_id=MessageId("")))
+        return OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=number)
+
+    def _call_event(self, request: ScriptRequest, call: CallId) -> ScriptCalled:
+        """Return what says which call a request has become."""
+        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call)
+        self._calls[request.number] = begun
+        return begun
+
+    def _restore_secrets(self, open_call: OpenCall, arguments: dict[str, Any]) -> OpenCall:
+        """Return a call with the secrets the log does not have; the script says them again."""
+        if open_call.phase == "called":
+            raw = msgspec.json.encode(arguments).decode()
+            return msgspec.structs.replace(open_call, call=msgspec.structs.replace(open_call.call, raw=raw))
+        tool = self.turn.tools.get(open_call.call.name)
+        parsed = tool.parse(arguments) if tool else None
+        kept = msgspec.json.encode(open_call.call.arguments)
+        if (
+            isinstance(parsed, ParsedArguments)
+            and msgspec.json.encode(self.turn.log.secrets.redact_data(parsed.value)) == kept
+        ):
+            return msgspec.structs.replace(
+                open_call, call=msgspec.structs.replace(open_call.call, arguments=parsed.value)
+            )
+        return open_call
+
+    def _check_same(self, begun: ScriptCalled, request: ScriptRequest) -> None:
+        if (begun.name, begun.digest) != (request.name, request.digest):
+            raise mismatch_error(request, begun.name)
+
+
+def mismatch_error(request: ScriptRequest, recorded: str) -> ReplayError:
+    """Return the error for a script that asks for something else than it did."""
+    return ReplayError(f"request {request.number} is {request.name!r} now, and was {recorded!r} or had other arguments")
+
+
+def unfinished_script(events: Iterable[Event]) -> tuple[list[Event], JSON]:
+    """Return the events of the script that has not ended yet, and how the one before it ended, ``None`` for none.
+
+    ``events`` are those of a place where scripts run one after the other.
+    """
+    current: list[Event] = []
+    how: JSON = None
+    for event in events:
+        body = event.data
+        if isinstance(body, ScriptAnswered) and body.name == SCRIPT_START:
+            current = [event]
+        elif isinstance(body, ScriptAnswered) and body.name == SCRIPT_END:
+            current, how = [], body.answer
+        elif current:
+            current.append(event)
+    return current, how

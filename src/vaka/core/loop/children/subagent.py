@@ -1,0 +1,124 @@
+"""Run an agent or a script as a child of a tool call, under its own path in the same log."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from vaka.core.loop.blobs import BLOB_THRESHOLD
+from vaka.core.loop.children.script_journal import DecisionPending, ScriptJournal
+from vaka.core.loop.context import Turn
+from vaka.core.loop.finish import Ending, seal_open_calls
+from vaka.core.loop.recipe import Recipe
+from vaka.core.loop.stop import StopSignal
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.loop.turn import TurnInput, run_agent
+from vaka.core.ports.store import BlobStore
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.state import agent_key
+from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.ids import JSON, AgentPath, Digest, EventScope
+from vaka.core.types.message import Content
+from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+
+MAX_DEPTH = 16
+"""How far agents and scripts may be nested in each other."""
+
+
+def check_depth(path: AgentPath) -> None:
+    """Raise ``InvalidInput`` for a place too far down: something calls itself without end."""
+    if len(path) > MAX_DEPTH:
+        raise InvalidInput(f"agents and scripts are nested deeper than {MAX_DEPTH}: one of them calls itself")
+
+
+async def run_subagent(context: ToolContext, recipe: Recipe, content: Content) -> Ending:
+    """Run an agent as part of a tool call and return how it ended.
+
+    After a crash the same call finds its children where they were: one that had ended is not run again.
+    """
+    if not isinstance(context, CallContext):
+        raise InvalidInput("a child agent needs the context of the call that starts it")
+    ending = await context.run_child_task(_run_in_call(context, recipe, content, context.next_child_name()))
+    if isinstance(ending, Suspended):
+        raise asyncio.CancelledError  # the call stays open; it runs again when someone has decided
+    assert isinstance(ending, Ending)  # noqa: S101  # the only other thing _run returns
+    return ending
+
+
+async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, name: str) -> Ending | Suspended:
+    parent = context.owner_turn
+    path = (*parent.path, name)
+    check_depth(path)
+    lane = parent.state.lanes.get(agent_key(path))
+    if lane is not None and lane.done is not None:
+        done = lane.done
+        return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
+    stop = StopSignal(context.stop)
+    turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(parent)
+    try:
+        ending = await run_agent(turn, None if lane is not None else TurnInput(content=content, call=context.call))
+    except Suspended as suspended:
+        context.suspended.extend(suspended.decisions)  # type: ignore[arg-type]  # ids of decisions, as they were raised
+        return suspended
+    finally:
+        stop.close()
+    await _write_completion(context, turn, ending)
+    return ending
+
+
+async def _write_completion(context: CallContext, turn: Turn, ending: Ending) -> None:
+    await seal_open_calls(turn, ending, "The agent ended before this call did.")
+    completed = SubagentCompleted(
+        call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=ending.kind != "completed",
+        stop=ending.message or ending.limit or "end",
+    )  # fmt: skip
+    await turn.log.append(context.owner_turn.scope, completed)
+
+
+@asynccontextmanager
+async def open_script_journal(
+    context: ToolContext, agent: str, code_digest: Digest, tools: Mapping[str, Tool]
+) -> AsyncGenerator[tuple[ScriptJournal, SubagentCompleted | None]]:
+    """Give the place of a script that is a tool's call, and how it ended if it has; ``tools`` are more it may call."""
+    if not isinstance(context, CallContext):
+        raise InvalidInput("a script needs the context of the call that runs it")
+    parent, child = context.owner_turn, context.next_child_name()
+    path = (*parent.path, child)
+    check_depth(path)
+    lane = parent.state.lanes.get(agent_key(path))
+    stop = StopSignal(context.stop)
+    turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(
+        parent
+    )
+    turn.agent, turn.tools = agent, {**turn.tools, **tools}
+    if lane is None:
+        parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
+    try:
+        done = await _load_value(parent.log.store.blobs, lane.done) if lane and lane.done else None
+        yield ScriptJournal(turn, list(parent.log.window.events_at(path)), code_digest, context.call), done
+    except DecisionPending as waits:
+        context.suspended.extend(waits.decisions)
+        raise asyncio.CancelledError from waits  # the call stays open; it runs again when someone has decided
+    finally:
+        stop.close()
+
+
+async def record_script_end(
+    context: ToolContext, journal: ScriptJournal, agent: str, value: JSON, error: str = ""
+) -> None:
+    """Put down how a script that is a tool's call has ended."""
+    blobs = journal.turn.log.store.blobs
+    written = msgspec.json.encode(journal.turn.log.secrets.redact_data(value))
+    blob = await blobs.put(written) if len(written) > BLOB_THRESHOLD else None
+    body = SubagentCompleted(
+        call=context.call, agent=agent, child=journal.turn.path[-1], failed=bool(error), stop=error or "end",
+        value=None if blob else value, blob=blob,
+    )  # fmt: skip
+    journal.turn.log.defer(EventScope(journal.turn.id, 0, journal.turn.path[:-1]), body)
+
+
+async def _load_value(blobs: BlobStore, done: SubagentCompleted) -> SubagentCompleted:
+    if done.blob is None:
+        return done
+    return msgspec.structs.replace(done, value=msgspec.json.decode(await blobs.get(done.blob)))

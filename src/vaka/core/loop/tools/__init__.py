@@ -1,0 +1,1 @@
+"""Tool calls: permission, approval, execution, recovery, results."""

@@ -1,0 +1,225 @@
+"""Approvals of a call: which exist, whether they cover it, and which must be requested."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.tools.result import failed_result
+from vaka.core.ports.policy import FolderAwarePolicy, GrantingPolicy, Policy
+from vaka.core.ports.tool import Tool
+from vaka.core.session.await_decision import expire_decision, is_overdue, wait_for_decision
+from vaka.core.session.log import format_timestamp
+from vaka.core.session.state import DecisionRecord
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered
+from vaka.core.types.event import Body
+from vaka.core.types.ids import CallId, DecisionId, Digest, digest_of
+from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.tool import Ask, Grant, InvalidArguments, ParsedArguments, ToolSpec
+
+
+class ApprovableCall(Protocol):
+    """A call that a person may have to decide on."""
+
+    @property
+    def tool(self) -> Tool:
+        """The tool that is called."""
+        ...
+
+    @property
+    def call(self) -> ToolCall:
+        """The call as it would run now."""
+        ...
+
+
+def policy_for(turn: Turn, spec: ToolSpec) -> Policy:
+    """Return the rules a call is judged by: those of the runtime, with what people have allowed in this session.
+
+    They look at paths from where the session's next command begins.
+    """
+    policy, grants, folder = _granting_policy(turn), _active_grants(turn, spec), turn.shell_folder
+    if policy is not None:
+        return policy.with_grants(grants) if grants else policy
+    rules = turn.env.policy
+    return cast("FolderAwarePolicy", rules).in_folder(folder) if folder and hasattr(rules, "in_folder") else rules
+
+
+def is_approved(turn: Turn, prepared: ApprovableCall, ask: Ask, decisions: list[DecisionRecord]) -> bool:
+    """Return whether a person has agreed to just this: the arguments, the tool and everything that asks, in time."""
+    about = [d for d in decisions if d.approval is not None and ask.rule_names <= d.approval.rule_names]
+    if not about or _folder_of(about[-1]) != ask.folder:
+        return False
+    return _approval_matches(turn, prepared, about[-1])  # what is asked again takes the place of what was before
+
+
+def is_granted(turn: Turn, prepared: ApprovableCall, ask: Ask) -> bool:
+    """Return whether what people have allowed in this session answers a question of a middleware."""
+    policy = _granting_policy(turn)
+    return policy is not None and any(
+        ask.rule_names <= set(grant.answers) and policy.covers(grant.rule, prepared.call, prepared.tool.spec)
+        for grant in _active_grants(turn, prepared.tool.spec)
+    )
+
+
+def _folder_of(decision: DecisionRecord) -> str:
+    return decision.approval.folder if decision.approval is not None else ""
+
+
+def _approval_matches(turn: Turn, prepared: ApprovableCall, decision: DecisionRecord) -> bool:
+    request, said = decision.approval, decision.resolved
+    if request is None or said is None or request.spec != prepared.tool.spec.digest:
+        return False
+    if request.expires and format_timestamp(turn.env.clock.time()) >= request.expires:
+        return False
+    meant = request.digest if said.edit is None else _edited_digest(prepared.tool, said.edit)
+    return digest_of(prepared.call.arguments) == meant
+
+
+def _edited_digest(tool: Tool, edit: dict[str, Any]) -> Digest | None:
+    """Name the arguments a person wrote as the tool reads them."""
+    parsed = tool.parse(edit)
+    return None if isinstance(parsed, InvalidArguments) else digest_of(parsed.value)
+
+
+def _active_grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
+    """Return what is still allowed and means this tool: one that has changed is another one."""
+    if not turn.state.grants:
+        return []
+    now = format_timestamp(turn.env.clock.time())
+    return [
+        grant for grant in turn.state.grants
+        if (not grant.until or now < grant.until) and (grant.tool != spec.name or grant.spec == spec.digest)
+    ]  # fmt: skip
+
+
+def _granting_policy(turn: Turn) -> GrantingPolicy | None:
+    policy, folder = turn.env.policy, turn.shell_folder
+    if not hasattr(policy, "with_grants"):
+        return None
+    return cast(
+        "GrantingPolicy",
+        cast("FolderAwarePolicy", policy).in_folder(folder) if folder and hasattr(policy, "in_folder") else policy,
+    )
+
+
+def rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:
+    """Return the result of a call that people have refused, or not allowed in time."""
+    for decision in decisions:
+        if decision.expired:
+            return failed_result(call, "expired", "nobody approved this call in time, so it was not run")
+        if decision.resolved is not None and decision.resolved.decision == "reject":
+            said = decision.resolved.message.strip()
+            return failed_result(
+                call, "denied", f"a person refused this call: {said}" if said else "a person refused this call"
+            )
+        if not _is_allowed_answer(decision):
+            return failed_result(
+                call, "denied", "the answer to this call was not one of those allowed, so it was not run"
+            )
+    return None
+
+
+def _is_allowed_answer(decision: DecisionRecord) -> bool:
+    """Whether what a person said is among what they were asked to say."""
+    asked, said = decision.approval, decision.resolved
+    if asked is None or said is None or not asked.decisions:
+        return True
+    return ("edit" if said.edit is not None else "approve") in asked.decisions
+
+
+def last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str, Any] | None, str]:
+    """Return the arguments that a person gave a call last, and what is wrong with those of the last answer, if so.
+
+    What the tool does not take counts as not said.
+    """
+    edit: dict[str, Any] | None = None
+    problem = ""
+    for said in [decision.resolved for decision in decisions if decision.resolved is not None]:
+        parsed = tool.parse(said.edit) if said.edit is not None else None
+        problem = parsed.message if isinstance(parsed, InvalidArguments) else ""
+        edit = parsed.value if isinstance(parsed, ParsedArguments) else edit
+    return edit, problem
+
+
+def ask_again(
+    turn: Turn, prepared: ApprovableCall, ask: Ask | None, decisions: list[DecisionRecord], problem: str
+) -> ApprovalRequested:
+    """Return the question once more, to a person whose arguments cannot be used; as it was if nothing else asks now."""
+    before = [decision.approval for decision in decisions if decision.approval is not None and decision.resolved][-1]
+    ask = ask or Ask(
+        rule=before.rule, layer=before.layer, reason=before.reason, message=before.message, grant=before.grant,
+        decisions=before.decisions, scopes=before.scopes, asks=before.asks, folder=before.folder,
+    )  # fmt: skip
+    why = f"{prepared.call.name} does not take the arguments that a person gave it: {'; '.join(problem.splitlines())}"
+    return build_request(turn, prepared, msgspec.structs.replace(ask, reason=why))
+
+
+def build_request(turn: Turn, prepared: ApprovableCall, ask: Ask) -> ApprovalRequested:
+    """Return the question to a person. Where the rules cannot keep what is allowed, a yes counts once."""
+    ttl, spec, policy = turn.recipe.limits.approval_ttl, prepared.tool.spec, _granting_policy(turn)
+    return ApprovalRequested(
+        approval=DecisionId(turn.env.ids.new("apr")), call=prepared.call, digest=digest_of(prepared.call.arguments),
+        spec=spec.digest, reason=ask.reason, rule=ask.rule, layer=ask.layer, message=ask.message,
+        decisions=ask.decisions, grant=ask.grant if policy is not None else "", scopes=ask.scopes,
+        asks=ask.asks if ask.asks != (ask.rule,) else (), agent=turn.agent, effect=spec.effect,
+        cwd=(policy.cwd or "") if policy is not None else "", folder=ask.folder,
+        expires=format_timestamp(turn.env.clock.time() + ttl) if ttl is not None else "", lasts=turn.recipe.limits.grant_ttl,
+    )  # fmt: skip
+
+
+def complete_middleware_ask(turn: Turn, prepared: ApprovableCall, ask: Ask) -> Ask:
+    """Return a question as it is put: what a middleware asks it asks in every session, whatever settings allow."""
+    policy = _granting_policy(turn)
+    grant = ask.grant or (policy.rule_for(prepared.call, prepared.tool.spec) if policy is not None else "")
+    return msgspec.structs.replace(ask, grant=grant, scopes=ask.scopes or ("once", "session"))
+
+
+def is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
+    """Return whether a question was asked before."""
+    return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
+        new.digest, new.spec, new.rule_names, new.folder,
+    )  # fmt: skip
+
+
+def not_asked_result(request: ApprovalRequested) -> ToolResult:
+    """Return the result of a call that nobody is asked about any more."""
+    why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
+    return failed_result(request.call.id, "interrupted", why)
+
+
+async def wait_until_decided(turn: Turn, id: DecisionId, needed: Callable[[], bool] = lambda: True) -> bool:
+    """Wait for a decision if this is a place to wait; return whether it is taken, here perhaps by default.
+
+    It is no longer waited for when it is not ``needed``; that counts as taken.
+    """
+
+    def keep_waiting() -> bool:
+        return turn.env.can_wait() and needed()
+
+    while (decision := turn.state.decisions[id]).waiting and needed():
+        if turn.env.ask == "wait":
+            with turn.timer.paused(), turn.stop.cancellable():
+                await wait_for_decision(turn.log, turn.scope, id, keep_waiting)
+        elif is_overdue(turn.log, decision):
+            await expire_decision(turn.log, turn.scope, decision)
+        elif turn.env.ask == "suspend":
+            return False
+        else:
+            await turn.log.append(turn.scope, default_decision(decision))
+    return True
+
+
+def default_decision(decision: DecisionRecord) -> Body:
+    """Return the decision that is taken when nobody can be asked."""
+    if decision.approval is None:
+        return QuestionAnswered(question=decision.id, answer=None, by="vaka")
+    why = "nobody can be asked here"
+    return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
+
+
+def answers_from_grants(turn: Turn, call: CallId) -> list[ApprovalResolved]:
+    """Return the answers to questions about a call that what people have allowed meanwhile answers."""
+    waiting = [d.id for d in turn.state.decisions.values() if d.call == call and d.approval and d.waiting]
+    why = "what was allowed meanwhile covers it"
+    return [ApprovalResolved(approval=id, decision="approve", message=why, by="vaka") for id in waiting]

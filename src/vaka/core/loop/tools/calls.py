@@ -1,0 +1,293 @@
+"""Run the tool calls of one answer: checked in order, run concurrently, each with exactly one result."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import describe_failure
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.tools import recover
+from vaka.core.loop.tools.approvals import answers_from_grants, is_same_request, not_asked_result, wait_until_decided
+from vaka.core.loop.tools.permission import PermittedCall, PreparedCall, check_permission, prepare_call
+from vaka.core.loop.tools.result import as_result, failed_result
+from vaka.core.loop.tools.run import AwaitingPerson, run_after_tool, run_tool, tool_started_event
+from vaka.core.session.state import OpenCall
+from vaka.core.types.errors import Suspended
+from vaka.core.types.event import Body
+from vaka.core.types.ids import CallId, DecisionId
+from vaka.core.types.message import ToolResult
+from vaka.core.types.progress import ToolCompleted, ToolFailed
+
+
+class _CallJob:
+    """One call on its way to its result."""
+
+    def __init__(self, open: OpenCall) -> None:
+        self.open_call = open
+        self.prepared_call: PreparedCall | None = None
+        self.permitted_call: PermittedCall | None = None
+        self.has_started = False
+        self.decision_id: DecisionId | None = None
+        self.outcome_unknown = False
+
+
+async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
+    """See every call through to its result; return the name of the limit that one of them has reached, if so.
+
+    The last result is left for the next write, and so is one that ends the turn. Raises ``Suspended`` when only people
+    can go on.
+    """
+    crew = CallBatch(turn)
+    first: list[Body] = []
+    last: list[Body] = []
+    jobs: list[_CallJob] = []
+    for open in calls:
+        job = _CallJob(msgspec.structs.replace(open))
+        end = await crew.admit(job, first)
+        if end is None:
+            jobs.append(job)
+        else:
+            (last if crew.limit else first).append(_result_event(end))
+    await crew.run(jobs, first)
+    turn.stop.check()
+    if crew.awaited_decisions:
+        raise Suspended(crew.awaited_decisions)
+    turn.log.defer(turn.scope, *last)
+    return crew.limit
+
+
+async def run_script_call(
+    turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]
+) -> ToolResult | AwaitingPerson:
+    """See one call of a script through; its result is left for the next write.
+
+    What only reads need not be in the log before it runs: when it is lost, nothing is lost. ``renamed`` says in the log
+    that the call goes on under another id.
+    """
+    crew, job = (
+        CallBatch(turn, rename_event),
+        _CallJob(msgspec.structs.replace(open_call, streak=1)),
+    )  # the breaker is for models
+    first: list[Body] = []
+    result = await crew.admit(job, first) or await crew.run_one(job, first)
+    if not isinstance(result, AwaitingPerson):
+        turn.log.defer(turn.scope, _result_event(result))
+    return result
+
+
+class CallBatch:
+    """The jobs of one step."""
+
+    def __init__(self, turn: Turn, rename_event: Callable[[CallId], Body] | None = None) -> None:
+        self.turn, self._rename_event = turn, rename_event
+        self.awaited_decisions: list[DecisionId] = []
+        self.limit = ""
+        self._slots: asyncio.Semaphore | None = None
+        """Needed when there are more calls than may run at once."""
+        self._unfinished_count = 0
+        self._number_lock = asyncio.Lock()
+
+    async def admit(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
+        """Find out what a call needs; put down what must be written first. A result means it is already over."""
+        open = job.open_call
+        if open.phase == "returned" and open.result is not None:
+            return None
+        if open.phase == "started" and not recover.may_rerun(self.turn, open):
+            job.outcome_unknown = True
+            return None
+        repeated = self._check_repeats(open) if open.phase == "called" else None
+        if repeated is not None:
+            return repeated
+        end = await self._prepare(job)
+        return end if end is not None else self._check_permission(job, events)
+
+    async def run(self, jobs: list[_CallJob], events: list[Body]) -> None:
+        """Begin as many as may run at once in one write, then see all of them through."""
+        turn, most = self.turn, self.turn.recipe.limits.max_tool_concurrency
+        self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
+        for job in [job for job in jobs if job.permitted_call][:most]:
+            assert job.permitted_call is not None  # noqa: S101  # just selected
+            events.append(tool_started_event(turn, job.permitted_call, job.open_call))
+            job.has_started = True
+        if not jobs:
+            turn.log.defer(turn.scope, *events)
+            return
+        await turn.log.append(turn.scope, *events)
+        self._unfinished_count = len(jobs)
+        if len(jobs) == 1:
+            await self._finish_job(jobs[0])
+            return
+        tasks = [asyncio.create_task(self._finish_job(job)) for job in jobs]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+        for error in [task.exception() for task in tasks]:  # all are looked at: none complains later
+            if error is not None:
+                raise error
+
+    async def run_one(self, job: _CallJob, events: list[Body]) -> ToolResult | AwaitingPerson:
+        """Begin one call, and return its result unwritten."""
+        turn = self.turn
+        if job.permitted_call is not None:
+            events.append(tool_started_event(turn, job.permitted_call, job.open_call))
+            job.has_started = True
+        if job.permitted_call is not None and job.permitted_call.tool.spec.effect == "read":
+            turn.log.defer(turn.scope, *events)
+        else:
+            await turn.log.append(turn.scope, *events)
+        return await self._result_of(job)
+
+    async def _finish_job(self, job: _CallJob) -> None:
+        result = await self._result_of(job)
+        if isinstance(result, AwaitingPerson):
+            self.awaited_decisions.extend(result.decisions)
+            self._unfinished_count = -1  # the last result must be written: nothing follows it here
+            return
+        self._unfinished_count -= 1
+        if self._unfinished_count == 0:
+            self.turn.log.defer(self.turn.scope, _result_event(result))
+        else:
+            await self.turn.log.append(self.turn.scope, _result_event(result))
+
+    async def _result_of(self, job: _CallJob) -> ToolResult | AwaitingPerson:
+        try:
+            if job.open_call.phase == "returned" and job.open_call.result is not None:
+                return await run_after_tool(self.turn, job.open_call.call, job.open_call.result)
+            if job.outcome_unknown:
+                found = await self._resolve_lost(job)
+                if found is not None:
+                    return found
+            return await self._run_when_permitted(job)
+        except TurnStopped as stopped:
+            if self.turn.stop.reason is None:  # no budget pays for what a middleware asks: the turn ends with that
+                raise
+            return job.open_call.sealed_result(
+                "interrupted" if stopped.kind == "interrupted" else "cancelled", f"Stopped: {stopped}."
+            )
+
+    async def _run_when_permitted(self, job: _CallJob) -> ToolResult | AwaitingPerson:
+        while job.permitted_call is None:
+            end = await self._await_person(job)
+            if end is not None:
+                return end
+        if self._slots is None:
+            return await self._start_tool(job, job.permitted_call)
+        async with self._slots:
+            return await self._start_tool(job, job.permitted_call)
+
+    async def _start_tool(self, job: _CallJob, permitted: PermittedCall) -> ToolResult | AwaitingPerson:
+        if not job.has_started:
+            self.turn.stop.check()
+            await self.turn.log.append(self.turn.scope, tool_started_event(self.turn, permitted, job.open_call))
+        return await run_tool(self.turn, permitted, job.open_call)
+
+    async def _prepare(self, job: _CallJob) -> ToolResult | None:
+        """Read, validate, before_tool. A middleware that fails here keeps the tool from running."""
+        if self.turn.middleware.handles("before_tool"):
+            found = (await asyncio.gather(prepare_call(self.turn, job.open_call), return_exceptions=True))[0]
+        else:
+            found = await prepare_call(self.turn, job.open_call)
+        if isinstance(found, TurnStopped):
+            raise found
+        if isinstance(found, BaseException):
+            return failed_result(job.open_call.call.id, "middleware", describe_failure(found)[1])
+        if isinstance(found, ToolResult):
+            return found
+        job.prepared_call = found
+        return None
+
+    def _check_permission(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
+        """Ask the rules; ``first`` gets the question when a person must decide."""
+        assert job.prepared_call is not None  # noqa: S101  # considered before it is judged
+        judged = check_permission(self.turn, job.prepared_call)
+        if isinstance(judged, ToolResult):
+            return judged
+        if isinstance(judged, PermittedCall):
+            answers = answers_from_grants(self.turn, job.open_call.call.id)
+            if answers:  # a person may be faster, and say no: it is judged again when this is written
+                job.decision_id = answers[0].approval
+                events.extend(answers)
+            else:
+                job.permitted_call = judged
+            return None
+        before = job.decision_id or job.open_call.approval
+        known = self.turn.state.decisions.get(before) if before else None
+        if (
+            known is not None
+            and known.waiting
+            and not self.turn.asking_disabled
+            and is_same_request(known.approval, judged)
+        ):
+            job.decision_id = known.id
+        elif self.turn.asking_disabled:
+            return not_asked_result(judged)
+        elif self.turn.env.ask == "deny":
+            why = judged.reason or f"{judged.call.name} needs approval"
+            return failed_result(judged.call.id, "denied", f"{why}; nobody can be asked here, so it was not run")
+        else:
+            job.decision_id = judged.approval
+            events.append(judged)
+        return None
+
+    async def _await_person(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
+        """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
+        turn = self.turn
+        assert job.decision_id is not None and job.prepared_call is not None  # noqa: S101, PT018  # only such jobs come here
+        grants = list(turn.state.grants)
+        if not await wait_until_decided(
+            turn, job.decision_id, lambda: turn.state.grants == grants and not turn.asking_disabled
+        ):
+            return AwaitingPerson((job.decision_id,))
+        asked: list[Body] = []
+        end = self._check_permission(job, asked)
+        if asked:
+            await turn.log.append(turn.scope, *asked)
+        return end
+
+    async def _resolve_lost(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
+        """A ``once`` call was lost: let it end, ask what became of it; ``None`` when it runs as a new call."""
+        turn = self.turn
+        await recover.wait_for_deadline(turn, job.open_call)
+        id = recover.outcome_question_id(turn, job.open_call)
+        if id not in turn.state.decisions:
+            if turn.env.ask == "deny":
+                return recover.unknown_outcome_result(job.open_call)
+            await turn.log.append(turn.scope, recover.outcome_question(turn, job.open_call))
+        if not await wait_until_decided(turn, id):
+            return AwaitingPerson((id,))
+        what, value = recover.parse_outcome(turn.state.decisions[id])
+        if what == "happened":
+            return as_result(job.open_call.call.id, "" if value is None else value)
+        if what == "leave":
+            return recover.unknown_outcome_result(job.open_call)
+        async with self._number_lock:  # two that are repeated at once must not get one number
+            bodies, fresh = recover.restart_call(turn, job.open_call)
+            await turn.log.append(
+                turn.scope, *bodies, *([self._rename_event(fresh.call.id)] if self._rename_event else ())
+            )
+        job.open_call = fresh
+        asked: list[Body] = []
+        end = await self._prepare(job) or self._check_permission(job, asked)
+        if asked:
+            await turn.log.append(turn.scope, *asked)
+        return end
+
+    def _check_repeats(self, open_call: OpenCall) -> ToolResult | None:
+        """The breaker: the third equal call in a row is an error, the fifth ends the turn."""
+        tool, limits = self.turn.tools.get(open_call.call.name), self.turn.recipe.limits
+        if tool is None or tool.spec.poll or open_call.streak < limits.warn_repeats:
+            return None
+        if open_call.streak >= limits.stop_repeats:
+            self.limit = "repeated_call"
+        text = f"this is call {open_call.streak} in a row of {open_call.call.name} with the same arguments; do something else"
+        return failed_result(open_call.call.id, "repeated", text)
+
+
+def _result_event(result: ToolResult) -> Body:
+    return ToolFailed(result=result) if result.failed else ToolCompleted(result=result)

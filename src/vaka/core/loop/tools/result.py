@@ -1,0 +1,74 @@
+"""Convert the return value of a tool into its ToolResult."""
+
+from typing import Any
+
+import msgspec
+
+from vaka.core.types.ids import JSON, CallId
+from vaka.core.types.message import (
+    Audio,
+    CallRef,
+    Content,
+    Document,
+    FailureReason,
+    Image,
+    Reasoning,
+    Stored,
+    Text,
+    ToolResult,
+    replace_surrogates,
+)
+
+_PARTS = (Text, Image, Audio, Document, Stored, Reasoning, CallRef)
+
+_encode_result, _decode_result = msgspec.json.Encoder().encode, msgspec.json.Decoder(ToolResult).decode
+
+
+def as_result(call: CallId, value: Any) -> ToolResult:
+    """Return ``value`` as a result: text as it is, parts as they are, other data as JSON."""
+    if isinstance(value, ToolResult):
+        content, data = _clean_parts(value.content), _clean_json(msgspec.to_builtins(value.value))
+        return _round_trip(msgspec.structs.replace(value, call=call, content=content, value=data))
+    if isinstance(value, str):
+        return ToolResult(call=call, content=(Text(text=replace_surrogates(value)),))
+    if isinstance(value, _PARTS):
+        return _round_trip(ToolResult(call=call, content=_clean_parts((value,))))
+    parts = _as_parts(value)
+    if parts:
+        return _round_trip(ToolResult(call=call, content=_clean_parts(parts)))
+    plain = _clean_json(msgspec.to_builtins(value))
+    return ToolResult(call=call, content=(Text(text=msgspec.json.encode(plain).decode()),), value=plain)
+
+
+def failed_result(call: CallId, reason: FailureReason, text: str) -> ToolResult:
+    """Return a failed result that tells the model why."""
+    return ToolResult(call=call, content=(Text(text=replace_surrogates(text)),), failed=True, reason=reason)
+
+
+def _as_parts(value: Any) -> Content:
+    """Return a list of nothing but parts as content, anything else as none."""
+    given: list[Any] = list(value) if type(value) in {list, tuple} else []
+    return tuple(given) if all(isinstance(part, _PARTS) for part in given) else ()
+
+
+def _round_trip(result: ToolResult) -> ToolResult:
+    """Return ``result`` as the log will give it back; raise when the log cannot keep it."""
+    return _decode_result(_encode_result(result))
+
+
+def _clean_parts(content: Content) -> Content:
+    return tuple(
+        msgspec.structs.replace(part, text=replace_surrogates(part.text)) if isinstance(part, Text) else part
+        for part in content
+    )
+
+
+def _clean_json(value: JSON) -> JSON:
+    """Replace what JSON text cannot carry."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if type(value) in {list, tuple}:
+        return [_clean_json(item) for item in value]
+    if hasattr(value, "items"):
+        return {replace_surrogates(str(key)): _clean_json(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,108 @@
+"""Branches of a log: its live branch, and the events that fork or rewind a session. Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vaka.core.session.fold import results_for_open_calls
+from vaka.core.session.state import SessionState
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionForked, SessionReverted
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import EventScope, SessionId, TurnId
+from vaka.core.types.progress import ToolFailed, TurnInterrupted
+
+
+class _Node(NamedTuple):
+    """An event and the one it goes on from; without an event, a place before all that was read."""
+
+    event: Event | None
+    parent: "_Node | None"
+    seq: int
+
+
+class LiveBranch:
+    """The events after ``base``. A rewind may go back to any place, also to one that an earlier rewind left."""
+
+    def __init__(self, base: int = 0) -> None:
+        self._base = base
+        self._nodes: dict[int, _Node | None] = {base: None}
+        self._tip: _Node | None = None
+
+    def add(self, event: Event) -> None:
+        """Take the next event of the log."""
+        parent = self._tip
+        if isinstance(event.data, SessionReverted):
+            to = event.data.to
+            if not 0 <= to < event.seq:
+                raise Corrupt(f"event {event.seq} goes back to event {to}, which is not before it")
+            parent = self._nodes[to] if to >= self._base else _Node(None, None, to)
+            if event.data.onward is not None and to >= self._base:
+                parent = self._keep_inputs(to, parent)
+        self._tip = self._nodes[event.seq] = _Node(event, parent, event.seq)
+
+    def _keep_inputs(self, to: int, parent: _Node | None) -> _Node | None:
+        """Return the place a turn goes on from by itself: there, with what people have said since."""
+        said: list[_Node] = []
+        node = self._tip
+        while node is not None and node.event is not None and node.seq > to:
+            if isinstance(node.event.data, InputAdded | InterruptRequested):
+                said.append(node)
+            node = node.parent
+        for known in reversed(said):
+            parent = _Node(known.event, parent, known.seq)
+        return parent
+
+    def live_events(self) -> tuple[list[Event], int | None]:
+        """Return the events that count, in order; and where they go on from when that is before ``base``."""
+        events: list[Event] = []
+        node = self._tip
+        while node is not None and node.event is not None:
+            events.append(node.event)
+            node = node.parent
+        events.reverse()
+        return events, node.seq if node else None
+
+
+def live_events_of(events: Iterable[Event]) -> list[Event]:
+    """Return the events of a whole log that still count."""
+    line = LiveBranch()
+    for event in events:
+        line.add(event)
+    return line.live_events()[0]
+
+
+_REWOUND_TEXT = "The conversation was taken back to before this call had a result."
+
+
+def fork_entries(state: SessionState, origin: SessionId, cursor: str) -> list[tuple[EventScope, Body]]:
+    """Return what follows the copied prefix of a fork; ``state`` is that of the prefix."""
+    turn = state.turn
+    entries: list[tuple[EventScope, Body]] = [
+        (EventScope(), SessionForked(origin=origin, cursor=cursor)),
+        *_seal_open_calls(state),
+    ]
+    if turn is not None:
+        entries.append((EventScope(turn.id), TurnInterrupted(note="forked here", usage=turn.usage)))
+    return entries
+
+
+def rewind_entries(prefix: SessionState, now: SessionState, reason: str) -> list[tuple[EventScope, Body]]:
+    """Return what takes a session as it is ``now`` back to ``prefix``: what is allowed there and was still allowed."""
+    grants = tuple(grant for grant in prefix.grants if grant in now.grants) if prefix.grants else None
+    body = SessionReverted(to=prefix.seq, calls=now.calls, reason=reason, grants=grants)
+    return [(EventScope(), body), *_seal_open_calls(prefix)]
+
+
+def end_turn_entries(state: SessionState, note: str) -> list[tuple[EventScope, Body]]:
+    """Return what ends an unfinished turn nobody goes on with; nothing when there is none."""
+    if state.turn is None:
+        return []
+    return [*_seal_open_calls(state), (EventScope(state.turn.id), TurnInterrupted(note=note, usage=state.turn.usage))]
+
+
+def _seal_open_calls(state: SessionState) -> list[tuple[EventScope, Body]]:
+    turn = state.turn.id if state.turn else TurnId("")
+    return [
+        (EventScope(turn, step, path), ToolFailed(result=result))
+        for path, step, result in results_for_open_calls(state, "sealed", _REWOUND_TEXT)
+    ]  # fmt: skip

@@ -1,0 +1,100 @@
+"""The events from which prompts are built, from the last compaction on."""
+
+from collections.abc import Iterable, Iterator
+
+from vaka.core.session.state import SessionState
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.event import Event
+from vaka.core.types.ids import AgentPath, TurnId
+from vaka.core.types.message import text_of
+
+SCRIPT_END = "end"
+"""What the last thing is called that a script is told."""
+
+_VISIBLE_BODIES = frozenset(
+    {
+        control.InputAdded,
+        control.ContextCompacted,
+        control.CheckpointSaved,
+        progress.TurnStarted,
+        progress.TurnFailed,
+        progress.StepStarted,
+        progress.MessageCompleted,
+        progress.ToolCalled,
+        progress.ToolCompleted,
+        progress.ToolFailed,
+        progress.SubagentStarted,
+        progress.SubagentCompleted,
+        monitor.ScriptCalled,
+        monitor.ScriptAnswered,
+    }
+)
+
+
+class ContextWindow:
+    """The part of the log prompts are made of, from the last compaction on."""
+
+    def __init__(self, events: Iterable[Event], state: SessionState) -> None:
+        self.events: list[Event] = []
+        self.add(events, state)
+        self._trim(state)
+
+    def add(self, events: Iterable[Event], state: SessionState) -> None:
+        """Take the next events of the log, folded into ``state`` already."""
+        for event in events:
+            body = event.data
+            kind = type(body)
+            if kind not in _VISIBLE_BODIES:
+                continue
+            if isinstance(body, progress.SubagentCompleted):
+                self._drop_child((*event.path, body.child))
+            elif isinstance(body, monitor.ScriptAnswered) and body.name == SCRIPT_END:
+                self._drop_script(event)
+            elif isinstance(body, control.CheckpointSaved) and not body.told:
+                continue
+            elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
+                self.events.append(event)
+                if kind is control.ContextCompacted:
+                    self._trim(state)
+
+    def events_at(self, path: AgentPath) -> Iterator[Event]:
+        """Yield the events of one agent; an input, and the start of a child, stand at the path that gets them."""
+        for event in self.events:
+            body = event.data
+            if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
+                yield event
+
+    def last_text(self, turn: TurnId, path: AgentPath) -> str:
+        """Return the words of the last answer in a turn, ``""`` when there is none."""
+        for event in reversed(self.events):
+            if event.turn == turn and event.path == path and isinstance(event.data, progress.MessageCompleted):
+                words = text_of(event.data.content)
+                if words:
+                    return words
+        return ""
+
+    def _drop_child(self, child: AgentPath) -> None:
+        """What a finished child said is in the log, but no prompt will show it again."""
+        self.events = [kept for kept in self.events if kept.path[: len(child)] != child]
+
+    def _drop_script(self, end: Event) -> None:
+        """Nobody will tell a script that has ended anything again; only how it ended is of use."""
+        mine = {monitor.ScriptCalled, monitor.ScriptAnswered}
+        bodies = [event.data for event in self.events if event.path == end.path]
+        calls = {body.call.id for body in bodies if isinstance(body, progress.ToolCalled) and not body.message_id}
+
+        def is_dropped(event: Event) -> bool:
+            body = event.data
+            if event.path != end.path:
+                return False
+            if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+                return body.result.call in calls
+            return type(body) in mine or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
+
+        self.events = [event for event in self.events if not is_dropped(event)]
+        self.events.append(end)
+
+    def _trim(self, state: SessionState) -> None:
+        if self.events and self.events[0].seq < state.window:
+            early = set(state.early_input_seqs)
+            self.events = [event for event in self.events if event.seq >= state.window or event.seq in early]

@@ -1,0 +1,328 @@
+"""Replace a file atomically, and only over content the caller knew: temporary files, missing folders, fsync.
+
+The failpoints, in order: ``write.after_create``, ``write.after_data``, ``write.before_rename``,
+``write.after_rename``, ``write.before_return``."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from vaka.core.types.errors import FileChanged, FileError, FileRefused
+from vaka.core.types.ids import Digest
+from vaka.files.paths import encode_name, join_names, quote_path
+from vaka.files.protected import IdentityGuard
+from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, RootFolder, check_not_locked, rename_noreplace
+
+on_failpoint: Callable[[str], None] | None = None
+"""What to do at a place; only ``vaka.testing.files`` sets it."""
+
+
+def reach_failpoint(name: str) -> None:
+    """Say that a write has come to a place."""
+    if on_failpoint:
+        on_failpoint(name)
+
+
+if sys.platform != "win32":
+    import fcntl
+
+_TEMP_NAME = re.compile(r"\.vaka-[0-9a-f]{16}\.tmp")
+
+_CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+
+_TEMP_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_MAX_TRIES = 64
+
+
+def is_temp_name(name: str) -> bool:
+    """Tell whether a name is one of ours."""
+    return _TEMP_NAME.fullmatch(name) is not None
+
+
+def create_temp_file(folder: int, mode: int) -> tuple[bytes, int]:
+    """Make an empty file in a folder and lock it; return its name and descriptor."""
+    for _ in range(_MAX_TRIES):
+        name = b".vaka-%s.tmp" % secrets.token_hex(8).encode()
+        try:
+            fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
+        except FileExistsError:
+            continue
+        if try_lock(fd) is not False and os.fstat(fd).st_nlink:
+            return name, fd
+        os.close(fd)  # somebody who sweeps took it for one that was left behind
+    raise OSError(errno.EBUSY, "no temporary file could be made")
+
+
+def remove_stale_temp_files(folder: int) -> None:
+    """Remove what writers that are no more left in a folder."""
+    with suppress(OSError):  # one that cannot be listed is left alone: what is in it does no harm
+        fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+        try:
+            with os.scandir(fd) as found:
+                names = [
+                    os.fsencode(entry.name) for entry in found if is_temp_name(entry.name) and _is_regular_file(entry)
+                ]
+        finally:
+            os.close(fd)
+        for name in names:
+            with suppress(OSError):
+                _remove_if_stale(folder, name)
+
+
+def _is_regular_file(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False)
+
+
+def _remove_if_stale(folder: int, name: bytes) -> None:
+    fd = os.open(name, _TEMP_OPEN_FLAGS, dir_fd=folder)
+    try:
+        if try_lock(fd):
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(fd)
+
+
+def try_lock(fd: int) -> bool | None:
+    """Lock an open file without waiting; false when somebody holds it, ``None`` where there are no locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in {errno.EWOULDBLOCK, errno.EACCES} else None
+    return True
+
+
+def open_or_make_folder(root: RootFolder, parts: Sequence[str], guard: IdentityGuard | None, *, make: bool) -> int:
+    """Open a folder beneath the root and, if told so, make those that are missing; no link is followed."""
+    here = os.open(b".", FOLDER_FLAGS, dir_fd=root.fd)
+    try:
+        for depth, part in enumerate(parts, 1):
+            inner = _open_or_make_subfolder(here, part, join_names(parts[:depth]), make=make)
+            os.close(here)
+            here = inner
+            if guard:
+                guard.check(os.fstat(here), join_names(parts[:depth]))
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def sync_folder(folder: int) -> None:
+    """Have the disk keep the names in a folder, where the system lets one ask."""
+    with suppress(PermissionError):  # it may be written to but not read, and then it cannot be asked for this
+        fd = os.open(b".", LIST_FLAGS, dir_fd=folder)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) -> int:
+    flags = FOLDER_FLAGS | os.O_NOFOLLOW
+    try:
+        return os.open(encode_name(name), flags, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with suppress(FileExistsError):  # somebody else was quicker
+            os.mkdir(encode_name(name), dir_fd=folder)
+        sync_folder(folder)
+    except NotADirectoryError as error:
+        raise _blocked_folder_error(folder, name, path) from error
+    try:
+        return os.open(encode_name(name), flags, dir_fd=folder)
+    except NotADirectoryError as error:
+        raise _blocked_folder_error(folder, name, path) from error
+
+
+def _blocked_folder_error(folder: int, name: str, path: str) -> FileError:
+    looked = os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(looked.st_mode):
+        return FileRefused(f"{quote_path(path)} is a link, and links are not written through")
+    return FileError(f"{quote_path(path)} is not a folder, so nothing can be put into it")
+
+
+_CHUNK = 1 << 20
+
+_LOCK_TIMEOUT = 5.0
+"""Seconds to wait for another process that is just replacing the same file."""
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_process_locks = tuple(threading.Lock() for _ in range(64))
+
+
+class FileWrite(NamedTuple):
+    """What is to be written where."""
+
+    folder: int
+    name: str
+    path: str
+    """How it is told."""
+    data: bytes
+    known: Digest | None
+    new: bool
+
+
+def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], None]) -> os.stat_result:
+    """Write a file whole or not at all; ``check`` may refuse what is there now."""
+    old = lstat_name(write.folder, write.name)
+    if old is not None:
+        _check_replaceable(write, old)
+        check(old, write.path)
+    _check_expected(write, old)
+    name, fd = create_temp_file(write.folder, 0o600 if old else 0o666)
+    try:
+        reach_failpoint("write.after_create")
+        _write_all(fd, write.data)
+        reach_failpoint("write.after_data")
+        if old is not None:
+            _copy_owner_and_mode(fd, old)
+        os.fsync(fd)
+        with _exclude_other_threads(write), _hold_unchanged(write):
+            reach_failpoint("write.before_rename")
+            _rename_into_place(write, name)
+        reach_failpoint("write.after_rename")
+        written = os.fstat(fd)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=write.folder)
+        raise
+    finally:
+        os.close(fd)
+    sync_folder(write.folder)
+    reach_failpoint("write.before_return")
+    return written
+
+
+def lstat_name(folder: int, name: str) -> os.stat_result | None:
+    """Return what a folder holds under a name, the link itself if it is one."""
+    try:
+        return os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def digest_of(fd: int) -> Digest:
+    """Return the SHA-256 of an open file, read piece by piece."""
+    seen, at = hashlib.sha256(), 0
+    while piece := os.pread(fd, _CHUNK, at):
+        seen.update(piece)
+        at += len(piece)
+    return Digest(seen.hexdigest())
+
+
+def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
+    shown_path = quote_path(write.path)
+    if stat.S_ISLNK(old.st_mode):
+        raise FileRefused(f"{shown_path} is a link, and links are not written through")
+    if stat.S_ISDIR(old.st_mode):
+        raise FileError(f"{shown_path} is a folder, not a file")
+    if not stat.S_ISREG(old.st_mode):
+        raise FileRefused(f"{shown_path} is not a regular file")
+    check_not_locked(old, write.path)
+    if write.new:
+        return  # told below; it is not going to be written
+    try:
+        os.close(os.open(encode_name(write.name), os.O_WRONLY | _NOFOLLOW, dir_fd=write.folder))
+    except OSError as error:  # a rename would not ask, but whoever made it read-only meant it
+        if error.errno != errno.ETXTBSY:
+            raise
+
+
+def _check_expected(write: FileWrite, old: os.stat_result | None) -> None:
+    if write.new and old is not None:
+        raise FileChanged(f"{quote_path(write.path)} exists already; expected nothing there")
+    if write.known is not None and old is None:
+        raise FileChanged(f"{quote_path(write.path)} is no longer there; it was when it was read")
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left[:_CHUNK]) :]
+
+
+def _copy_owner_and_mode(fd: int, old: os.stat_result) -> None:
+    """Take over owner and mode; the bits that lend rights to whoever runs a file go, as with any write."""
+    mine = os.fstat(fd)
+    if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+        for uid, gid in ((old.st_uid, old.st_gid), (-1, old.st_gid)):
+            with contextlib.suppress(PermissionError):
+                os.fchown(fd, uid, gid)
+                break
+    os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o1777)
+
+
+@contextlib.contextmanager
+def _exclude_other_threads(write: FileWrite) -> Generator[None]:
+    """Keep others in this process from replacing the same file between the look and the rename."""
+    here = os.fstat(write.folder)
+    with _process_locks[hash((here.st_dev, here.st_ino, write.name)) % len(_process_locks)]:
+        yield
+
+
+@contextlib.contextmanager
+def _hold_unchanged(write: FileWrite) -> Generator[None]:
+    """Make sure that what is about to be replaced is what the caller has read, and hold it meanwhile."""
+    if write.known is None:
+        yield
+        return
+    try:
+        fd = os.open(encode_name(write.name), os.O_RDONLY | _NOFOLLOW, dir_fd=write.folder)
+    except FileNotFoundError as error:
+        raise _changed_error(write) from error
+    try:
+        _wait_for_lock(fd, write.path)
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode) or digest_of(fd) != write.known:
+            raise _changed_error(write)
+        now, after = lstat_name(write.folder, write.name), os.fstat(fd)
+        if now is None or not _version_of(before) == _version_of(after) == _version_of(now):
+            raise _changed_error(write)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _changed_error(write: FileWrite) -> FileChanged:
+    return FileChanged(f"{quote_path(write.path)} has changed since it was read; read it again")
+
+
+def _wait_for_lock(fd: int, path: str) -> None:
+    """Have other processes that replace the same file wait until this one has seen what it replaces."""
+    until = time.monotonic() + _LOCK_TIMEOUT
+    while try_lock(fd) is False:
+        if time.monotonic() > until:
+            raise FileError(f"{quote_path(path)} is locked by another process")
+        time.sleep(0.005)
+
+
+def _version_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _rename_into_place(write: FileWrite, name: bytes) -> None:
+    folder, target = write.folder, encode_name(write.name)
+    if not write.new:
+        os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
+        return
+    try:
+        if not rename_noreplace(folder, name, target):
+            os.link(name, target, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.unlink(name, dir_fd=folder)
+    except FileExistsError as error:
+        raise FileChanged(f"{quote_path(write.path)} exists already; expected nothing there") from error

@@ -1,0 +1,136 @@
+"""``ctx.input``, ``output``, ``recv``, ``emit``, ``log``, ``sleep`` and ``uuid``, and the chunks that agents receive and emit."""
+
+import asyncio
+import base64
+import uuid
+from typing import NamedTuple
+
+import msgspec
+
+from vaka.core.types.errors import ScriptError
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import Audio, Content, Document, Image, Part, Stored, Text, replace_surrogates
+from vaka.luau.host.arguments import as_list, as_table, type_name
+from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.protocol import HostFunction, HostFunctions
+
+
+class EmittedChunk(NamedTuple):
+    """What an agent says: some content, whether its turn ends with it, and which stream it belongs to."""
+
+    content: Content
+    eof: bool
+    stream: str
+
+
+def chunk_of_content(content: Content) -> JSON:
+    """Return content as ``recv`` hands it to a script."""
+    return {"parts": [part for part in map(_part_table, content) if part is not None]}
+
+
+def parse_chunk(chunk: JSON) -> EmittedChunk:
+    """Return what a script said with ``emit``; raise ``ScriptError`` for what is no chunk."""
+    fields = as_table(chunk, "emit: a chunk")
+    content = tuple(map(_parse_part, as_list(fields.get("parts"), "emit: parts")))
+    return EmittedChunk(content, bool(fields.get("eof")), str(fields.get("stream_id") or ""))
+
+
+def _part_table(part: Part) -> JSON:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, Stored):
+        return {"type": "text", "text": part.preview}
+    if isinstance(part, Image | Audio | Document):
+        place = {"url": part.url} if part.url else {"base64": part.data}
+        return {"type": "blob", "mime_type": part.media_type} | place
+    return None
+
+
+def _parse_part(value: JSON) -> Part:
+    part = as_table(value, "emit: a part")
+    if part.get("type") == "text":
+        return Text(text=replace_surrogates(_decode_text(part.get("text"))))
+    if part.get("type") != "blob":
+        return Text(text=msgspec.json.encode(part).decode())
+    data = part.get("data")
+    if not isinstance(data, str | bytes):
+        raise ScriptError(f"emit: the data of a part must be a string, not {type_name(data)}")
+    encoded = base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
+    mime = _decode_text(part.get("mime_type") or "application/octet-stream")
+    if mime.startswith("audio/"):
+        return Audio(media_type=mime, data=encoded)
+    return (
+        Image(media_type=mime, data=encoded) if mime.startswith("image/") else Document(media_type=mime, data=encoded)
+    )
+
+
+def _decode_text(value: JSON) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
+def io_functions(services: HostServices) -> HostFunctions:
+    """``input`` and ``output`` of tools, ``recv`` and ``emit`` of agents."""
+    functions: dict[str, HostFunction] = {
+        "input": unavailable_function("input", "nobody here says more than the arguments"),
+        "recv": unavailable_function("recv", "this script is not an agent"),
+        "emit": unavailable_function("emit", "this script is not an agent"),
+    }
+    if services.input is not None:
+        functions["input"] = HostFunction(services.input, wants_request=True)
+    if services.recv is not None:
+        functions["recv"] = HostFunction(services.recv, wants_request=True)
+    emit, output = services.emit, services.output
+    if emit is not None:
+
+        async def emit_chunk(chunk: JSON) -> None:
+            await emit(chunk)
+
+        functions["emit"] = HostFunction(emit_chunk, local=True)
+
+    async def set_style(style: JSON) -> None:
+        if services.style is not None:
+            services.style(str(style))
+
+    functions["agent.style"] = HostFunction(set_style, local=True)
+
+    async def write_output(value: JSON = None, error: JSON = None) -> None:
+        if output is not None:
+            await output(value, error)
+
+    functions["output"] = HostFunction(write_output, local=True)
+    return functions
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+MAX_LOG_CHARS = 100_000
+
+
+def log_functions(services: HostServices) -> HostFunctions:
+    """``log``: a level and a line. It needs no record: a script that is replayed writes the same lines again."""
+
+    async def log(level: JSON, line: JSON) -> None:
+        if level not in LOG_LEVELS:
+            raise ScriptError(f"log: there is no level {level!r}; it is {', '.join(LOG_LEVELS)}")
+        words = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
+        if services.log is not None:
+            services.log(level, words if len(words) <= MAX_LOG_CHARS else f"{words[:MAX_LOG_CHARS]}…")
+
+    return {"log": HostFunction(log, local=True)}
+
+
+def time_functions(services: HostServices) -> HostFunctions:
+    """``sleep`` and ``uuid``."""
+    wait = asyncio.sleep if services.clock is None else services.clock.sleep
+
+    async def sleep(seconds: JSON) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise ScriptError(f"sleep: seconds must be a number, not {type_name(seconds)}")
+        await wait(max(float(seconds), 0.0))
+
+    async def new_uuid() -> JSON:
+        return services.uuid() if services.uuid is not None else str(uuid.uuid4())
+
+    return {"sleep": HostFunction(sleep), "uuid": HostFunction(new_uuid)}

@@ -1,0 +1,373 @@
+"""Package files in gzipped tar archives and in folders, read within limits.
+
+The reader accepts regular files only and rejects every other tar entry type. Folders are read without following links and written
+atomically."""
+
+import asyncio
+import contextlib
+import io
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from vaka.core.types.errors import NotFound, StoreError
+from vaka.luau.packages.errors import PackageError, quote_text
+from vaka.luau.packages.names import check_path, normalize_path
+
+_BLOCK = 512
+
+_FILE, _OLD_FILE, _FOLDER, _EXTENDED, _GLOBAL, _LONG_NAME = b"0", b"\0", b"5", b"x", b"g", b"L"
+
+_ENTRY_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+
+_MAX_HEADER_BYTES = 16 * 1024
+
+_RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]+)=")
+
+_IGNORED_RECORDS = re.compile("path|mtime|atime|ctime|uid|gid|uname|gname|comment|(SCHILY|LIBARCHIVE)[.].*")
+
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x02\xff"  # no name, no time, no system: same input, same bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PackageLimits:
+    """How much of a package is read at most, in bytes and entries; what is beyond is an error."""
+
+    packed: int = 8 * 1024 * 1024
+    unpacked: int = 32 * 1024 * 1024
+    entries: int = 2000
+
+
+DEFAULT_LIMITS = PackageLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    kind: bytes
+    data: bytes
+
+
+def unpack_archive(data: bytes, limits: PackageLimits = DEFAULT_LIMITS) -> dict[str, bytes]:
+    """Return the files of a gzipped tar, by path. Raises ``PackageError`` for anything but plain files inside."""
+    files = FileCollector(limits)
+    for entry in _read_entries(_inflate(data, limits), limits):
+        if entry.kind in {_FILE, _OLD_FILE}:
+            files.add(entry.name.removeprefix("./"), entry.data)
+        elif entry.kind == _FOLDER:
+            _check_folder_entry(entry)
+        else:
+            kind = _ENTRY_KINDS.get(entry.kind, f"of kind {entry.kind!r}")
+            raise PackageError(f"archive: {quote_text(entry.name)} is {kind}; expected plain files only")
+    return files.files
+
+
+def pack_files(files: Mapping[str, bytes], limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
+    """Return a gzipped tar of files: the same files are the same bytes, whoever packs them and when."""
+    checked = FileCollector(limits)
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(files):
+            checked.add(path, files[path])
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(files[path]), 0o644
+            archive.addfile(entry, io.BytesIO(files[path]))
+    packed = _deflate(target.getvalue())
+    if len(packed) > limits.packed:
+        raise PackageError(f"archive: {len(packed)} bytes when packed; expected at most {limits.packed}")
+    return packed
+
+
+class FileCollector:
+    """Files gathered one by one, within limits, no two of which any system takes for one."""
+
+    def __init__(self, limits: PackageLimits = DEFAULT_LIMITS) -> None:
+        self.files: dict[str, bytes] = {}
+        self._limits = limits
+        self._remaining_bytes = limits.unpacked
+        self._file_keys: set[str] = set()
+        self._folder_keys: set[str] = set()
+
+    @property
+    def remaining_bytes(self) -> int:
+        """How many bytes may still be added."""
+        return self._remaining_bytes
+
+    def add(self, path: str, data: bytes) -> None:
+        """Add a file. Raises ``PackageError`` for a bad path, one that is there already, and when it is too much."""
+        key = normalize_path(check_path(path))
+        steps = key.split("/")
+        above = {"/".join(steps[:count]) for count in range(1, len(steps))}
+        if key in self._file_keys:
+            raise PackageError(f"file {quote_text(path)} is there twice")
+        if key in self._folder_keys or above & self._file_keys:
+            raise PackageError(f"file {quote_text(path)} is also a folder")
+        self._file_keys.add(key)
+        self._folder_keys |= above
+        self._remaining_bytes -= len(data)
+        if self._remaining_bytes < 0:
+            raise PackageError(f"more than {self._limits.unpacked} bytes of files")
+        if len(self._file_keys) > self._limits.entries:
+            raise PackageError(f"more than {self._limits.entries} files")
+        self.files[path] = data
+
+
+def _inflate(data: bytes, limits: PackageLimits) -> bytes:
+    if len(data) > limits.packed:
+        raise PackageError(f"archive: {len(data)} bytes; expected at most {limits.packed}")
+    # The longest path takes seven blocks of headers, a file is padded to its block, an archive at its end.
+    most = limits.unpacked + limits.entries * 8 * _BLOCK + 64 * 1024
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        raw = stream.decompress(data, most + 1)
+    except zlib.error as error:
+        raise PackageError(f"archive: not a gzip file, or a broken one: {error}") from error
+    if len(raw) > most:
+        raise PackageError(f"archive: unpacks to more than {limits.unpacked} bytes")
+    if not stream.eof:
+        raise PackageError("archive: the gzip file is cut off")
+    if stream.unused_data:
+        raise PackageError("archive: bytes after the end of the gzip file")
+    return raw
+
+
+def _deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    body = stream.compress(data) + stream.flush()
+    return _GZIP_HEADER + body + zlib.crc32(data).to_bytes(4, "little") + len(data).to_bytes(4, "little")
+
+
+def _read_entries(raw: bytes, limits: PackageLimits) -> Iterator[_Entry]:
+    """Yield the entries of a tar; the long names that extensions bring are already theirs."""
+    position, count, long_name = 0, 0, ""
+    while raw[position : position + _BLOCK].strip(b"\0"):
+        entry, position = _read_entry(raw, position)
+        count += 1
+        if count > limits.entries * 2:
+            raise PackageError(f"archive: more than {limits.entries} entries")
+        if entry.kind in {_EXTENDED, _GLOBAL, _LONG_NAME}:
+            long_name = _path_from_extension(entry) or long_name
+            continue
+        yield _Entry(long_name, entry.kind, entry.data) if long_name else entry
+        long_name = ""
+    if raw[position:].strip(b"\0"):
+        raise PackageError("archive: bytes after the end of the tar")
+    if not count:
+        raise PackageError("archive: nothing in it")
+
+
+def _read_entry(raw: bytes, position: int) -> tuple[_Entry, int]:
+    block = raw[position : position + _BLOCK]
+    if len(block) < _BLOCK:
+        raise PackageError("archive: the tar is cut off")
+    signed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    if _parse_octal(block[148:156], "checksum") != signed:
+        raise PackageError("archive: not a tar file, or a broken one: the checksum of a header is wrong")
+    name = _decode_field(block[:100])
+    if block[257:263] == b"ustar\0" and block[345]:
+        name = f"{_decode_field(block[345:500])}/{name}"
+    size = _parse_octal(block[124:136], "size")
+    start = position + _BLOCK
+    if start + size > len(raw):
+        raise PackageError(f"archive: {quote_text(name)} is cut off")
+    return _Entry(name, block[156:157], raw[start : start + size]), start + -(-size // _BLOCK) * _BLOCK
+
+
+def _path_from_extension(entry: _Entry) -> str:
+    """Return the path that an extension header gives to the entry after it, if it does."""
+    if len(entry.data) > _MAX_HEADER_BYTES:
+        raise PackageError(
+            f"archive: an extension header of {len(entry.data)} bytes; expected at most {_MAX_HEADER_BYTES}"
+        )
+    if entry.kind == _LONG_NAME:
+        return _decode_name(entry.data.rstrip(b"\0"))
+    records = dict(_read_records(entry.data))
+    strange = [
+        key for key in records if not _IGNORED_RECORDS.fullmatch(key) or (key == "path" and entry.kind == _GLOBAL)
+    ]
+    if strange:
+        raise PackageError(f"archive: extension {quote_text(strange[0])} of tar; expected plain files only")
+    return records.get("path", "")
+
+
+def _read_records(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the ``length key=value`` lines of an extension header."""
+    position = 0
+    while position < len(data):
+        found = _RECORD.match(data, position)
+        end = position + int(found[1]) if found else 0
+        if found is None or end > len(data) or end <= found.end() or data[end - 1 : end] != b"\n":
+            raise PackageError("archive: a broken extension header")
+        yield _decode_name(found[2]), _decode_name(data[found.end() : end - 1])
+        position = end
+
+
+def _parse_octal(field: bytes, label: str) -> int:
+    digits = field.strip(b" \0")
+    if not re.fullmatch(b"[0-7]{1,12}", digits):
+        raise PackageError(f"archive: not a tar file, or a broken one: {label} {digits!r} is not an octal number")
+    return int(digits, 8)
+
+
+def _decode_field(data: bytes) -> str:
+    return _decode_name(data.partition(b"\0")[0])
+
+
+def _decode_name(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise PackageError(f"archive: the name {data[:80]!r} is not UTF-8") from error
+
+
+def _check_folder_entry(entry: _Entry) -> None:
+    path = entry.name.removeprefix("./").rstrip("/")
+    if path not in {"", "."} or entry.name.startswith("/"):
+        check_path(path)
+    if entry.data:
+        raise PackageError(f"archive: folder {quote_text(entry.name)} has data")
+
+
+PACKAGES_FOLDER = "luau_packages"
+
+LOCK_FILE = "vaka-luau.lock"
+
+TEMPORARY_PREFIX = ".new-"
+
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+T = TypeVar("T")
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Do work on the disk beside the loop; what the system refuses is a ``StoreError``."""
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise StoreError(f"{error.filename or 'disk'}: {error.strerror or error}") from error
+
+
+def read_folder(folder: Path, limits: PackageLimits = DEFAULT_LIMITS, *, hidden: bool = False) -> dict[str, bytes]:
+    """Return the files of a folder by path. Raises ``NotFound``, and ``PackageError`` for links and special files."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder}: no such folder")
+    files = FileCollector(limits)
+    for path in _walk_files(folder, limits.entries, hidden=hidden):
+        files.add(path, read_file(folder / path, files.remaining_bytes))
+    return files.files
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Return the bytes of a plain file. Raises ``PackageError`` for a link, a special file and more than the limit."""
+    with os.fdopen(os.open(path, os.O_RDONLY | _OPEN_FLAGS), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise PackageError(f"{path}: not a plain file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise PackageError(f"{path}: more than {limit} bytes")
+    return data
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files whose paths were checked into a new folder."""
+    folder.mkdir(parents=True)
+    for path, data in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            _write_and_sync(file, data)
+
+
+@contextlib.contextmanager
+def temporary_folder(beside: Path) -> Generator[Path]:
+    """Give a folder on the same disk, gone afterwards."""
+    beside.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=beside))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def create_file(path: Path, data: bytes) -> bool:
+    """Put a new file in place, whole or not at all; tell whether the place was free."""
+    with temporary_file(path, data) as made:
+        try:
+            os.link(made, path)  # unlike a rename it never replaces
+        except FileExistsError:
+            return False
+    _sync_folder(path.parent)
+    return True
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put new bytes in a file's place, whole or not at all."""
+    with temporary_file(path, data) as made:
+        made.replace(path)
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def temporary_file(path: Path, data: bytes) -> Generator[Path]:
+    """Give a file with these bytes beside a path, gone afterwards unless it was moved."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
+    made = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _write_and_sync(file, data)
+        made.chmod(0o644)
+        yield made
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _write_and_sync(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk keep the names in a folder, where the system lets one ask."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _walk_files(root: Path, max_files: int, *, hidden: bool) -> Iterator[str]:
+    """Yield the paths of plain files; so many entries are looked at and no more."""
+    waiting, seen = [""], 0
+    while waiting:
+        folder = waiting.pop()
+        with os.scandir(root / folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if _is_excluded(entry.name, top=not folder) and not hidden:
+                continue
+            seen += 1
+            if seen > 2 * max_files:
+                raise PackageError(f"{root}: more than {max_files} files")
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            elif entry.is_file(follow_symlinks=False):
+                yield path
+            else:
+                kind = "a link" if entry.is_symlink() else "a special file"
+                raise PackageError(f"{root}: {quote_text(path)} is {kind}; expected plain files and folders only")
+
+
+def _is_excluded(name: str, *, top: bool) -> bool:
+    return name.startswith(".") or (top and name in {PACKAGES_FOLDER, LOCK_FILE})

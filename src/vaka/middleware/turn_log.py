@@ -1,0 +1,111 @@
+"""Logging: one structured record for each middleware point, without secrets."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware, Outcome
+from vaka.core.ports.model import Prompt
+from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult, text_of
+
+LOGGER_NAME = "vaka.turn"
+MAX_TEXT_LENGTH = 2_000
+"""Characters of one text that are logged."""
+
+
+class Logging(Middleware):
+    """Writes one record for each point: where it is, what happened, how long it took.
+
+    ``sink`` gets each record as plain data; without it the logger ``vaka.turn`` gets it as JSON. What is said and
+    returned is left out unless ``content`` is set, and is then cut. Secrets are taken out of all of it.
+    """
+
+    def __init__(self, sink: Callable[[dict[str, Any]], None] | None = None, *, content: bool = False) -> None:
+        self._sink, self._content = sink or _log_json, content
+        self._key = f"logging.{id(self)}"
+
+    async def before_agent(self, turn: Turn, content: Content) -> Content:
+        """Write that a turn begins."""
+        self._start_timer(turn, "agent")
+        self._write_record(turn, "before_agent", input=self._describe_text(text_of(content)))
+        return content
+
+    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+        """Write what a model is asked."""
+        self._start_timer(turn, "model")
+        self._write_record(turn, "before_model", model=turn.recipe.model.name, messages=len(prompt.messages))
+        return prompt
+
+    async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
+        """Write what it answered."""
+        self._write_record(
+            turn, "after_model", model=message.model, stop=message.stop, calls=[call.name for call in message.calls],
+            output=self._describe_text(message.text), duration_ms=self._elapsed_ms(turn, "model"),
+        )  # fmt: skip
+        return message
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
+        """Write which tool is called."""
+        self._start_timer(turn, call.id)
+        arguments = self._describe_text(json.dumps(call.arguments, ensure_ascii=False, default=str))
+        self._write_record(turn, "before_tool", tool=call.name, call=call.id, arguments=arguments)
+        return call
+
+    async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
+        """Write what it came to."""
+        self._write_record(
+            turn, "after_tool", tool=call.name, call=call.id, failed=result.failed, reason=result.reason,
+            output=self._describe_text(result.text), duration_ms=self._elapsed_ms(turn, call.id),
+        )  # fmt: skip
+        return result
+
+    async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
+        """Write how the turn ended."""
+        usage = turn.counted_usage
+        self._write_record(
+            turn, "after_agent", stop=outcome.stop, limit=outcome.limit, error=outcome.error,
+            output=self._describe_text(outcome.text), duration_ms=self._elapsed_ms(turn, "agent"),
+            input_tokens=usage.input, output_tokens=usage.output,
+        )  # fmt: skip
+        return outcome
+
+    def _describe_text(self, text: str) -> dict[str, Any]:
+        if not self._content:
+            return {"characters": len(text)}
+        return {"characters": len(text), "text": text}
+
+    def _write_record(self, turn: Turn, point: str, **more: Any) -> None:
+        record: dict[str, Any] = {
+            "time": turn.env.clock.time(), "point": point, "session": turn.session, "turn": turn.id,
+            "agent": turn.agent, "path": list(turn.path), "step": turn.scope.step, **more,
+        }  # fmt: skip
+        cleaned: dict[str, Any] = turn.log.secrets.redact_data(record)
+        self._sink(_truncate(cleaned))
+
+    def _start_times(self, turn: Turn) -> dict[str, float]:
+        times: dict[str, float] = turn.values.setdefault(self._key, {})
+        return times
+
+    def _start_timer(self, turn: Turn, what: str) -> None:
+        self._start_times(turn)[what] = turn.env.clock.monotonic()
+
+    def _elapsed_ms(self, turn: Turn, what: str) -> int | None:
+        begun = self._start_times(turn).pop(what, None)
+        return None if begun is None else round((turn.env.clock.monotonic() - begun) * 1000)
+
+
+def _truncate(value: Any) -> Any:
+    """Cut long texts, after secrets were taken out: half a secret would not be known as one."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…"
+    if isinstance(value, dict):
+        return {key: _truncate(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_truncate(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _log_json(record: dict[str, Any]) -> None:
+    logging.getLogger(LOGGER_NAME).info("%s", json.dumps(record, ensure_ascii=False, default=str))

@@ -1,0 +1,1 @@
+"""What is known of vendors and models: profiles, capabilities, prices. Data."""

@@ -1,0 +1,203 @@
+"""A whole answer: drain a stream into a Completion, and stream a Completion in pieces."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from itertools import count
+from typing import Any, TypeAlias
+
+import msgspec
+
+from vaka.core.loop.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
+from vaka.core.ports.model import (
+    CallChunk,
+    Chunk,
+    CitationChunk,
+    Model,
+    NoticeChunk,
+    Prompt,
+    ReasoningChunk,
+    RetryChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+)
+from vaka.core.types.errors import ConfigError, ModelError, ModelUnavailable, Truncated
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, CallRef, Content, Part, Reasoning, Text, Usage, text_of
+from vaka.core.types.monitor import ModelSelected
+from vaka.models.function_calls import FunctionCall
+from vaka.models.wrappers.model_wrapper import stream_cut_error
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that has come to its end."""
+
+    content: Content = ()
+    """Texts and reasoning in their order, and where between them the calls stand."""
+    calls: tuple[FunctionCall, ...] = ()
+    usage: Usage = Usage()
+    """What it cost, with what tries before it cost."""
+    stop: str = "end"
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words of the answer, without reasoning."""
+        return text_of(self.content)
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought aloud."""
+        return "".join(part.text for part in self.content if isinstance(part, Reasoning))
+
+    @property
+    def data(self) -> Any:
+        """The answer as JSON data. Raises ``ModelError`` when it is none."""
+        try:
+            return msgspec.json.decode(self.text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
+            said = f"it ended with {self.stop!r}: {shown!r}"
+            raise ModelError(f"the answer of {self.model or 'the model'} is not JSON: {error}; {said}") from error
+
+    @property
+    def message(self) -> AssistantMessage:
+        """The answer as a message, to go on from in a conversation."""
+        calls = tuple(call.as_tool_call(CallId(call.id or "")) for call in self.calls)
+        return AssistantMessage(
+            id=MessageId(""), content=self.content, calls=calls, model=self.model, stop=self.stop
+        )  # fmt: skip
+
+
+async def complete(model: Model, prompt: Prompt) -> Completion:
+    """Ask ``model`` and return its whole answer.
+
+    Raises ``StreamCut`` when the answer broke off, ``Truncated`` when its length limit cut a call or the data that was
+    asked for, and what the model raises. An answer that was refused has no calls.
+    """
+    assembly, spent = MessageAssembly(MessageId("")), Usage()
+    async with aclosing(model.stream(prompt)) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, RetryChunk):
+                spent += assembly.usage
+                assembly = MessageAssembly(MessageId(""))
+            else:
+                assembly.feed(chunk)
+    if assembly.stop is None:
+        raise stream_cut_error(model.name)
+    parts = assembly.parts()
+    if assembly.stop == "length":
+        _check_length_limit(model.name, prompt, parts)
+    content, calls = _split_parts(parts if assembly.stop not in UNFINISHED_STOPS else _without_calls(parts))
+    return Completion(
+        content=content, calls=calls, usage=spent + assembly.usage, stop=assembly.stop,
+        model=assembly.model or model.name,
+    )  # fmt: skip
+
+
+def _check_length_limit(name: str, prompt: Prompt, parts: list[Part | RawToolCall]) -> None:
+    called = [part.name for part in parts if isinstance(part, RawToolCall)]
+    if called:
+        raise Truncated(f"{name} reached its length limit in the call of {called[-1]!r}; raise max_tokens, or ask less")
+    if prompt.options.get("output") is not None:
+        raise Truncated(f"{name} reached its length limit before its data was whole; raise max_tokens, or ask less")
+
+
+def _without_calls(parts: list[Part | RawToolCall]) -> list[Part | RawToolCall]:
+    return [part for part in parts if not isinstance(part, RawToolCall)]
+
+
+def _split_parts(parts: list[Part | RawToolCall]) -> tuple[Content, tuple[FunctionCall, ...]]:
+    content: list[Part] = []
+    calls: list[FunctionCall] = []
+    written = {part.provider_id for part in parts if isinstance(part, RawToolCall)}
+    used: set[str] = set()
+    for part in parts:
+        if not isinstance(part, RawToolCall):
+            content.append(part)
+            continue
+        id = part.provider_id
+        if not id or id in used:
+            id = next(made for made in map("call_{}".format, count(len(calls) + 1)) if made not in written | used)
+        used.add(id)
+        calls.append(FunctionCall(id=id, name=part.name, arguments=part.arguments, repaired=part.repaired))
+        content.append(CallRef(id=CallId(id)))
+    return tuple(content), tuple(calls)
+
+
+PIECE_CHARACTERS = 200
+"""Characters of a piece at most."""
+
+CompleteFunction: TypeAlias = Callable[[Prompt], Awaitable[Completion]]
+"""Asks for a whole answer. Raises ``ModelError``."""
+
+
+class SimulatedStream:
+    """A model made of a function that returns whole answers; operators are told that its stream is none.
+
+    ``complete`` raises ``ModelError``; a connection that fails (``OSError``) counts as the model being unavailable.
+    """
+
+    simulated = True
+
+    def __init__(self, complete: CompleteFunction, *, name: str, piece: int = PIECE_CHARACTERS) -> None:
+        if piece < 1:
+            raise ConfigError(f"a piece has at least 1 character, got {piece!r}")
+        self._complete, self._name, self._piece = complete, name, piece
+
+    @property
+    def name(self) -> str:
+        """What this model is called in logs."""
+        return self._name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer whole, in pieces."""
+        yield NoticeChunk(ModelSelected(model=self._name, reason="simulated"))
+        try:
+            whole = await self._complete(prompt)
+        except OSError as error:
+            raise ModelUnavailable(f"{self._name} cannot be reached: {str(error) or type(error).__name__}") from error
+        for chunk in _completion_chunks(whole, self._piece):
+            yield chunk
+            await asyncio.sleep(0)  # a long answer keeps nobody waiting
+        yield UsageChunk(whole.usage, whole.model)
+        yield StopChunk(whole.stop)
+
+
+def _completion_chunks(completion: Completion, size: int) -> Iterator[Chunk]:
+    index = {call.id: at for at, call in enumerate(completion.calls)}
+    placed: set[int] = set()
+    for part in completion.content:
+        if isinstance(part, CallRef):
+            if part.id in index and index[part.id] not in placed:
+                placed.add(index[part.id])
+                yield from _call_chunks(completion, index[part.id], size)
+        else:
+            yield from _part_chunks(part, size)
+    for at in range(len(completion.calls)):
+        if at not in placed:
+            yield from _call_chunks(completion, at, size)
+
+
+def _part_chunks(part: Part, size: int) -> Iterator[Chunk]:
+    if isinstance(part, Text):
+        yield from (TextChunk(piece) for piece in _split_text(part.text, size))
+        yield from (CitationChunk(citation) for citation in part.citations)
+    elif isinstance(part, Reasoning):
+        *pieces, last = _split_text(part.text, size)
+        yield from (ReasoningChunk(piece) for piece in pieces)
+        yield ReasoningChunk(last, part.signature, part.opaque)
+    else:
+        raise ModelError(f"an answer has texts, reasoning and calls, not {type(part).__name__!r}")
+
+
+def _call_chunks(completion: Completion, at: int, size: int) -> Iterator[Chunk]:
+    call = completion.calls[at]
+    first, *pieces = _split_text(call.arguments, size)
+    yield CallChunk(at, call.name, first, call.id or f"call_{at + 1}", call.repaired)
+    yield from (CallChunk(at, "", piece) for piece in pieces)
+
+
+def _split_text(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)] or [""]

@@ -1,0 +1,1 @@
+"""Embedders: a provider's, feature hashing, MiniLM."""

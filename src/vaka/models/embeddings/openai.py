@@ -1,0 +1,196 @@
+"""Embeddings from a provider with an OpenAI-compatible /embeddings."""
+
+import asyncio
+import base64
+import binascii
+import math
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+
+from vaka.core.ports.clock import Clock
+from vaka.core.types.errors import ModelUnavailable, StreamCut
+from vaka.core.types.message import Usage
+from vaka.models.embeddings.hashing import check_texts, split_batches
+from vaka.models.tokens import estimate_text_tokens
+from vaka.models.transport import errors
+from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
+
+FIRST_RETRY_SECONDS = 0.5
+"""Seconds before the second attempt; each further one waits twice as long."""
+MAX_RETRY_AFTER = 60.0
+"""Seconds that a provider may ask us to wait; one that asks for more is not asked again."""
+MAX_TOKENS = 2**53
+"""Tokens that anyone can have used."""
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class EmbeddingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask of a model for vectors, and how much at a time."""
+
+    dimensions: _Positive | None = None
+    """How long vectors are to be, for models that let one choose."""
+    encoding: Literal["base64", "float"] | None = "base64"
+    """How vectors are to be written; ``None`` for servers that know no choice. What comes is read either way."""
+    batch_count: _Positive = 256
+    batch_bytes: _Positive = 300_000
+    """A text never has more tokens than bytes, so that this keeps within OpenAI's tokens per request."""
+    attempts: _Positive = 3
+    extra: dict[str, Any] = {}
+    """Fields of the provider's own, put into each request as they are."""
+
+
+def to_request(model: str, texts: Sequence[str], facts: EmbeddingOptions = EmbeddingOptions()) -> dict[str, Any]:
+    """Return the body of a request. An empty text, which providers refuse, is sent as a space."""
+    body: dict[str, Any] = {"model": model, "input": [text or " " for text in texts]}
+    if facts.encoding is not None:
+        body["encoding_format"] = facts.encoding
+    if facts.dimensions is not None:
+        body["dimensions"] = facts.dimensions
+    return body | facts.extra
+
+
+class _Vector(msgspec.Struct):
+    embedding: list[float] | str
+    index: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Vector] | None = None
+    error: Any = None
+    usage: Any = None
+
+
+_ANSWER_DECODER = msgspec.json.Decoder(_Answer)
+
+
+def parse_vectors(body: bytes, count: int, dimensions: int | None = None) -> list[list[float]]:
+    """Return the ``count`` vectors of an answer, in the order of the texts. Raises ``ModelError`` for anything else."""
+    return _vectors_of(_decode_answer(body), count, dimensions)
+
+
+def _decode_answer(body: bytes) -> _Answer:
+    try:
+        return _ANSWER_DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StreamCut(f"expected vectors, got what cannot be read: {error}") from error
+
+
+def _vectors_of(answer: _Answer, count: int, dimensions: int | None) -> list[list[float]]:
+    if answer.data is None:
+        raise (
+            errors.error_from_event(answer.error)
+            if answer.error
+            else StreamCut("expected vectors, got an answer without any")
+        )
+    made = [_decode_vector(vector.embedding) for vector in _sort_by_index(answer.data, count)]
+    length = dimensions or len(made[0])
+    if any(len(vector) != length for vector in made):
+        raise StreamCut(f"expected vectors of {length} numbers, got {sorted({len(vector) for vector in made})}")
+    return made
+
+
+def _sort_by_index(data: list[_Vector], count: int) -> list[_Vector]:
+    if len(data) != count:
+        raise StreamCut(f"expected {count} vectors, got {len(data)}")
+    if all(vector.index is None for vector in data):
+        return data
+    places = {vector.index: vector for vector in data}
+    try:
+        return [places[index] for index in range(count)]
+    except KeyError as error:
+        raise StreamCut(f"expected a vector for each of {count} texts, got none for text {error}") from None
+
+
+def _decode_vector(embedding: list[float] | str) -> list[float]:
+    if isinstance(embedding, str):
+        packed = array("f")
+        try:
+            packed.frombytes(base64.b64decode(embedding, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise StreamCut(f"expected a vector in base64, got what is none: {error}") from error
+        if sys.byteorder == "big":
+            packed.byteswap()
+        embedding = packed.tolist()
+    if not embedding or not all(map(math.isfinite, embedding)):
+        raise StreamCut("expected a vector of numbers, got an empty one or one with numbers that are none")
+    return embedding
+
+
+def _usage_of(answer: _Answer, batch: Sequence[str]) -> Usage:
+    """Return what a request took: as the provider counted it, else about so much."""
+    usage: Any = answer.usage
+    said = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
+    tokens = next((said[name] for name in ("prompt_tokens", "total_tokens") if isinstance(said.get(name), int)), 0)
+    return Usage(input=min(tokens, MAX_TOKENS)) if tokens > 0 else _estimate_usage(batch)
+
+
+def _estimate_usage(batch: Sequence[str]) -> Usage:
+    return Usage(input=estimate_text_tokens(sum(map(len, batch))))
+
+
+class OpenAIEmbedder:
+    """A model that embeds, behind ``/embeddings``; asks again when it was unavailable. ``clock`` is for waiting.
+
+    ``record`` is told what each request took.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "",
+        facts: EmbeddingOptions = EmbeddingOptions(),
+        clock: Clock | None = None,
+        record: Callable[[Usage], None] | None = None,
+    ) -> None:
+        self._model, self._facts, self._record = model, facts, record
+        self.allow: Callable[[Usage], Awaitable[None]] | None = None
+        """Told what each request will take, about, and waited for before it is sent; may raise."""
+        self._name = name or f"openai/{model}"
+        self._sleep = clock.sleep if clock else asyncio.sleep
+        self._client = ProviderClient(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
+
+    @property
+    def name(self) -> str:
+        """What this embedder is called in logs."""
+        return self._name
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector for each text, in order. Raises ``ModelError``, or ``InvalidInput`` for what is no text."""
+        made: list[list[float]] = []
+        for batch in split_batches(check_texts(texts), count=self._facts.batch_count, size=self._facts.batch_bytes):
+            made += await self._embed_with_retries(batch)
+            if len(made[-1]) != len(made[0]):
+                raise StreamCut(f"{self._name} gave vectors of {len(made[0])} and of {len(made[-1])} numbers")
+        return made
+
+    async def close(self) -> None:
+        """Close the connections, unless they are shared."""
+        await self._client.close()
+
+    async def _embed_with_retries(self, batch: list[str]) -> list[list[float]]:
+        for attempt in range(1, self._facts.attempts):
+            try:
+                return await self._embed_once(batch)
+            except ModelUnavailable as error:
+                wait = FIRST_RETRY_SECONDS * 2 ** (attempt - 1) if error.retry_after is None else error.retry_after
+                if wait > MAX_RETRY_AFTER:
+                    raise
+            await self._sleep(wait)
+        return await self._embed_once(batch)
+
+    async def _embed_once(self, batch: list[str]) -> list[list[float]]:
+        if self.allow is not None:
+            await self.allow(_estimate_usage(batch))
+        body = await self._client.post("embeddings", to_request(self._model, batch, self._facts))
+        answer = _decode_answer(body)
+        if self._record is not None and answer.data is not None:
+            self._record(_usage_of(answer, batch))
+        return _vectors_of(answer, len(batch), self._facts.dimensions)

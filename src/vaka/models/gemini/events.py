@@ -1,0 +1,458 @@
+"""Decode a Gemini stream into chunks, and assemble arguments that arrive as JSON paths. Pure.
+
+The stream has no end marker; one that ends without a finish reason raises StreamCut."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.errors import BadRequest, ModelError, StreamCut
+from vaka.core.types.message import Citation, Usage
+from vaka.models.gemini.request import GENERATED_ID_PREFIX, WIRE
+from vaka.models.transport import errors, sse
+
+MAX_LIST_ITEMS = 10_000
+"""Values one list may have."""
+
+_PATH_STEP = re.compile(
+    r"""\.(?P<name>[^.\[\]'"\s]+) | \[(?P<index>\d{1,9})\] | \['(?P<single>(?:[^'\\]|\\.)*)'\]"""
+    r"""| \["(?P<double>(?:[^"\\]|\\.)*)"\]""",
+    re.VERBOSE,
+)
+
+
+class PartialArgument(msgspec.Struct, gc=False, rename="camel"):
+    """A piece of one value."""
+
+    json_path: str = ""
+    string_value: str | None = None
+    number_value: float | int | None = None
+    bool_value: bool | None = None
+    null_value: str | None = None
+    will_continue: bool | None = None
+
+    @property
+    def value(self) -> Any:
+        """What the piece says."""
+        said = (self.string_value, self.number_value, self.bool_value)
+        return next((value for value in said if value is not None), None)
+
+
+class ArgumentsBuilder:
+    """An object that grows. Raises ``StreamCut`` for pieces that do not fit into one."""
+
+    def __init__(self) -> None:
+        self._value: dict[str, Any] = {}
+        self._open_path: str | None = None  # the path of a text of which more is to come
+
+    def add(self, piece: PartialArgument) -> None:
+        """Put a piece in its place; more of the text before goes after it."""
+        steps = _parse_path(piece.json_path)
+        place, last = self._locate(steps, piece.json_path)
+        more = self._open_path == piece.json_path
+        if more and not isinstance(piece.value, str):
+            raise StreamCut(f"the arguments of a call make no sense: {piece.json_path!r} goes on as something else")
+        self._open_path = piece.json_path if piece.will_continue else None
+        place[last] = f"{place[last]}{piece.value}" if more else piece.value
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no text in it is still to go on."""
+        return self._open_path is None
+
+    def to_json(self) -> str:
+        """Return what came so far as JSON."""
+        return msgspec.json.encode(self._value).decode()
+
+    def _locate(self, steps: list[str | int], path: str) -> tuple[Any, Any]:
+        """Return what holds the value of a path, and where in it, made as far as it was not there."""
+        here: Any = self._value
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
+            _make_room(here, step, path)
+            if following is None:
+                break
+            if here[step] is None:
+                here[step] = [] if isinstance(following, int) else {}
+            here = here[step]
+        return here, steps[-1]
+
+
+def _make_room(here: Any, step: str | int, path: str) -> None:
+    """Make room for a step: a name in an object, or the next place of a list."""
+    members: dict[str, Any] = here
+    items: list[Any] = here
+    if isinstance(here, dict) and isinstance(step, str):
+        members.setdefault(step, None)
+        return
+    if not isinstance(here, list) or not isinstance(step, int) or step > len(items) or step >= MAX_LIST_ITEMS:
+        raise StreamCut(f"the arguments of a call make no sense: there is no place for {path!r}")
+    if step == len(items):
+        items.append(None)
+
+
+def _parse_path(path: str) -> list[str | int]:
+    steps: list[str | int] = []
+    at = 1
+    while path.startswith("$") and at < len(path):
+        step = _PATH_STEP.match(path, at)
+        if step is None:
+            break
+        quoted = step["single"] if step["single"] is not None else step["double"]
+        name = step["name"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        steps.append(name if name is not None else int(step["index"]))
+        at = step.end()
+    if not steps or at != len(path):
+        raise StreamCut(f"the arguments of a call make no sense: {path!r} is no path")
+    return steps
+
+
+MAX_REASON = 500
+"""Characters of a provider's reason that are told."""
+
+MAX_TOKENS = 2**53
+"""Tokens that anyone can have used."""
+
+ABSENT = msgspec.Raw(b"")
+
+UNFINISHED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
+
+STOP_REASONS = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+
+REFUSAL_REASONS = frozenset({
+    "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER", "NO_IMAGE", "MODEL_ARMOR", "JAILBREAK",
+})  # fmt: skip
+
+MALFORMED_REASONS = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
+)
+"""Reasons after which the same request may well succeed: the model stumbled over its own call."""
+
+
+class _Call(msgspec.Struct, gc=False, rename="camel"):
+    id: str | None = None
+    name: str | None = None
+    args: msgspec.Raw = ABSENT
+    partial_args: list[PartialArgument] | None = None
+    will_continue: bool | None = None
+
+
+class _Part(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: _Call | None = None
+    executable_code: Any = None
+    code_execution_result: Any = None
+    inline_data: Any = None
+    file_data: Any = None
+    tool_call: Any = None
+    tool_response: Any = None
+
+
+_OPAQUE_FIELDS = ("executable_code", "code_execution_result", "inline_data", "file_data", "tool_call", "tool_response")
+"""Parts that are nothing to us and sent back word for word."""
+
+_WIRE_NAMES = dict(zip(_Part.__struct_fields__, _Part.__struct_encode_fields__, strict=True))
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: list[_Part] | None = None
+
+
+class _Source(msgspec.Struct, gc=False, rename="camel"):
+    uri: str | None = None
+    title: str | None = None
+    text: str | None = None
+
+
+class _GroundingChunk(msgspec.Struct, gc=False, rename="camel"):
+    web: _Source | None = None
+    retrieved_context: _Source | None = None
+    maps: _Source | None = None
+
+
+class _Support(msgspec.Struct, gc=False, rename="camel"):
+    grounding_chunk_indices: list[int] | None = None
+    segment: Any = None
+
+
+class _Grounding(msgspec.Struct, gc=False, rename="camel"):
+    grounding_chunks: list[_GroundingChunk] | None = None
+    grounding_supports: list[_Support] | None = None
+
+
+class _Citations(msgspec.Struct, gc=False, rename="camel"):
+    citations: list[_Source] | None = None
+    citation_sources: list[_Source] | None = None
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+    index: int | None = None
+    grounding_metadata: _Grounding | None = None
+    citation_metadata: _Citations | None = None
+
+
+class _Usage(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    total_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    usage_metadata: _Usage | None = None
+    model_version: str | None = None
+    prompt_feedback: _Feedback | None = None
+    error: msgspec.Raw = ABSENT
+
+
+_DECODER = msgspec.json.Decoder(_Event)
+
+
+class GeminiStreamDecoder:
+    """One answer as it comes in; ``forced`` is the tool whose call is the answer itself."""
+
+    def __init__(self, model: str, forced: str = "") -> None:
+        self._model, self._answer_tool = model, forced
+        self._usage: _Usage | None = None
+        self._usage_sent = False  # what the prompt costs was said
+        self._finish_reason = ""
+        self._finish_message = ""
+        self._block_reason = ""
+        self._has_text = False
+        self._calls = 0
+        self._ids: set[str] = set()
+        self._open_call: tuple[_Call, ArgumentsBuilder] | None = None  # a call whose arguments come in pieces
+        self._cited_sources: set[tuple[str, str]] = set()
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """Return what an event says. Raises ``ModelError`` for one that is none, or an error."""
+        try:
+            event = _DECODER.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return self._read_undecodable(data, error)
+        if event.error is not ABSENT or event.prompt_feedback is not None:
+            self._read_error(event)
+        chunks: list[Chunk] = []
+        for candidate in event.candidates or ():
+            if not candidate.index:
+                self._read_candidate(candidate, chunks)
+        if event.model_version:
+            self._model = event.model_version
+        if event.usage_metadata is not None:
+            self._usage = event.usage_metadata
+            if not self._usage_sent:  # so that an answer that breaks off has a price
+                self._usage_sent = True
+                chunks.append(self._usage_chunk())
+        return chunks
+
+    def end(self) -> list[Chunk]:
+        """Return how the answer ends, when no more comes. Raises ``StreamCut`` when that is before its end."""
+        chunks: list[Chunk] = []
+        if self._block_reason:
+            words = f"The request was refused: {self._block_reason}"
+            return [TextChunk(words), self._usage_chunk(), StopChunk("refusal")]
+        if not self._finish_reason:
+            raise StreamCut("the stream was cut: it ended before its finish reason")
+        if self._finish_reason in MALFORMED_REASONS:
+            raise StreamCut(f"the model's answer is no answer: {self._describe_reason()}")
+        if self._finish_reason == "MISSING_THOUGHT_SIGNATURE":
+            raise BadRequest(f"a call of this conversation has lost its signature: {self._describe_reason()}")
+        stop = self._stop_reason()
+        if self._open_call is not None:
+            if stop != "length":
+                raise StreamCut("the stream was cut: it ended inside the arguments of a call")
+            self._close_call(self._open_call, chunks)
+        if stop == "refusal" and not self._has_text:
+            chunks.append(TextChunk(f"The answer was refused: {self._describe_reason()}"))
+        return [*chunks, self._usage_chunk(), StopChunk(stop)]
+
+    def _stop_reason(self) -> str:
+        stop = STOP_REASONS.get(self._finish_reason, "")
+        if stop == "end" and self._calls:
+            return "calls"
+        # No call may run from an answer that ended for a reason nobody knows.
+        unsure = self._finish_reason in REFUSAL_REASONS or self._calls
+        return stop or ("refusal" if unsure else self._finish_reason.lower())
+
+    def _describe_reason(self) -> str:
+        return f"{self._finish_reason}: {self._finish_message}" if self._finish_message else self._finish_reason
+
+    def _read_candidate(self, candidate: _Candidate, chunks: list[Chunk]) -> None:
+        content = candidate.content
+        if content is not None and content.parts:
+            for part in content.parts:
+                if part.function_call is None and part.thought_signature is None and not part.thought and part.text:
+                    self._has_text = True
+                    chunks.append(TextChunk(part.text))
+                else:
+                    self._read_part(part, chunks)
+        if (
+            candidate.finish_reason
+            and candidate.finish_reason not in UNFINISHED_REASONS
+            and self._finish_reason in ("", "STOP")
+        ):
+            self._finish_reason = candidate.finish_reason
+            self._finish_message = _shorten_message(candidate.finish_message)
+        if candidate.grounding_metadata is not None:
+            self._emit_grounding(candidate.grounding_metadata, chunks)
+        if candidate.citation_metadata is not None:
+            cited = candidate.citation_metadata
+            for source in (*(cited.citations or ()), *(cited.citation_sources or ())):
+                self._emit_citation(source, None, chunks)
+
+    def _read_part(self, part: _Part, chunks: list[Chunk]) -> None:
+        """Add a part that is more than words; a signature comes right before what it belongs to."""
+        signature = {"thoughtSignature": part.thought_signature} if part.thought_signature else {}
+        if part.thought:
+            own = {WIRE: {"thought": True, **signature}} if signature else None
+            if part.text or own:
+                chunks.append(ReasoningChunk(part.text or "", opaque=own))
+            return
+        kept = {_WIRE_NAMES[name]: value for name in _OPAQUE_FIELDS if (value := getattr(part, name)) is not None}
+        if kept:
+            chunks.append(ReasoningChunk(opaque={WIRE: {**kept, **signature}}))
+            return
+        if signature:
+            chunks.append(ReasoningChunk(opaque={WIRE: signature}))
+        if part.function_call is not None:
+            self._read_call(part.function_call, chunks)
+        elif part.text:
+            self._has_text = True
+            chunks.append(TextChunk(part.text))
+
+    def _read_call(self, call: _Call, chunks: list[Chunk]) -> None:
+        """Add a call; one whose arguments come in pieces is added when the last is there."""
+        if self._open_call is None and not call.partial_args and not call.will_continue:
+            self._emit_call(call, _arguments_text(call.args), chunks)
+            return
+        if self._open_call is not None and call.name and self._open_call[0].name:
+            raise StreamCut(
+                f"a call to {call.name!r} begins inside the arguments of a call to {self._open_call[0].name!r}"
+            )
+        first, arguments = self._open_call or (call, ArgumentsBuilder())
+        first.name, first.id = first.name or call.name, first.id or call.id
+        for piece in call.partial_args or ():
+            arguments.add(piece)
+        self._open_call = (first, arguments)
+        if not call.will_continue:
+            if not arguments.is_complete:
+                raise StreamCut(f"a call to {first.name!r} ends inside one of its arguments")
+            self._close_call(self._open_call, chunks)
+
+    def _close_call(self, opened: tuple[_Call, ArgumentsBuilder], chunks: list[Chunk]) -> None:
+        self._open_call = None
+        call, arguments = opened
+        self._emit_call(call, arguments.to_json(), chunks)
+
+    def _emit_call(self, call: _Call, arguments: str, chunks: list[Chunk]) -> None:
+        name = call.name or ""
+        if not name:
+            raise StreamCut("the answer is garbled: a call names no tool")
+        if name == self._answer_tool:
+            self._has_text = True
+            chunks.append(TextChunk(arguments))
+            return
+        id = call.id or ""
+        if not id or id in self._ids:
+            id = f"{GENERATED_ID_PREFIX}{self._calls}"
+        self._ids.add(id)
+        chunks.append(CallChunk(self._calls, name, arguments, id))
+        self._calls += 1
+
+    def _emit_grounding(self, grounding: _Grounding, chunks: list[Chunk]) -> None:
+        segments: dict[int, list[Any]] = {}
+        for support in grounding.grounding_supports or ():
+            for index in support.grounding_chunk_indices or ():
+                segments.setdefault(index, []).append(support.segment)
+        for index, chunk in enumerate(grounding.grounding_chunks or ()):
+            source = chunk.web or chunk.retrieved_context or chunk.maps
+            if source is not None:
+                self._emit_citation(source, segments.get(index), chunks)
+
+    def _emit_citation(self, source: _Source, segments: list[Any] | None, chunks: list[Chunk]) -> None:
+        """Name a source once: every event may repeat those before."""
+        url, title = source.uri or "", source.title or ""
+        if (url, title) in self._cited_sources or not (url or title):
+            return
+        self._cited_sources.add((url, title))
+        where = {WIRE: {"segments": segments}} if segments else None
+        chunks.append(CitationChunk(Citation(url=url, title=title, text=source.text or "", opaque=where)))
+
+    def _read_error(self, event: _Event) -> None:
+        if event.error is not ABSENT and bytes(event.error) != b"null":
+            raise errors.error_from_event({"error": _decode_any(event.error)})
+        feedback = event.prompt_feedback
+        if feedback is not None and feedback.block_reason:
+            message = _shorten_message(feedback.block_reason_message)
+            self._block_reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
+
+    def _read_undecodable(self, data: bytes, error: Exception) -> list[Chunk]:
+        """An event that is none: the marker of another wire that a gateway adds, an error in a list, or garbage."""
+        if data.strip() == b"[DONE]":
+            return []
+        raise _error_of_bytes(data) from error
+
+    def _usage_chunk(self) -> UsageChunk:
+        said = self._usage or _Usage()
+        thoughts = _clamp_tokens(said.thoughts_token_count)
+        heard = _clamp_tokens(said.prompt_token_count) + _clamp_tokens(said.tool_use_prompt_token_count)
+        spoken = _clamp_tokens(said.candidates_token_count) + thoughts
+        if said.candidates_token_count is None and said.total_token_count is not None:
+            spoken = max(_clamp_tokens(said.total_token_count) - heard, thoughts)
+        usage = Usage(
+            input=_clamp_tokens(heard),
+            output=_clamp_tokens(spoken),
+            reasoning=thoughts,
+            cache_read=_clamp_tokens(said.cached_content_token_count),
+        )
+        return UsageChunk(usage, self._model)
+
+
+def _error_of_bytes(data: bytes) -> ModelError:
+    said = errors.parse_error_body(data)
+    if said.message and said.kinds:
+        return errors.to_model_error(said)
+    return StreamCut(f"expected an event of an answer, got {sse.describe_body(data)}")
+
+
+def _arguments_text(arguments: msgspec.Raw) -> str:
+    """Return arguments as they were written; a gateway may have put them into a string."""
+    data = bytes(arguments)
+    try:
+        if data.startswith(b'"'):
+            return msgspec.json.decode(data, type=str)
+        return data.decode() if data and data != b"null" else "{}"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StreamCut("the arguments of a call are not UTF-8") from error
+
+
+def _decode_any(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "an error that cannot be read"
+
+
+def _shorten_message(words: str | None) -> str:
+    words = " ".join((words or "").split())
+    return sse.redact_secrets(words if len(words) <= MAX_REASON else f"{words[:MAX_REASON]}…")
+
+
+def _clamp_tokens(tokens: int | None) -> int:
+    """Return a count that can be one: a provider must not be able to give a budget back, or to break the log."""
+    return min(max(tokens or 0, 0), MAX_TOKENS)

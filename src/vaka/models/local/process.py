@@ -1,0 +1,211 @@
+"""The server process as its owner sees it: start, supervise, share and stop it."""
+
+import asyncio
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from typing import IO, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from vaka.core.types.errors import ConfigError, ModelUnavailable
+from vaka.models.local.protocol import LaunchReport, LaunchSpec, LocalSettings, ServerReady
+
+GRACE_SECONDS = 3.0
+"""Seconds between a request to end and the end."""
+MAX_STDERR = 8192
+MAX_LINE = 300
+_REPORT_DECODER: "msgspec.json.Decoder[LaunchReport]" = msgspec.json.Decoder(LaunchReport)
+_T = TypeVar("_T")
+
+
+class ModelProcess:
+    """Starts at once, without blocking anyone. ``ready`` has the address of its server, ``gone`` how it ended."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        self.spec = spec
+        self.ready: Future[str] = _uncancellable_future()
+        """Raises ``ConfigError`` when it cannot be started like this, ``ModelUnavailable`` when it did not start."""
+        self.exit_reason: Future[str] = _uncancellable_future()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._end_requested = False
+        self._lock = threading.Lock()
+        self._stderr_tail = b""
+        threading.Thread(target=self._supervise, name="vaka-local-model", daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process, when there is one."""
+        return self._child.pid if self._child is not None else None
+
+    def terminate(self, *, force: bool = False) -> None:
+        """Ask it to end, or with ``now`` make it; does not wait."""
+        with self._lock:
+            self._end_requested = True
+            if self._child is not None:
+                (self._child.kill if force else self._child.terminate)()
+
+    async def stop(self) -> None:
+        """End it, by force if it must be, and wait until it is gone."""
+        self.terminate()
+        if not await wait_for_future(self.exit_reason, GRACE_SECONDS):
+            self.terminate(force=True)
+            await wait_for_future(self.exit_reason, None)
+
+    def _supervise(self) -> None:
+        """Start the process, hear what it reports, and wait for its end."""
+        try:
+            child = self._start()
+        except OSError as error:
+            self._set_exit(f"could not be started: {error.strerror or error}", "")
+            return
+        with child:
+            ears = threading.Thread(target=self._read_stderr, args=(child.stderr,), daemon=True)
+            ears.start()
+            failure = self._read_report(child.stdout)
+            code = child.wait()
+            ears.join()
+        self._set_exit(_describe_exit(code), failure)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-P", "-m", "vaka.models.local.server"]
+        with self._lock:
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                env=_environment(), start_new_session=True,
+            )  # fmt: skip
+            self._child = child
+            if self._end_requested:
+                child.kill()
+        try:
+            if child.stdin is not None:
+                child.stdin.write(msgspec.json.encode(self.spec) + b"\n")
+        except BrokenPipeError:
+            return child  # how it ended is told by what comes next
+        return child
+
+    def _read_report(self, reports: IO[bytes] | None) -> str:
+        """Return why it could not be started, in its own words."""
+        line = reports.readline() if reports is not None else b""
+        try:
+            report = _REPORT_DECODER.decode(line)
+        except msgspec.DecodeError:
+            return ""
+        if isinstance(report, ServerReady):
+            self.ready.set_result(report.url)
+            return ""
+        return report.message
+
+    def _read_stderr(self, errors: IO[bytes]) -> None:
+        while piece := errors.read(4096):
+            self._stderr_tail = (self._stderr_tail + piece)[-MAX_STDERR:]
+
+    def _set_exit(self, how: str, failure: str) -> None:
+        lines = [
+            _strip_log_prefix(line)
+            for line in self._stderr_tail.decode("utf-8", "replace").splitlines()
+            if line.strip()
+        ]
+        if failure:
+            words = f": {lines[0]}" if lines else ""
+            self.ready.set_exception(ConfigError(f"the local model cannot be started: {failure}{words}"))
+        else:
+            how = f"{how}: {lines[-1]}" if lines else how
+            if not self.ready.done():
+                self.ready.set_exception(ModelUnavailable(f"the process of the local model {how}"))
+        self.exit_reason.set_result(how)
+
+
+class ProcessRegistry:
+    """The processes of this Python process: one for each way to run the model, shared by all who hold it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: dict[tuple[LocalSettings, str], tuple[ModelProcess, WeakSet[object]]] = {}
+        self._owner = 0
+
+    def acquire(self, spec: LaunchSpec, holder: object) -> ModelProcess:
+        """Return the process that runs the model as ``order`` says, another one when the last has ended."""
+        with self._lock:
+            if self._owner != spec.owner:  # after a fork the processes are those of the parent
+                self._processes, self._owner = {}, spec.owner
+            key = (spec.settings, spec.weights)
+            process, holders = self._processes.get(key, (None, WeakSet[object]()))
+            if process is None or process.exit_reason.done():
+                process = ModelProcess(spec)
+            holders.add(holder)
+            self._processes[key] = (process, holders)
+            return process
+
+    async def release(self, holder: object) -> None:
+        """End the processes that nobody else holds, and wait for that."""
+        for process in self._drop_holder(holder):
+            await process.stop()
+
+    def end_all(self) -> None:
+        """End all of them and wait; for the end of the program."""
+        if self._owner != os.getpid():
+            return
+        for process, _ in self._processes.values():
+            process.terminate()
+        for process, _ in self._processes.values():
+            try:
+                process.exit_reason.result(GRACE_SECONDS)
+            except TimeoutError:
+                process.terminate(force=True)
+                process.exit_reason.result(GRACE_SECONDS)
+
+    def _drop_holder(self, holder: object) -> list[ModelProcess]:
+        with self._lock:
+            held = {key: made for key, made in self._processes.items() if holder in made[1]}
+            for _, holders in held.values():
+                holders.discard(holder)
+            return [self._processes.pop(key)[0] for key, (_, holders) in held.items() if not holders]
+
+
+PROCESSES = ProcessRegistry()
+atexit.register(PROCESSES.end_all)
+
+
+async def wait_for_future(future: "Future[_T]", seconds: float | None) -> bool:
+    """Wait for a future of another thread, at most so long; giving up changes nothing for others who wait."""
+    mine = asyncio.wrap_future(future)
+    try:
+        done, _ = await asyncio.wait([mine], timeout=seconds)
+        return bool(done)
+    finally:
+        if not mine.cancel():
+            mine.exception()  # it was looked at, whoever asks
+
+
+def _uncancellable_future() -> "Future[str]":
+    future: Future[str] = Future()
+    future.set_running_or_notify_cancel()  # from here on, nobody who waits for it can cancel it for the others
+    return future
+
+
+def _environment() -> dict[str, str]:
+    """Return what the process is given: where to find its code, and on Windows what no program starts without."""
+    needed = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"ended by itself (exit {code})"
+    try:
+        return f"was killed (signal {-code}, {signal.Signals(-code).name})"
+    except ValueError:
+        return f"was killed (signal {-code})"
+
+
+def _strip_log_prefix(line: str) -> str:
+    """Return a line of the server's log without its clock and level."""
+    clock, _, rest = line.partition(" ")
+    words = rest.lstrip() if clock.replace(".", "").isdigit() else line
+    return words.removeprefix("E ").strip()[:MAX_LINE]

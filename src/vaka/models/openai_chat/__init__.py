@@ -1,0 +1,1 @@
+"""OpenAI Chat Completions, and the vendors that speak it."""

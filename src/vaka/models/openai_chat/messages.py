@@ -1,0 +1,241 @@
+"""A conversation as the messages of a Chat Completions request. Pure."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from vaka.core.ports.model import Prompt
+from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Part,
+    Reasoning,
+    Stored,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
+from vaka.models import message_parts
+from vaka.models.catalog.vendors import VendorProfile
+
+WIRE = "chat"
+MAX_TEXT = 1024 * 1024
+"""Characters of one text; a longer one is sent in several parts."""
+PLACEHOLDER_TEXT = "."
+"""Said where something must be said and there is nothing to say."""
+NO_OUTPUT = "(no output)"
+
+_AUDIO_FORMATS = {
+    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}  # fmt: skip
+_TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript)")
+
+
+def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str) -> list[dict[str, Any]]:
+    """Return what was said so far. Raises ``BadRequest`` for what the vendor cannot take."""
+    writer = _MessageWriter(model, profile, message_parts.call_ids(prompt.messages, re.compile(profile.call_id)))
+    if system:
+        writer.add({"role": profile.system_role, "content": _text_content(system)})
+    for message in prompt.messages:
+        if isinstance(message, UserMessage):
+            writer.add({"role": "user", "content": writer.user_content(message.content)})
+        elif isinstance(message, AssistantMessage):
+            writer.add_answer(message)
+        else:
+            writer.add_results(message)
+    return writer.messages
+
+
+def check_part(model: str, part: Image | Audio | Document, profile: VendorProfile) -> None:
+    """Raise ``BadRequest`` for a part that the vendor cannot take."""
+    _MessageWriter(model, profile, {}).user_content((part,))
+
+
+class _MessageWriter:
+    def __init__(self, model: str, profile: VendorProfile, ids: Mapping[CallId, str]) -> None:
+        self._model, self._profile, self._ids = model, profile, ids
+        self._names: dict[CallId, str] = {}
+        self.messages: list[dict[str, Any]] = []
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Take one more message, in the order that the vendor wants."""
+        last = self.messages[-1] if self.messages else {}
+        if self._profile.bridge and last.get("role") == "tool" and message["role"] == "user":
+            self.messages.append({"role": "assistant", "content": PLACEHOLDER_TEXT})
+        if self._profile.merge and last.get("role") == message["role"] != "tool" and "tool_calls" not in last:
+            self.messages[-1] = {**last, **message, "content": _join_content(last["content"], message["content"])}
+        else:
+            self.messages.append(message)
+
+    def user_content(self, content: Content) -> Any:
+        """Return the content of a user's message: a text where one will do."""
+        parts = [made for part in content for made in self._convert_part(part)]
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        if len(texts) == len(parts) and (len(parts) < 2 or not self._profile.images):
+            return _text_content("\n\n".join(texts) or PLACEHOLDER_TEXT)
+        return parts
+
+    def add_answer(self, message: AssistantMessage) -> None:
+        """Write down what a model said; one that said nothing is left out."""
+        said: dict[str, Any] = {"role": "assistant", "content": self._answer_content(message.content)}
+        said |= self._reasoning_fields(message)
+        calls = [
+            {"id": self._ids[call.id], "type": "function",
+             "function": {"name": message_parts.safe_tool_name(call.name), "arguments": message_parts.arguments_json(call)}}
+            for call in message.calls
+        ]  # fmt: skip
+        self._names |= {call.id: call.name for call in message.calls}
+        if calls:
+            said["tool_calls"] = calls
+        if not said["content"] and not calls:
+            return
+        if not said["content"]:
+            self._set_empty_content(said)
+        self.add(said)
+
+    def add_results(self, message: ToolMessage) -> None:
+        """Write down results; what is no text follows in the user's name, since a result can hold nothing else."""
+        shown: list[dict[str, Any]] = []
+        for result in message.results:
+            id = self._ids.get(result.call, str(result.call))
+            media = [part for part in result.content if isinstance(part, Image | Audio | Document)]
+            made = [piece for part in media for piece in self._convert_part(part)]
+            text = message_parts.text_or_preview(result.content) or (f"(see below, {id})" if made else NO_OUTPUT)
+            self.add({"role": "tool", "tool_call_id": id, "content": _text_content(text)})
+            if made:
+                name = self._names.get(result.call, "")
+                shown += [
+                    {"type": "text", "text": f"What the call {id} of {message_parts.safe_tool_name(name)} returned:"},
+                    *made,
+                ]
+        if shown:
+            self.add({"role": "user", "content": shown})
+
+    def _set_empty_content(self, said: dict[str, Any]) -> None:
+        empty = self._profile.empty
+        if empty == "omit":
+            del said["content"]
+        else:
+            said["content"] = None if empty == "null" else ""
+
+    def _answer_content(self, content: Content) -> Any:
+        if self._profile.reasoning_back == "thinking" and any(isinstance(part, Reasoning) for part in content):
+            return list(_thinking_parts(content))
+        return _text_content(message_parts.text_or_preview(content))
+
+    def _reasoning_fields(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return the field that has what the model thought, where the vendor wants it back."""
+        field = self._profile.reasoning_back
+        thoughts = [part for part in message.content if isinstance(part, Reasoning)]
+        if field == "reasoning_details":
+            own = [block for part in thoughts for block in self._reasoning_details(part)]
+            return {field: own} if own else {}
+        if field not in {"reasoning_content", "reasoning"}:
+            return {}
+        text = "".join(part.text for part in thoughts)
+        if not text and message.calls and field == "reasoning_content":
+            text = " "  # another model's call: vendors that think refuse one without a thought, and an empty one too
+        return {field: text} if text else {}
+
+    def _reasoning_details(self, part: Reasoning) -> list[Any]:
+        block: Any = message_parts.provider_block(part, WIRE)
+        if not isinstance(block, dict):
+            return []
+        kept = cast("dict[str, Any]", block)
+        return list(kept.get("reasoning_details", [])) if kept.get("vendor") == self._profile.name else []
+
+    def _convert_part(self, part: Part) -> Iterator[dict[str, Any]]:
+        if isinstance(part, Text | Stored):
+            for piece in _split_text(part.text if isinstance(part, Text) else part.preview):
+                yield {"type": "text", "text": piece}
+        elif isinstance(part, Image | Audio | Document):
+            if not part.data and not part.url:
+                raise message_parts.unsupported_part(self._model, part, "its bytes are not at hand")
+            if isinstance(part, Image):
+                yield self._image_part(part)
+            elif isinstance(part, Audio):
+                yield self._audio_part(part)
+            else:
+                yield from self._document_parts(part)
+
+    def _image_part(self, part: Image) -> dict[str, Any]:
+        if not self._profile.images:
+            raise message_parts.unsupported_part(self._model, part)
+        return {"type": "image_url", "image_url": {"url": message_parts.data_url_of(part)}}
+
+    def _audio_part(self, part: Audio) -> dict[str, Any]:
+        form = _AUDIO_FORMATS.get(message_parts.media_type_of(part))
+        if not self._profile.audio:
+            raise message_parts.unsupported_part(self._model, part)
+        if not part.data or form is None:
+            raise message_parts.unsupported_part(self._model, part, "it takes the bytes of WAV or MP3 only")
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": form}}
+
+    def _document_parts(self, part: Document) -> Iterator[dict[str, Any]]:
+        text = _document_text(part)
+        if text is not None:
+            yield from self._convert_part(Text(text=f"{part.name}:\n\n{text}" if part.name else text))
+            return
+        if not self._profile.documents:
+            raise message_parts.unsupported_part(self._model, part)
+        if part.url and not self._profile.document_urls:
+            raise message_parts.unsupported_part(self._model, part, "it takes bytes, not addresses")
+        yield {
+            "type": "file",
+            "file": {"filename": part.name or "document.pdf", "file_data": message_parts.data_url_of(part)},
+        }
+
+
+def check_tool_name(name: str) -> str:
+    """Return the name of a tool. Raises ``BadRequest`` for one that no vendor takes."""
+    if not message_parts.CALL_ID_PATTERN.fullmatch(name):
+        raise BadRequest(f"the tool {name!r} needs a name of 1 to 64 letters, digits, '_' and '-'")
+    return name
+
+
+def _text_content(text: str) -> Any:
+    """Return a text as content, in several parts if it is too long for one."""
+    if len(text) <= MAX_TEXT:
+        return text
+    return [{"type": "text", "text": piece} for piece in _split_text(text)]
+
+
+def _split_text(text: str) -> Iterator[str]:
+    return (text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT))
+
+
+def _join_content(first: Any, second: Any) -> Any:
+    if isinstance(first, str) and isinstance(second, str):
+        return _text_content(f"{first}\n\n{second}")
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Any) -> list[Any]:
+    parts = cast("list[Any]", content)
+    return parts if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+
+
+def _thinking_parts(content: Content) -> Iterator[dict[str, Any]]:
+    for part in content:
+        if isinstance(part, Reasoning) and part.text:
+            yield {"type": "thinking", "thinking": [{"type": "text", "text": part.text}]}
+        elif isinstance(part, Text) and part.text:
+            yield {"type": "text", "text": part.text}
+
+
+def _document_text(part: Document) -> str | None:
+    """Return the words of a document that has nothing else: they need no model that reads files."""
+    if not part.data or not _TEXT_MEDIA_TYPE.fullmatch(message_parts.media_type_of(part)):
+        return None
+    try:
+        return base64.b64decode(part.data, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None

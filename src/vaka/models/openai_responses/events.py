@@ -1,0 +1,373 @@
+"""Decode the event stream of OpenAI Responses into chunks. Pure.
+
+The stream repeats its content (delta, part, item, response); each text is emitted once, and a contradiction raises StreamCut."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.message import Citation, Usage
+from vaka.models.openai_responses.wire import (
+    WIRE,
+    FunctionCallItem,
+    ItemHeader,
+    ItemPart,
+    MessageItem,
+    ReasoningItem,
+    ResponseBody,
+    ResponsesEvent,
+    decode_event,
+    decode_object,
+    decode_part,
+    error_of_event,
+    garbled_error,
+    is_same_json,
+)
+from vaka.models.transport import errors
+
+_PartKey: TypeAlias = tuple[str, int]
+_ARGUMENTS_KEY: _PartKey = ("arguments", 0)
+_TEXT_DELTA = "response.output_text.delta"
+
+
+class _ItemState:
+    """An item of the answer, as far as it was told."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.is_announced = False  # announced by the server, not only spoken of
+        self.closed = False  # everything of it was told
+        self.incomplete = False  # the server says that it is not whole
+        self.emitted_texts: dict[_PartKey, list[str]] = {}
+        self.citation_counts: dict[int, int] = {}
+        self.phase = ""  # of a message
+        self.call_number = -1  # of a call: which of the calls it is
+        self.name = self.id = ""
+        self.call_emitted = self.arguments_complete = False
+
+    def append_text(self, key: _PartKey, text: str) -> None:
+        """Remember what was told of a part."""
+        pieces = self.emitted_texts.get(key)
+        if pieces is None:
+            self.emitted_texts[key] = [text]
+        else:
+            pieces.append(text)
+
+    def take_remaining(self, key: _PartKey, whole: str) -> str | None:
+        """Return what was not told yet of a part that is ``whole`` now; ``None`` if something else was told."""
+        told = "".join(self.emitted_texts.get(key, ()))
+        if not whole.startswith(told):
+            return "" if not whole or whole.strip() == told.strip() else None
+        self.emitted_texts[key] = [whole]
+        return whole[len(told) :]
+
+    def separator_before(self, key: _PartKey) -> str:
+        """Return what stands between one part of reasoning and the next."""
+        return "\n\n" if self.emitted_texts and key not in self.emitted_texts else ""
+
+
+class ResponsesStreamDecoder:
+    """The events of one answer go in, chunks come out; ``done`` when the answer is whole.
+
+    With ``limit`` an answer of that many tokens counts as one that reached its length limit, whatever the server says.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.done = False
+        self._limit = limit
+        self._items: dict[int, _ItemState] = {}
+        self._ids: dict[str, int] = {}
+        self._last_index = 0
+        self._calls: list[_ItemState] = []
+        self._refused = False
+        self._handlers: dict[str, Callable[[ResponsesEvent], Iterable[Chunk]]] = {
+            "response.output_item.added": self._item_added,
+            "response.output_item.done": self._item_done,
+            "response.output_text.done": self._text_done,
+            "response.output_text.annotation.added": self._annotation_added,
+            "response.content_part.done": self._part_done,
+            "response.refusal.delta": self._refusal_delta,
+            "response.refusal.done": self._refusal_done,
+            "response.function_call_arguments.delta": self._arguments_delta,
+            "response.function_call_arguments.done": self._arguments_done,
+            "response.reasoning_summary_text.delta": self._thinking_delta,
+            "response.reasoning_summary_text.done": self._thinking_done,
+            "response.reasoning_text.delta": self._thinking_delta,
+            "response.reasoning_text.done": self._thinking_done,
+            "response.completed": self._finish,
+            "response.incomplete": self._finish,
+            "response.failed": self._finish,
+        }
+        self._known_events = frozenset({*self._handlers, _TEXT_DELTA, "error"})
+
+    def feed(self, data: bytes, name: str = "") -> Iterable[Chunk]:
+        """Return the chunks of one event, to be drained before the next. Raises ``ModelError`` for what is none."""
+        event = decode_event(data, name, self._known_events)
+        if event is None:
+            return ()
+        if event.type == _TEXT_DELTA:
+            delta = event.delta or ""
+            self._item_of(event, "message").append_text(("text", event.content_index or 0), delta)
+            return (TextChunk(delta),)
+        act = self._handlers.get(event.type or name)
+        if act is not None:
+            return act(event)
+        if event.type == "error" or (not event.type and (name == "error" or event.error)):
+            raise error_of_event(data)
+        return ()
+
+    # Which item an event is about
+
+    def _item_of(self, event: ResponsesEvent, kind: str) -> _ItemState:
+        """Return the item that an event speaks of: by its place, its id, or the latest one."""
+        index, known = event.output_index, self._ids.get(event.item_id or "")
+        if index is None:
+            index = self._last_index if known is None else known
+        elif known is not None and known != index:
+            raise garbled_error(f"{event.type} came for {event.item_id!r} in another place")
+        item = self._items.get(index)
+        if item is None:
+            return self._add_item(index, kind)
+        if item.kind != kind:
+            raise garbled_error(f"{event.type} came for a {item.kind!r}")
+        return item
+
+    def _add_item(self, index: int, kind: str) -> _ItemState:
+        item = self._items[index] = _ItemState(kind)
+        self._last_index = index
+        return item
+
+    def _locate_item(self, index: int | None, head: ItemHeader, excluded: set[int]) -> _ItemState:
+        """Return the item that is announced: by its place, its id, or the first of its kind that is not in ``but``.
+
+        Some servers give no place, some give an item another id each time they name it.
+        """
+        known = self._ids.get(head.id or "")
+        if index is None:
+            index = known
+        elif known is not None and known != index:
+            raise garbled_error(f"{head.id!r} stands in two places")
+        if index is None:
+            alike = (at for at, item in self._items.items() if item.kind == head.type and at not in excluded)
+            index = next(alike, max(self._items, default=-1) + 1)
+        item = self._items.get(index) or self._add_item(index, head.type)
+        if item.kind != head.type:
+            raise garbled_error(f"a {item.kind!r} became a {head.type!r}")
+        excluded.add(index)
+        if head.id:
+            self._ids[head.id] = index
+        self._last_index, item.is_announced = index, True
+        return item
+
+    # Items
+
+    def _item_added(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        head = decode_part(event.item, ItemHeader)
+        item = self._locate_item(
+            event.output_index, head, {at for at, item in self._items.items() if item.is_announced}
+        )
+        if head.type == "function_call":
+            yield from self._update_call(item, decode_part(event.item, FunctionCallItem))
+        elif head.type == "message":
+            yield from self._emit_phase(item, head)
+
+    def _item_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        head = decode_part(event.item, ItemHeader)
+        closed = {at for at, item in self._items.items() if item.closed}
+        yield from self._close_item(self._locate_item(event.output_index, head, closed), head, event.item)
+
+    def _close_item(self, item: _ItemState, head: ItemHeader, raw: msgspec.Raw) -> Iterator[Chunk]:
+        """Tell what was not told yet of an item that is whole now."""
+        item.incomplete = item.incomplete or head.status == "incomplete"
+        if head.type == "message":
+            yield from self._close_message(item, head, raw)
+        elif head.type == "function_call":
+            yield from self._update_call(item, decode_part(raw, FunctionCallItem), whole=True)
+        elif not item.closed:
+            if head.type == "reasoning":
+                yield from self._emit_reasoning_item(item, decode_part(raw, ReasoningItem))
+            yield ReasoningChunk(opaque=cast("Any", {WIRE: decode_object(raw)}))
+        item.closed = True
+
+    # Words
+
+    def _close_message(self, item: _ItemState, head: ItemHeader, raw: msgspec.Raw) -> Iterator[Chunk]:
+        yield from self._emit_phase(item, head)
+        parts = decode_part(raw, MessageItem).content or []
+        if parts and any(at >= len(parts) for _, at in item.emitted_texts):
+            raise garbled_error("words came for a part of a message that it does not have")
+        for at, part in enumerate(parts):
+            yield from self._emit_part(item, at, part)
+
+    def _emit_phase(self, item: _ItemState, head: ItemHeader) -> Iterator[Chunk]:
+        """A message that has a phase is to be sent back with it, so the phase stands before the words."""
+        if head.phase and not item.phase and not item.emitted_texts:
+            item.phase = head.phase
+            yield ReasoningChunk(opaque={WIRE: {"type": "message", "phase": head.phase}})
+
+    def _part_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        part, at = decode_part(event.part, ItemPart), event.content_index or 0
+        if part.type == "reasoning_text":
+            yield from self._emit_remaining_reasoning(self._item_of(event, "reasoning"), ("content", at), part.text)
+        else:
+            yield from self._emit_part(self._item_of(event, "message"), at, part)
+
+    def _emit_part(self, item: _ItemState, at: int, part: ItemPart) -> Iterator[Chunk]:
+        if part.type == "refusal":
+            self._refused = True
+            yield from self._emit_remaining_text(item, ("refusal", at), part.refusal)
+            return
+        yield from self._emit_remaining_text(item, ("text", at), part.text)
+        for annotation in (part.annotations or [])[item.citation_counts.get(at, 0) :]:
+            yield from self._emit_citation(item, at, annotation)
+
+    def _text_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        yield from self._emit_remaining_text(
+            self._item_of(event, "message"), ("text", event.content_index or 0), event.text
+        )
+
+    def _refusal_delta(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        self._refused = True
+        self._item_of(event, "message").append_text(("refusal", event.content_index or 0), event.delta or "")
+        yield TextChunk(event.delta or "")
+
+    def _refusal_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        self._refused = True
+        yield from self._emit_remaining_text(
+            self._item_of(event, "message"), ("refusal", event.content_index or 0), event.refusal
+        )
+
+    def _emit_remaining_text(self, item: _ItemState, key: _PartKey, whole: str | None) -> Iterator[Chunk]:
+        rest = item.take_remaining(key, whole or "")
+        if rest is None:
+            raise garbled_error("the words that came are not those that the model ended with")
+        if rest:
+            yield TextChunk(rest)
+
+    def _annotation_added(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        yield from self._emit_citation(self._item_of(event, "message"), event.content_index or 0, event.annotation)
+
+    def _emit_citation(self, item: _ItemState, at: int, raw: msgspec.Raw) -> Iterator[Chunk]:
+        item.citation_counts[at] = item.citation_counts.get(at, 0) + 1
+        found = decode_object(raw)
+        if found:
+            title = str(found.get("title") or found.get("filename") or "")
+            yield CitationChunk(
+                Citation(url=str(found.get("url") or ""), title=title, opaque=cast("Any", {WIRE: found}))
+            )
+
+    # Reasoning
+
+    def _thinking_delta(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        item, key = self._item_of(event, "reasoning"), _reasoning_key(event)
+        yield ReasoningChunk(item.separator_before(key) + (event.delta or ""))
+        item.append_text(key, event.delta or "")
+
+    def _thinking_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        yield from self._emit_remaining_reasoning(self._item_of(event, "reasoning"), _reasoning_key(event), event.text)
+
+    def _emit_reasoning_item(self, item: _ItemState, thought: ReasoningItem) -> Iterator[Chunk]:
+        for field, parts in (("summary", thought.summary), ("content", thought.content)):
+            for at, part in enumerate(parts or []):
+                yield from self._emit_remaining_reasoning(item, (field, at), part.text)
+
+    def _emit_remaining_reasoning(self, item: _ItemState, key: _PartKey, whole: str | None) -> Iterator[Chunk]:
+        lead = item.separator_before(key)
+        rest = item.take_remaining(key, whole) if whole else ""
+        if rest:  # other thoughts than were told are nobody's loss: the item itself is kept word for word
+            yield ReasoningChunk(lead + rest)
+
+    # Calls
+
+    def _update_call(self, item: _ItemState, call: FunctionCallItem, *, whole: bool = False) -> Iterator[Chunk]:
+        item.id = item.id or call.call_id or ""
+        yield from self._emit_call(item, call.name, call.arguments_json)
+        item.arguments_complete = item.arguments_complete or whole
+        if whole and not item.name:
+            raise garbled_error("a call names no tool")
+
+    def _arguments_delta(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        item, delta = self._number_call(self._item_of(event, "function_call")), event.delta or ""
+        item.append_text(_ARGUMENTS_KEY, delta)
+        if item.call_emitted:
+            yield CallChunk(item.call_number, arguments=delta)
+
+    def _arguments_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        item = self._item_of(event, "function_call")
+        yield from self._emit_call(item, event.name, event.arguments)
+        item.arguments_complete = item.arguments_complete or event.arguments is not None
+
+    def _emit_call(self, item: _ItemState, name: str | None, arguments: str | None) -> Iterator[Chunk]:
+        """Tell a call as far as it is known; nothing of it before its name is."""
+        self._number_call(item)
+        if name and item.name and name != item.name:
+            raise garbled_error(f"a call of {item.name!r} became one of {name!r}")
+        item.name = item.name or name or ""
+        rest = "" if arguments is None else item.take_remaining(_ARGUMENTS_KEY, arguments)
+        told = "".join(item.emitted_texts.get(_ARGUMENTS_KEY, ()))
+        if rest is None and not is_same_json(told, arguments or ""):
+            raise garbled_error(f"the arguments that came for {item.name!r} are not those that the model ended with")
+        if not item.call_emitted and item.name:
+            item.id, item.call_emitted = self._unique_call_id(item), True
+            yield CallChunk(item.call_number, item.name, told, item.id)
+        elif item.call_emitted and rest:
+            yield CallChunk(item.call_number, arguments=rest)
+
+    def _number_call(self, item: _ItemState) -> _ItemState:
+        if item.call_number < 0:
+            item.call_number = len(self._calls)
+            self._calls.append(item)
+        return item
+
+    def _unique_call_id(self, item: _ItemState) -> str:
+        taken = {other.id for other in self._calls if other is not item}
+        wanted = item.id or f"call_{item.call_number + 1}"
+        while wanted in taken:
+            wanted += "_"
+        return wanted
+
+    # The end
+
+    def _finish(self, event: ResponsesEvent) -> Iterator[Chunk]:
+        response = decode_part(event.response, ResponseBody) if event.response else ResponseBody()
+        yield UsageChunk(response.token_usage, response.model or "")
+        if event.type == "response.failed" or response.status == "failed" or response.error:
+            raise errors.error_from_event(response.error)
+        seen: set[int] = set()
+        for raw in response.output or []:
+            head = decode_part(raw, ItemHeader)
+            yield from self._close_item(self._locate_item(None, head, seen), head, raw)
+        whole = event.type == "response.completed" and response.status != "incomplete"
+        self._check_complete(whole=whole)
+        why = response.incomplete_details.reason if response.incomplete_details else None
+        self.done = True
+        yield StopChunk(self._stop_reason(response.token_usage) if whole else self._incomplete_reason(why))
+
+    def _check_complete(self, *, whole: bool) -> None:
+        items = list(self._items.values())
+        if any(item.is_announced for item in items) and any(
+            item.emitted_texts and not item.is_announced for item in items
+        ):
+            raise garbled_error("words came for an item that the answer does not have")
+        if whole and not all(call.arguments_complete and call.call_emitted for call in self._calls):
+            raise garbled_error("a call was begun and never finished")
+
+    def _stop_reason(self, cost: Usage) -> str:
+        if self._refused:
+            return "refusal"
+        if any(call.incomplete for call in self._calls) or (self._limit is not None and cost.output >= self._limit):
+            return "length"
+        return "calls" if self._calls else "end"
+
+    def _incomplete_reason(self, why: str | None) -> str:
+        if why == "content_filter" or self._refused:
+            return "refusal"
+        return "length" if why == "max_output_tokens" or self._calls else why or "incomplete"
+
+
+def _reasoning_key(event: ResponsesEvent) -> _PartKey:
+    if "summary" in event.type:
+        return ("summary", event.summary_index or 0)
+    return ("content", event.content_index or 0)

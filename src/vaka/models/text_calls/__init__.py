@@ -1,0 +1,1 @@
+"""Tool calls in plain text, for models without function calling."""

@@ -1,0 +1,346 @@
+"""Find tool calls in text while it arrives: fenced JSON, "Using the tool …" and NAME(…). Pure."""
+
+import json
+import re
+from collections.abc import Generator, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from vaka.models.text_calls.lenient_json import QUOTES, LenientJson, NotACall, requote
+
+FENCED, SENTENCE, FUNCTION = 0, 1, 2
+"""The forms of a call; where a text has calls of several forms, those of the first count."""
+MAX_NAME = 128
+"""Characters a quoted name may have."""
+
+_Position: TypeAlias = Generator[None, None, int]
+_SPACES = frozenset(" \t")
+_BLANKS = frozenset(" \t\r\n\f\v")
+_TICKS = frozenset("`")
+_KEY_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_WORD_CHARS = _KEY_CHARS | frozenset(".")  # what follows a dot belongs to something else
+_LITERAL_CHARS = _WORD_CHARS | frozenset("+")
+_NOT_BARE_CHARS = frozenset('()[]{}"`=\r\n')
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(
+    r"[+-]?(?=.*[.eE])(?:(?:0|[1-9][0-9]{0,40})(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,2})?"
+)
+_USING = "using"
+
+
+class FoundCall(msgspec.Struct, frozen=True):
+    """A call, and the characters it is written with."""
+
+    start: int
+    end: int
+    form: int
+    name: str
+    arguments: str
+    """JSON text."""
+    repaired: str = ""
+
+
+class CallScanner:
+    """Takes a text in pieces; ``found`` has the calls so far, ``sure`` says up to where the text belongs to none."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.found_calls: list[FoundCall] = []
+        self.text_end = 0
+        self._names = frozenset(filter(None, names))
+        self._prefixes = {word[:size] for word in (*self._names, _USING) for size in range(1, len(word) + 1)}
+        self._longest_prefix = max(map(len, self._prefixes))
+        self._first_letters = {word for word in self._prefixes if len(word) == 1} | {_USING[0].upper()}
+        self._chars: list[str] = []  # a list grows without being copied
+        self._ended = False
+        self._steps = self._scan()
+
+    def feed(self, text: str) -> None:
+        """Take more of the text."""
+        self._chars.extend(text)
+        next(self._steps)
+
+    def end(self) -> None:
+        """There is no more text."""
+        self._ended = True
+        next(self._steps, None)
+
+    def text(self, start: int, end: int | None = None) -> str:
+        """Return a part of the text."""
+        return "".join(self._chars[start:end])
+
+    def calls(self) -> list[FoundCall]:
+        """Return the calls that count: those of the first form there is."""
+        first = min((found.form for found in self.found_calls), default=FENCED)
+        return [found for found in self.found_calls if found.form == first]
+
+    def _scan(self) -> Generator[None]:
+        chars, at = self._chars, 0
+        while True:
+            while at < len(chars):
+                char = chars[at]
+                if char == "`":
+                    at = yield from self._scan_fence(at)
+                elif char in self._first_letters and (not at or chars[at - 1] not in _WORD_CHARS):
+                    at = yield from self._scan_word(at)
+                else:
+                    at += 1
+                    if char not in _BLANKS:  # blanks wait: they go with a call that follows
+                        at = self._mark_text(self._word_end(at) if char in _WORD_CHARS else at)
+            if self._ended:
+                return
+            yield
+
+    def _word_end(self, at: int) -> int:
+        """Return where the word ends, as far as it has come, in the middle of which ``at`` is."""
+        chars = self._chars
+        while at < len(chars) and chars[at] in _WORD_CHARS:
+            at += 1
+        return at
+
+    def _mark_text(self, end: int) -> int:
+        """What comes before ``end`` is text; behind the first call nothing is sure before the end."""
+        if not self.found_calls:
+            self.text_end = end
+        return end
+
+    def _scan_word(self, start: int) -> _Position:
+        chars, at = self._chars, start
+        while True:
+            while at < len(chars) and chars[at] in _WORD_CHARS:
+                at += 1
+            if at < len(chars) or self._ended:
+                break
+            if not self._may_begin(start, at):
+                self._mark_text(at)
+            yield
+        word = self.text(start, at) if at - start <= self._longest_prefix else ""
+        following = chars[at] if at < len(chars) else ""
+        if following == "(" and word in self._names:
+            return (yield from self._scan_function(start, at, word))
+        if following in _BLANKS and word.lower() == _USING:
+            return (yield from self._scan_sentence(start, at))
+        return self._mark_text(at)
+
+    def _may_begin(self, start: int, end: int) -> bool:
+        """Tell whether a word that has not ended may become one that begins a call."""
+        if end - start > self._longest_prefix:
+            return False
+        word = self.text(start, end)
+        return word in self._prefixes or _USING.startswith(word.lower())
+
+    def _scan_fence(self, start: int) -> _Position:
+        """Read a run of backticks, and what follows if that is a block of JSON; return where to go on."""
+        rest = yield from self._skip(start, _TICKS)
+        try:
+            if rest - start < 3:
+                raise NotACall
+            rest = yield from self._expect_word(rest, "json", _SPACES)
+            block = yield from self._scan_json(rest)
+            rest = block.end
+            at = yield from self._skip(rest, _BLANKS)
+            end = yield from self._skip(at, _TICKS)
+            if end - at < 3 and at < len(self._chars):
+                raise NotACall
+            rest = end
+            name, arguments = _read_fenced_call(block)
+            self.found_calls.append(FoundCall(start, end, FENCED, name, arguments, block.repair_notes))
+        except NotACall:
+            pass
+        return self._mark_text(rest)
+
+    def _scan_sentence(self, start: int, at: int) -> _Position:
+        try:
+            for word in ("the", "tool"):
+                at = yield from self._expect_word(at, word)
+            begun, at = yield from self._scan_quoted_name(at)
+            name = self.text(begun, at - 1)
+            for word in ("with", "parameters", ":"):
+                at = yield from self._expect_word(at, word)
+            value = yield from self._scan_json(at)
+        except NotACall:
+            return self._mark_text(start + len(_USING))
+        self.found_calls.append(FoundCall(start, value.end, SENTENCE, name, value.text, value.repair_notes))
+        return value.end
+
+    def _scan_quoted_name(self, at: int) -> Generator[None, None, tuple[int, int]]:
+        """Read a name in quotes, on one line and not too long."""
+        begun = (yield from self._skip(at, _BLANKS)) + 1
+        quote = yield from self._char_at(begun - 1)
+        if quote not in {*QUOTES, "`"}:
+            raise NotACall
+        for end in range(begun, begun + MAX_NAME + 1):
+            char = yield from self._char_at(end)
+            if char == quote and end > begun:
+                return begun, end + 1
+            if char in {"", "\n", quote}:
+                break
+        raise NotACall
+
+    def _scan_function(self, start: int, opening: int, name: str) -> _Position:
+        repaired = ""
+        try:
+            at = yield from self._skip(opening + 1, _BLANKS)
+            char = yield from self._char_at(at)
+            if char == "{":
+                value = yield from self._scan_json(at)
+                end = yield from self._expect_word(value.end, ")")
+                arguments, repaired = value.text, value.repair_notes
+            elif char == ")":
+                end, arguments = at + 1, "{}"
+            else:
+                end, arguments, repaired = yield from self._scan_pairs(at)
+        except NotACall:
+            return self._mark_text(opening + 1)
+        self.found_calls.append(FoundCall(start, end, FUNCTION, name, arguments, repaired))
+        return end
+
+    def _scan_pairs(self, at: int) -> Generator[None, None, tuple[int, str, str]]:
+        """Read ``key=value`` and so on up to the closing parenthesis, as a JSON object."""
+        made: list[str] = []
+        repaired: dict[str, None] = {}
+        while True:
+            begun = yield from self._skip(at, _BLANKS)
+            if made and (yield from self._char_at(begun)) == ")":
+                repaired["trailing comma"] = None
+                return begun + 1, f"{{{', '.join(made)}}}", "; ".join(repaired)
+            end = yield from self._skip(begun, _KEY_CHARS)
+            if end == begun:
+                raise NotACall
+            at = yield from self._expect_word(end, "=")
+            value, at = yield from self._scan_value(at, repaired)
+            made.append(f"{json.dumps(self.text(begun, end))}: {value}")
+            at = yield from self._skip(at, _BLANKS)
+            following = yield from self._char_at(at)
+            if following not in {",", ")"}:
+                raise NotACall
+            at += 1
+            if following == ")":
+                return at, f"{{{', '.join(made)}}}", "; ".join(repaired)
+
+    def _scan_value(self, at: int, repaired: dict[str, None]) -> Generator[None, None, tuple[str, int]]:
+        """Read one value of the function form: quoted, JSON, or bare up to the next comma."""
+        at = yield from self._skip(at, _BLANKS)
+        char = yield from self._char_at(at)
+        if char in QUOTES:
+            end = yield from self._scan_string(at)
+            return requote(self.text(at + 1, end - 1), char)[0], end
+        if char in {"{", "["}:
+            value = yield from self._scan_json(at, "{[")
+            if value.repair_notes:
+                repaired[value.repair_notes] = None
+            return value.text, value.end
+        end = yield from self._scan_bare_value(at)
+        return _coerce_value(self.text(at, end).strip()), end
+
+    def _scan_bare_value(self, at: int) -> _Position:
+        while True:
+            char = yield from self._char_at(at)
+            if char in {",", ")"}:
+                return at
+            if not char or char in _NOT_BARE_CHARS:
+                raise NotACall
+            if char == "'":  # inside of a word it is an apostrophe
+                following = yield from self._char_at(at + 1)
+                if not (self._chars[at - 1].isalnum() and following.isalnum()):
+                    raise NotACall
+            at += 1
+
+    def _scan_json(self, at: int, opening: str = "{") -> Generator[None, None, LenientJson]:
+        """Read an object, or what else ``opening`` allows, that begins at ``at`` or behind blanks."""
+        value = LenientJson()
+        at = yield from self._skip(at, _BLANKS)
+        if (yield from self._char_at(at)) not in set(opening):
+            raise NotACall
+        while not value.is_complete:
+            char = yield from self._char_at(at)
+            if char in QUOTES:
+                end = yield from self._scan_string(at)
+                value.add_string(self.text(at + 1, end - 1), char)
+            elif char in _LITERAL_CHARS:
+                end = yield from self._skip(at, _LITERAL_CHARS)
+                value.add_word(self.text(at, end))
+            elif char in _BLANKS:
+                end = yield from self._skip(at, _BLANKS)
+                value.add_blanks(self.text(at, end))
+            else:
+                value.add_mark(char)
+                end = at + 1
+            at = end
+        value.end = at
+        return value
+
+    def _scan_string(self, at: int) -> _Position:
+        """Return where the quoted text that begins at ``at`` ends, its quotes included."""
+        chars, quote = self._chars, self._chars[at]
+        at += 1
+        while True:
+            while at < len(chars):
+                char = chars[at]
+                if char == quote:
+                    return at + 1
+                at += 2 if char == "\\" else 1
+            if self._ended:
+                raise NotACall
+            yield
+
+    def _expect_word(self, at: int, word: str, blanks: frozenset[str] = _BLANKS) -> _Position:
+        """Return where ``word`` ends, which must come next, in any case, behind blanks or none."""
+        at = yield from self._skip(at, blanks)
+        for letter in word:
+            if (yield from self._char_at(at)).lower() != letter:
+                raise NotACall
+            at += 1
+        return at
+
+    def _skip(self, at: int, chars: frozenset[str]) -> _Position:
+        """Return where the run of ``chars`` ends that may begin at ``at``."""
+        mine = self._chars
+        while True:
+            while at < len(mine) and mine[at] in chars:
+                at += 1
+            if at < len(mine) or self._ended:
+                return at
+            yield
+
+    def _char_at(self, at: int) -> Generator[None, None, str]:
+        """Return the character at ``at`` when it has come, nothing when the text ends before it."""
+        while at >= len(self._chars):
+            if self._ended:
+                return ""
+            yield
+        return self._chars[at]
+
+
+def _read_fenced_call(block: LenientJson) -> tuple[str, str]:
+    """Return the call that a block stands for. Raises ``NoCall`` when it stands for none."""
+    name, parameters = _parse_json(block.member_json("tool")), block.member_json("parameters")
+    if not isinstance(name, str) or not name:
+        raise NotACall
+    if parameters.startswith("{"):
+        return name, parameters
+    if parameters == "null":
+        return name, "{}"
+    inner = _parse_json(parameters) if parameters.startswith('"') else None
+    if isinstance(inner, str):
+        if inner.lstrip().startswith("{"):  # JSON written as a text; whoever reads it says if it is broken
+            return name, inner
+        parameters = inner if _parse_json(inner) is not None else parameters
+    return name, f'{{"value": {parameters}}}'
+
+
+def _parse_json(text: str) -> object:
+    """Return the value of JSON text, ``None`` when it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _coerce_value(text: str) -> str:
+    """Return a bare value as JSON: a whole number, a number, true or false, else text."""
+    if _INTEGER.fullmatch(text):
+        return str(int(text))
+    if _FLOAT.fullmatch(text):
+        return repr(float(text))
+    return text.lower() if text.lower() in {"true", "false"} else json.dumps(text, ensure_ascii=False)

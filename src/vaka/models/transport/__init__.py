@@ -1,0 +1,1 @@
+"""HTTP, server-sent events and provider errors."""

@@ -1,0 +1,352 @@
+"""Parse server-sent events from bytes, with limits and timeouts; a stream that is cut inside an event raises StreamCut."""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput, StreamCut
+
+BOM = b"\xef\xbb\xbf"
+FIELD_NAMES = (b"", b"data", b"event", b"id", b"retry")
+"""The names a line of an event stream may begin with; a comment has an empty one."""
+HEAD_BYTES = 1024
+"""How much of a body is kept to say what it is; more than is shown, so that no secret is shown by half."""
+EXCERPT_CHARACTERS = 200
+
+_BODY_KINDS = (("{", "a JSON object"), ("[", "a JSON array"), ("<?xml", "an XML document"), ("<", "an HTML page"))
+_LABELLED_SECRET_PATTERN = r"""(?ix)
+    \b(?:bearer|basic)\s+[^\s"',}<]+
+    | (?:key|token|secret|password|authorization)["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?[^\s"',}<&]+
+    | \b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|xox[a-z])[-_][\w*.-]{4,}
+    | \bAIza[\w*-]{4,}
+    """
+_LABELLED_SECRET = re.compile(_LABELLED_SECRET_PATTERN)
+_LIKELY_SECRET = re.compile(
+    _LABELLED_SECRET_PATTERN + r"| (?<![\w+=~-])(?=[a-z_+=~-]*[0-9])(?=[0-9_+=~-]*[a-z])[\w+=~-]{16,}"
+)
+
+
+class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large an event and how long a stream may get before it is given up."""
+
+    event_bytes: int = 16 * 1024 * 1024
+    total_bytes: int = 128 * 1024 * 1024
+    idle_seconds: float = 300.0
+    """Longest silence; a comment is a sign of life."""
+    total_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not value > 0:  # said this way round, NaN is refused too
+                raise InvalidInput(f"{name} must be more than 0, not {value!r}")
+
+
+class ServerSentEvent(NamedTuple):
+    """One dispatched event: its data as it came, its name, and the last id that was given."""
+
+    data: bytes
+    event: str
+    id: str
+
+
+class SSEParser:
+    """Bytes in, events out, without I/O.
+
+    What is wrong with a stream is raised after the events that came before it: by the ``feed`` that met it when that
+    has none to return, by the next call otherwise. ``failure`` has it at once.
+
+    The standard passes over lines it does not know. With ``strict`` they are an error: of a model's answer such a line
+    is a piece whose first bytes were garbled, and what is left of the answer would look whole.
+    """
+
+    def __init__(self, limits: StreamLimits = StreamLimits(), *, strict: bool = False) -> None:
+        self.limits = limits
+        self._strict = strict
+        self.retry: int | None = None
+        """Milliseconds to wait before asking again, if the server named some."""
+        self.failure: StreamCut | None = None
+        self._total_bytes = 0
+        self._first_bytes = b""  # the beginning of the body until it has shown to be an event stream
+        self._is_event_stream = False
+        self._has_unknown_lines = False  # lines came, and none of them was of an event stream
+        self._bom_checked = False
+        self._after_cr = False  # an LF that comes next belongs to the CR before
+        self._partial_line = bytearray()  # the line that has not ended; it grows in place, whatever size the chunks are
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._event, self._id = "", ""
+        self._in_event = False  # fields since the last blank line
+
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """Return the events that end in ``chunk``. Raises ``StreamCut`` for what is none or too large."""
+        if self.failure is not None:
+            raise self.failure
+        self._total_bytes += len(chunk)
+        excess = self._total_bytes - self.limits.total_bytes
+        if excess > 0:
+            chunk = chunk[:-excess]  # what is allowed counts, wherever chunks end
+        if not self._is_event_stream and len(self._first_bytes) < HEAD_BYTES:
+            self._first_bytes += chunk[: HEAD_BYTES - len(self._first_bytes)]
+        items: list[ServerSentEvent] = []
+        try:
+            self._read_lines(self._split_lines(chunk), items)
+            if len(self._partial_line) > self.limits.event_bytes:
+                raise self._too_large_error()
+            if excess > 0:
+                raise self.make_error(
+                    f"the model's answer is larger than the {self.limits.total_bytes} bytes it may have"
+                )
+        except StreamCut as failure:
+            self.failure = failure
+            if not items:
+                raise
+        return items
+
+    def end(self) -> None:
+        """Say that no more comes. Raises ``StreamCut`` when the stream was cut inside an event or was none."""
+        if self.failure is not None:
+            raise self.failure
+        if (
+            self._in_event
+            or self._has_unknown_lines
+            or (self._partial_line and not self._partial_line.startswith(b":"))
+        ):
+            raise self.make_error(
+                "the stream was cut: it ended inside an event, before the blank line that completes one"
+            )
+
+    def make_error(self, message: str) -> StreamCut:
+        """Return what to raise for this stream; one that is not an event stream at all is told as that."""
+        if not self._is_event_stream and (self._has_unknown_lines or not _may_be_field(bytes(self._partial_line[:16]))):
+            message = f"expected an event stream, got {describe_body(self._first_bytes)}"
+        return StreamCut(message, retry_after=None if self.retry is None else self.retry / 1000)
+
+    def _split_lines(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that end in ``chunk`` and keep what follows the last of them."""
+        if not self._bom_checked:
+            chunk = self._strip_bom(chunk)
+        if self._after_cr and chunk.startswith(b"\n"):
+            self._after_cr = False
+            chunk = chunk[1:]
+        if not chunk:
+            return []
+        lines = chunk.splitlines()  # of bytes: at LF, CR and CRLF only
+        last = chunk[-1]
+        rest = b"" if last in b"\r\n" else lines.pop()
+        self._after_cr = last == 0x0D
+        if lines and self._partial_line:
+            lines[0] = bytes(self._partial_line + lines[0])
+            self._partial_line.clear()
+        self._partial_line += rest
+        return lines
+
+    def _strip_bom(self, chunk: bytes) -> bytes:
+        """Take a byte order mark off the very start, also when it comes in pieces."""
+        start = bytes(self._partial_line) + chunk
+        self._partial_line.clear()
+        if len(start) < len(BOM) and BOM.startswith(start):
+            self._partial_line += start
+            return b""
+        self._bom_checked = True
+        return start.removeprefix(BOM)
+
+    def _read_lines(self, lines: list[bytes], items: list[ServerSentEvent]) -> None:
+        for line in lines:
+            if line.startswith(b"data: "):
+                self._add_data(line, line[6:])
+            elif line:
+                self._read_field(line)
+            else:
+                if self._data:
+                    data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                    items.append(ServerSentEvent(data, self._event or "message", self._id))
+                    self._data, self._data_bytes = [], 0
+                self._event, self._in_event = "", False
+
+    def _add_data(self, line: bytes, value: bytes) -> None:
+        if self._has_unknown_lines and self._strict:
+            raise self._garbled_error()
+        self._is_event_stream, self._has_unknown_lines, self._in_event = True, False, True
+        self._data_bytes += len(line)
+        if self._data_bytes > self.limits.event_bytes:
+            raise self._too_large_error()
+        self._data.append(value)
+
+    def _read_field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if value.startswith(b" "):
+            value = value[1:]
+        if name == b"data":
+            self._add_data(line, value)
+            return
+        if self._strict and self._is_event_stream and (name not in FIELD_NAMES or (name == b"event" and b"{" in value)):
+            raise self._garbled_error()
+        self._is_event_stream = self._is_event_stream or name in FIELD_NAMES
+        self._has_unknown_lines = not self._is_event_stream
+        if len(line) > self.limits.event_bytes:
+            raise self._too_large_error()
+        if name:
+            self._in_event = True
+        if name == b"event":
+            self._event = self._decode_field("name", value)
+        elif name == b"id" and b"\0" not in value:
+            self._id = self._decode_field("id", value)
+        elif name == b"retry" and value.isdigit() and len(value) < 10:  # longer is no wait anyone means
+            self.retry = int(value)
+
+    def _decode_field(self, field: str, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise self.make_error(f"the {field} of an event is not UTF-8: {value[:EXCERPT_CHARACTERS]!r}") from None
+
+    def _garbled_error(self) -> StreamCut:
+        return self.make_error("the stream is garbled: a line of it is none of an event stream")
+
+    def _too_large_error(self) -> StreamCut:
+        return self.make_error(f"an event of the stream is larger than the {self.limits.event_bytes} bytes it may have")
+
+
+async def read_events(
+    chunks: AsyncIterator[bytes],
+    *,
+    limits: StreamLimits = StreamLimits(),
+    clock: Callable[[], float] = time.monotonic,
+    strict: bool = False,
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield the events of a stream and close ``chunks`` however it ends; to be closed with ``aclosing``.
+
+    Raises ``StreamCut`` when the stream is cut inside an event, is none, or goes over a limit. Whether the last
+    event was the one that ends an answer is for the caller to see.
+    """
+    parser = SSEParser(limits, strict=strict)
+    patience = _IdleTimeout(parser)
+    deadline = clock() + limits.total_seconds
+    try:
+        while True:
+            with patience.limit_wait(deadline - clock()):
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    break
+            for item in parser.feed(chunk):
+                yield item
+            if parser.failure is not None:
+                raise parser.failure
+        parser.end()
+    finally:
+        patience.close()
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class _IdleTimeout:
+    """Ends a wait for bytes that lasts too long, as ``asyncio.timeout`` does, with one timer for all waits of a stream.
+
+    A timer per wait costs more than reading the events that it brings. Outside a wait nobody is cancelled, so that an
+    event may be yielded while the timer runs.
+    """
+
+    def __init__(self, parser: SSEParser) -> None:
+        self._parser = parser
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = math.inf  # when the timer rings; not before the wait is over, unless it is set anew
+        self._deadline = math.inf
+        self._task: asyncio.Task[Any] | None = None  # who waits
+        self._cancelling = 0
+        self._total_limit_first = False  # no time is left for silence of the whole length
+        self._has_expired = False
+
+    def limit_wait(self, seconds_left: float) -> "_IdleTimeout":
+        """Return this for a wait that ends with the longest silence, or with what is left of the whole time."""
+        idle = self._parser.limits.idle_seconds
+        self._total_limit_first = seconds_left < idle
+        if seconds_left <= 0:
+            raise self._timeout_error()
+        self._deadline = self._loop.time() + (seconds_left if self._total_limit_first else idle)
+        return self
+
+    def __enter__(self) -> None:
+        self._task = task = asyncio.current_task()
+        self._cancelling = task.cancelling() if task else 0
+        if self._deadline < self._timer_due:
+            self._schedule()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        task, self._task = self._task, None
+        if self._has_expired and task:
+            self._has_expired = False
+            # Whoever else cancelled the task meanwhile is to be obeyed.
+            if task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
+                raise self._timeout_error() from None
+
+    def close(self) -> None:
+        """Let the timer go."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        self.close()
+        self._timer_due = self._deadline
+        self._timer = self._loop.call_at(self._timer_due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer_due = math.inf
+        if self._task is None:
+            return
+        if self._loop.time() < self._deadline:  # bytes came since it was set
+            self._schedule()
+        else:
+            self._has_expired = True
+            self._task.cancel()
+
+    def _timeout_error(self) -> StreamCut:
+        limits = self._parser.limits
+        if self._total_limit_first:
+            return self._parser.make_error(
+                f"the model's answer took longer than the {limits.total_seconds:g} seconds it may"
+            )
+        return self._parser.make_error(f"the model sent nothing for {limits.idle_seconds:g} seconds")
+
+
+def describe_body(body: bytes) -> str:
+    """Say what a body that is no event stream seems to be, and how it begins; what looks like a secret is left out."""
+    body = body[:HEAD_BYTES].removeprefix(BOM).strip()
+    if not body:
+        return "an empty body"
+    if body.startswith(b"\x1f\x8b"):
+        return "gzip data that was not unpacked"
+    text = body.decode(errors="replace")
+    if "\0" in text or text.count("\ufffd") > 4 + len(text) // 16:  # a few are text in another encoding, or cut
+        return "binary data"
+    kind = next((kind for start, kind in _BODY_KINDS if text.startswith(start)), "plain text")
+    return f"{kind}: {_redacted_excerpt(text)!r}"
+
+
+def redact_secrets(text: str) -> str:
+    """Return ``text`` without what is marked as a secret; names of models, long as they are, stay."""
+    return _LABELLED_SECRET.sub("[redacted]", text)
+
+
+def _redacted_excerpt(text: str) -> str:
+    text = " ".join(text.split())
+    end = EXCERPT_CHARACTERS
+    for secret in _LIKELY_SECRET.finditer(text):
+        if secret.start() < end < secret.end():
+            end = secret.end()  # cut after it, or its first half would not be known for what it is
+    shown = _LIKELY_SECRET.sub("[redacted]", text[:end])
+    return shown if len(text) <= end else f"{shown}…"
+
+
+def _may_be_field(line: bytes) -> bool:
+    """Whether a line that has not ended can still become one of an event stream."""
+    name, colon, _ = line.partition(b":")
+    return name in FIELD_NAMES if colon else any(field.startswith(name) for field in FIELD_NAMES)

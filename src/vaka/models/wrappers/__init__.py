@@ -1,0 +1,1 @@
+"""Models around a model: retries, limits, prices, tiers."""

@@ -1,0 +1,1 @@
+"""Judge the simple commands of a script: rules, guard, file access."""

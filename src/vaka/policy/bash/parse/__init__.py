@@ -1,0 +1,1 @@
+"""Read the text of a command into simple commands, as bash would."""

@@ -1,0 +1,374 @@
+"""Words with their expansions: parameters, substitutions, arithmetic, conditions and here-documents."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from vaka.policy.bash.parse.inline_scripts import predict_output
+from vaka.policy.bash.parse.syntax import Assignment, ExpansionKind, Word, WordExpansion, literal_word
+from vaka.policy.bash.parse.variables import TaintTracker, is_unsafe_variable, prints_number
+from vaka.policy.bash.parse.words import (
+    PLAIN_WORD,
+    WORD_BREAKS,
+    LocatedExpansion,
+    ParseMismatch,
+    WordScanner,
+    WordSegment,
+    decode_latin1,
+    expand_word,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from vaka.policy.bash.parse.walker import TreeWalker
+
+_EXPANSION_NODES: dict[str, ExpansionKind] = {
+    "command_substitution": "command",
+    "process_substitution": "process",
+    "expansion": "parameter",
+    "arithmetic_expansion": "arithmetic",
+}
+_ARITHMETIC_ASSIGNMENT = re.compile(
+    r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\s*(?:(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--)"
+)
+_ARITHMETIC_INCREMENT = re.compile(r"(?:\+\+|--)\s*([A-Za-z_][A-Za-z0-9_]*)")
+_ARITHMETIC_TEXT = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,()\[\]$#@.]*", re.ASCII)
+_EXPANSION_START = re.compile(r"\$[({\[]|`|[<>]\(")
+_DEFAULT_ASSIGNMENT = re.compile(r"!?([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?:?=")
+_INDIRECT = re.compile(r"![A-Za-z_0-9](?!\w*(?:[*@]|\[[@*]\])$)")
+_PAYLOAD = re.compile(r"\$[({]|`")
+_NUMERIC_TESTS = re.compile(r"(?:^|\s)-(?:eq|ne|lt|le|gt|ge|v|R)\s")
+_EVALUATES = re.compile(r"\(\(|\$\[|\[\[|\{[^}]*[\[:]|\b(?:let|declare|typeset|local)\b")
+_NUMERIC_OPERANDS = re.compile(
+    r"\S+(?=\s+-(?:eq|ne|lt|le|gt|ge)\s)|(?<=-(?:eq|ne|lt|le|gt|ge)\s)\s*\S+|(?<=\s-[vR]\s)\s*\S+"
+)
+_QUOTED_TEXT = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_DESCRIPTOR_VARIABLE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
+_EVALUATED_PART = re.compile(r"\[[^\]]*\]|(?<=\w):(?![-=+?]).*", re.DOTALL)
+"""In a parameter: a subscript, and behind a colon where a part of its value begins."""
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Expander:
+    """Reads words, and walks over the commands that expansions in them run."""
+
+    def __init__(self, walker: "TreeWalker") -> None:
+        self.walker = walker
+        self.raw = walker.raw
+        self.doubts: list[str] = []
+        self.has_arithmetic = False
+        """True when something is worked out as a number, and so may be run."""
+        self.taint = TaintTracker()
+        self.has_payload = False
+        """True when a text would run a command if it were worked out as a number."""
+
+    # ---------------------------------------------------------------------------------------- words
+
+    def read_single_word(self, node: "Node") -> list[Word]:
+        """Read one word that is one node."""
+        words, end = self.read_word([node], 0)
+        if end != node.end_byte:
+            raise ParseMismatch("a word ends elsewhere than it seems to")
+        return words
+
+    def read_word(self, nodes: "Sequence[Node]", index: int) -> tuple[list[Word], int]:
+        """Read the word that begins with a node, and return where it ends: at the end of that node or a later one."""
+        node = nodes[index]
+        start, end = node.start_byte, node.end_byte
+        found = PLAIN_WORD.match(self.raw, start)
+        if found is not None and found.end() == end:
+            return [literal_word(found[0])], end
+        if self.raw[start] == "#":
+            raise ParseMismatch("a word begins like a comment")
+        parts = nodes[index : index + 1]
+        if node.type == "$" and len(nodes) > index + 1 and nodes[index + 1].start_byte == end:
+            parts = nodes[index : index + 2]  # $"…" is two nodes
+        scanner = WordScanner(self.raw, self.read_expansions(parts))
+        at = scanner.scan_word(start, stop=parts[-1].end_byte)
+        if at != parts[-1].end_byte or self._continues(at):
+            raise ParseMismatch("a word ends elsewhere than it seems to")
+        self.require_separate(nodes, index + len(parts), at)
+        if (
+            self.raw[start] == "{"
+            and self.raw[at : at + 1] in {"<", ">"}
+            and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, at)
+        ):
+            raise ParseMismatch("a variable for a descriptor is not understood")
+        self._note_payload(scanner.parts)
+        return expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted), at
+
+    def require_separate(self, nodes: "Sequence[Node]", index: int, at: int) -> None:
+        """Make sure that what bash takes for one word is not two for the tree."""
+        following = nodes[index] if len(nodes) > index else None
+        if following is None or following.start_byte != at or not following.is_named:
+            return
+        if not following.type.endswith("redirect"):
+            raise ParseMismatch("a word goes on where the tree ends it")
+
+    def _continues(self, at: int) -> bool:
+        return at < len(self.raw) and self.raw[at] not in WORD_BREAKS
+
+    def _note_payload(self, parts: Iterable[WordSegment | WordExpansion]) -> None:
+        texts = (part.text.partition("[")[2] for part in parts if isinstance(part, WordSegment))
+        if any(_PAYLOAD.search(text) for text in texts):
+            self.has_payload = True
+
+    def note_assignment(self, name: str) -> None:
+        """Take note that a variable gets a value."""
+        if is_unsafe_variable(name):
+            self.doubts.append(f"it sets {name}, which decides what runs")
+
+    def read_assignment(self, node: "Node") -> Assignment:
+        """Read ``name=value``."""
+        children = node.children
+        target, operator = children[0], children[1]
+        found = _VARIABLE_NAME.match(self.raw, target.start_byte, target.end_byte)
+        if found is None or operator.type not in {"=", "+="} or target.end_byte != operator.start_byte:
+            raise ParseMismatch("an assignment is not understood")
+        if target.type == "subscript":
+            self.has_arithmetic = True
+            inside = self.read_expansions(target.children)
+            text = self._text_without_expansions(target.start_byte, target.end_byte, inside)
+            self.taint.note_evaluation(text[len(found[0]) :], (one.expansion for one in inside.values()))
+        if len(children) > 2 and children[2].type == "array":
+            self.taint.note_assignment(found[0], self._read_array(children[2], operator.end_byte, node.end_byte))
+            return Assignment(
+                found[0], Word(None, decode_latin1(self.raw[operator.end_byte : node.end_byte]), unquoted=False)
+            )
+        value = self._read_value(children[2:], operator.end_byte, node.end_byte)
+        self.taint.note_assignment(found[0], [value])
+        return Assignment(found[0], value)
+
+    def _read_value(self, nodes: "Sequence[Node]", start: int, end: int) -> Word:
+        if start == end:
+            return literal_word("")
+        found = PLAIN_WORD.match(self.raw, start)
+        if found is not None and found.end() == end:
+            return literal_word(found[0])
+        scanner = WordScanner(self.raw, self.read_expansions(nodes))
+        if scanner.scan_word(start, stop=end) != end or self._continues(end):
+            raise ParseMismatch("a value ends elsewhere than it seems to")
+        self._note_payload(scanner.parts)
+        return expand_word(scanner.parts, decode_latin1(self.raw[start:end]), unquoted=scanner.unquoted, braces=False)[
+            0
+        ]
+
+    def _read_array(self, node: "Node", start: int, end: int) -> list[Word]:
+        words: list[Word] = []
+        at = start
+        for index, child in enumerate(node.children):
+            self.walker.require_blank(at, child.start_byte)
+            at = child.end_byte
+            if child.type == "comment":
+                raise ParseMismatch("a comment stands in an array")
+            if child.is_named:
+                words += map(self._read_element, self.read_single_word(child))
+                self.require_separate(node.children, index + 1, at)
+        if at != end or node.start_byte != start:
+            raise ParseMismatch("an array ends elsewhere than it seems to")
+        return words
+
+    def _read_element(self, word: Word) -> Word:
+        """Work a subscript out that stands before a value, ``[x]=y``; it is no pattern."""
+        if not word.source.startswith("[") or "]=" not in word.source:
+            return word
+        pieces = tuple(piece for piece in word.pieces if isinstance(piece, str) or piece.kind != "glob")
+        word = Word(None, word.source, pieces, unquoted=False)
+        self.has_arithmetic = True
+        self.taint.note_evaluation(word.source, word.expansions)
+        return word
+
+    def read_test_words(self, node: "Node") -> list[Word]:
+        """Read all words of a node that the grammar takes for an expression but bash for a command: ``[ … ]``."""
+        expansions = self.read_expansions([node])
+        words: list[Word] = []
+        at, end, used = node.start_byte, node.end_byte, 0
+        while at < end:
+            if self.raw[at] in " \t":
+                at += 1
+                continue
+            start = at
+            scanner = WordScanner(self.raw, expansions)
+            at = scanner.scan_word(start, stop=end, partial=True)
+            if at == start:
+                raise ParseMismatch(f"{self.raw[at]!r} stands in a test")
+            used += scanner.used_expansions
+            self._note_payload(scanner.parts)
+            words += expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted)
+        if used != len(expansions):
+            raise ParseMismatch("an expansion stands where bash sees none")
+        return words
+
+    # ---------------------------------------------------------------------------------------- expansions
+
+    def read_expansions(self, nodes: "Iterable[Node]") -> dict[int, LocatedExpansion]:
+        """Walk over the outermost expansions of some nodes; return them by where they begin."""
+        found: dict[int, LocatedExpansion] = {}
+        waiting = list(nodes)[::-1]
+        while waiting:
+            node = waiting.pop()
+            kind = _EXPANSION_NODES.get(node.type)
+            if kind is not None:
+                start = node.start_byte
+                while self.raw[start] in " \t\n":  # inside strings the grammar counts blanks as part of it
+                    start += 1
+                found[start] = LocatedExpansion(node.end_byte, self._read_expansion(node, kind, start))
+            elif node.child_count:
+                waiting += node.children[::-1]
+        return found
+
+    def _read_expansion(self, node: "Node", kind: ExpansionKind, start: int) -> WordExpansion:
+        if kind == "arithmetic":
+            two = self.raw.startswith("$((", start)
+            self.read_arithmetic(node, start + (3 if two else 2), node.end_byte - (2 if two else 1))
+            return WordExpansion(kind)
+        if kind == "parameter":
+            return self._read_parameter(node, start)
+        count = len(self.walker.commands)
+        if self.raw[start] == "`":
+            self._read_backquotes(start + 1, node.end_byte - 1)
+        else:
+            before, self.walker.stdin = self.walker.stdin, None
+            self.walker.depth += 1
+            self.walker.walk_block(node)
+            self.walker.depth -= 1
+            self.walker.stdin = before
+        made = self.walker.commands[count:]
+        said = predict_output(made[0]) if len(made) == 1 else None
+        if len(made) == 1 and made[0].name in {"echo", "printf"}:
+            self.taint.assigned_values += made[0].words[1:]
+        guess = said.text.rstrip("\n") if said is not None and said.certain else None
+        return WordExpansion(kind, guess=guess, plain_value=kind == "command" and prints_number(made))
+
+    def _read_backquotes(self, start: int, end: int) -> None:
+        text = self.raw[start:end]
+        if re.search(r"(?<!\\)(?:\\\\)*`", text) or '\\"' in text:
+            raise ParseMismatch("backquotes inside backquotes are not understood")
+        if _EVALUATES.search(text):  # it is read on its own, and the variables are these
+            self.taint.note_evaluation(text)
+        script = self.walker.read_nested(re.sub(r"\\([\\`$])", r"\1", decode_latin1(text)))
+        self.walker.merge_script(script, "")
+
+    def _read_parameter(self, node: "Node", start: int) -> WordExpansion:
+        text = self._text_without_expansions(start + 2, node.end_byte - 1, self.read_expansions(node.children))
+        if "}" in text or ("\\" in text and ('"' in text or "'" in text)) or text.count('"') % 2 or text.count("'") % 2:
+            raise ParseMismatch("it is not certain where a parameter ends")
+        if found := _DEFAULT_ASSIGNMENT.match(text):
+            self.note_assignment(found[1])
+            self.taint.tainted.add(found[1])
+        if _INDIRECT.match(text) or text.endswith(("@P", "@E")):
+            self.doubts.append("it runs or reads what a variable names")
+        if ":" in text or "[" in text:
+            self.has_arithmetic = True
+            self.taint.note_evaluation(" ".join(_EVALUATED_PART.findall(text)))
+        return WordExpansion("parameter", text)
+
+    def _text_without_expansions(self, start: int, end: int, inside: dict[int, LocatedExpansion]) -> str:
+        """Return a text with a blank for each expansion in it; there must be none that the tree does not know."""
+        parts: list[str] = []
+        at = start
+        for place, one in sorted(inside.items()):
+            if place < at:
+                raise ParseMismatch("expansions overlap")
+            parts.append(self.raw[at:place])
+            at = one.end
+        parts.append(self.raw[at:end])
+        text = " ".join(parts)
+        if at > end or _EXPANSION_START.search(text):
+            raise ParseMismatch("an expansion stands where the tree has none")
+        return text
+
+    # ---------------------------------------------------------------------------------------- numbers and conditions
+
+    def read_arithmetic(
+        self, node: "Node", start: int, end: int, until: int | None = None, *, header: bool = False
+    ) -> None:
+        """Walk over something that bash works out as a number."""
+        children = [child for child in node.children if until is None or child.end_byte <= until]
+        inside = self.read_expansions(children)
+        text = self._text_without_expansions(start, end, inside)
+        self.taint.note_evaluation(text, (one.expansion for one in inside.values()))
+        if not _ARITHMETIC_TEXT.fullmatch(
+            text.replace(";", " ", 2) if header else text
+        ) or not _has_balanced_parentheses(text):
+            raise ParseMismatch("arithmetic is not understood")
+        self.has_arithmetic = self.has_arithmetic or re.search(r"[A-Za-z_]", text) is not None or " " in text
+        for found in (*_ARITHMETIC_ASSIGNMENT.finditer(text), *_ARITHMETIC_INCREMENT.finditer(text)):
+            self.note_assignment(found[1])
+
+    def read_condition(self, node: "Node") -> list[Word]:
+        """Walk over ``[[ … ]]``; it is no command, but what its expansions run is."""
+        expansions = self.read_expansions([node])
+        start, end = node.start_byte, node.end_byte
+        text = self._condition_text(start + 2, end - 2, expansions)
+        bare = _QUOTED_TEXT.sub(" ", text)
+        if re.search(r"[;\n'\"\\]|\]\]|(?<!&)&(?!&)", bare) or self.raw[start + 2] not in " \t":
+            raise ParseMismatch("a condition is not understood")
+        if _NUMERIC_TESTS.search(bare):
+            self.has_arithmetic = True
+            self.taint.note_evaluation(_compared_operands(text), (one.expansion for one in expansions.values()))
+        self._note_payload([WordSegment(decode_latin1(text), quoted=False)])
+        return [
+            literal_word("[["),
+            Word(None, decode_latin1(self.raw[start + 2 : end - 2]).strip(), unquoted=False),
+            literal_word("]]"),
+        ]
+
+    def _condition_text(self, start: int, end: int, inside: dict[int, LocatedExpansion]) -> str:
+        parts: list[str] = []
+        at = start
+        for place, one in sorted(inside.items()):
+            parts.append(self.raw[at:place])
+            at = one.end
+        text = " ".join([*parts, self.raw[at:end]])
+        if at > end or _EXPANSION_START.search(re.sub(r"'[^']*'|\\.", " ", text)):
+            raise ParseMismatch("an expansion stands where the tree has none")
+        return text
+
+    def read_heredoc(self, node: "Node", start: int, end: int) -> bool:
+        """Walk over what a here-document without quotes expands; return whether there is nothing of the kind."""
+        bodies = [child for child in node.children if child.type == "heredoc_body"]
+        inside = self.read_expansions(bodies)
+        at, sure, used = start, True, 0
+        while at < end:
+            character = self.raw[at]
+            if character == "\\":
+                at += 2
+            elif character == "`":
+                close = self._find_closing_backquote(at + 1, end)
+                self._read_backquotes(at + 1, close)
+                at, sure = close + 1, False
+            elif at in inside:
+                at, sure, used = inside[at].end, False, used + 1
+            elif character == "$" and re.compile(r"\$[A-Za-z_0-9@*#?$!\-({\[]").match(self.raw, at):
+                if self.raw[at + 1] in "({[":
+                    raise ParseMismatch("an expansion stands where the tree has none")
+                at, sure = at + 2, False
+            else:
+                at += 1
+        if used != len(inside):
+            raise ParseMismatch("an expansion stands where bash sees none")
+        return sure
+
+    def _find_closing_backquote(self, at: int, end: int) -> int:
+        while at < end and self.raw[at] != "`":
+            at += 2 if self.raw[at] == "\\" else 1
+        if at >= end:
+            raise ParseMismatch("backquotes are not closed")
+        return at
+
+
+def _has_balanced_parentheses(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _compared_operands(text: str) -> str:
+    """Return what stands on either side of a comparison of numbers, and what is asked whether it is set."""
+    text = _QUOTED_TEXT.sub(lambda found: "" if found[0][0] == "\\" else re.sub(r"\s", ".", found[0]), text)
+    return " ".join(_NUMERIC_OPERANDS.findall(text))

@@ -1,0 +1,168 @@
+"""Checks before parsing: characters that are refused, and continued lines joined as bash joins them."""
+
+import re
+
+
+def name_set(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
+    return frozenset(text.split())
+
+
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# Everything that is drawn as nothing or that turns the order of what is drawn. A variation selector after something
+# that is not ASCII is part of an emoji.
+INVISIBLE_CHARACTERS = re.compile(
+    "[\u00a0\u00ad\u034f\u061c\u06dd\u070f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff"
+    "\U000110bd\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|(?<![\u0080-\U0010ffff])\ufe0f"
+)
+
+
+def describe_forbidden_character(text: str) -> str:
+    """Return what of a text must not be there, in words; nothing when it is clean."""
+    if text.isascii() and text.isprintable():
+        return ""
+    if found := CONTROL_CHARACTERS.search(text):
+        return f"it has the control character {_code_point(found[0])}"
+    if found := INVISIBLE_CHARACTERS.search(text):
+        return f"it has the invisible character {_code_point(found[0])}"
+    return ""
+
+
+def _code_point(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+_HEREDOC_START = re.compile(r"<<(-?)[ \t]*((?:\\.|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+)")
+_WORD_ENDS = " \t\n;&|()<>"
+
+
+class _LineJoiner:
+    """One pass over a text that knows where a backslash before a line's end joins two lines."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.output: list[str] = []
+        self.position = 0
+        self.contexts = ["("]  # what we are inside of: ( code, " a string, { a parameter, ` code in backquotes
+        self.pending_heredocs: list[tuple[str, bool, bool]] = []
+
+    def copy_until(self, end: int) -> None:
+        self.output.append(self.text[self.position : end])
+        self.position = end
+
+    def join(self) -> str | None:
+        text, size = self.text, len(self.text)
+        while self.position < size:
+            if (
+                not self._skip_escape()
+                and not self._skip_quote(text[self.position])
+                and not self._skip_nesting(text[self.position])
+            ):
+                self._skip_code(text[self.position])
+        return "".join(self.output) if len(self.contexts) == 1 and not self.pending_heredocs else None
+
+    def _skip_escape(self) -> bool:
+        if self.text[self.position] != "\\":
+            return False
+        if self.text.startswith("\n", self.position + 1):
+            self.position += 2
+        else:
+            self.copy_until(self.position + 2)
+        return True
+
+    def _skip_quote(self, character: str) -> bool:
+        inside = self.contexts[-1]
+        if character == '"':
+            if inside == '"':
+                self.contexts.pop()
+            else:
+                self.contexts.append('"')
+            self.copy_until(self.position + 1)
+            return True
+        if character != "'" or inside == '"':
+            return False
+        ansi = self.text.startswith("$", self.position - 1) and self.position > 0
+        found = re.compile(r"'(?:\\.|[^'\\])*'" if ansi else r"'[^']*'", re.DOTALL).match(self.text, self.position)
+        self.copy_until(found.end() if found else len(self.text))
+        return True
+
+    def _skip_nesting(self, character: str) -> bool:
+        inside = self.contexts[-1]
+        if self.text.startswith(("$(", "${"), self.position):
+            self.contexts.append(self.text[self.position + 1])
+            self.copy_until(self.position + 2)
+            return True
+        if character == "`":
+            if inside == "`":
+                self.contexts.pop()
+            else:
+                self.contexts.append("`")
+        elif character == "(" and inside in "(`":
+            self.contexts.append("(")
+        elif (character == ")" and inside == "(" and len(self.contexts) > 1) or (character == "}" and inside == "{"):
+            self.contexts.pop()
+        else:
+            return False
+        self.copy_until(self.position + 1)
+        return True
+
+    def _skip_code(self, character: str) -> None:
+        if self.contexts[-1] in "(`":
+            if character == "#" and (self.position == 0 or self.text[self.position - 1] in _WORD_ENDS):
+                end = self.text.find("\n", self.position)
+                return self.copy_until(end if end >= 0 else len(self.text))
+            if character == "<" and not self.text.startswith("<<<", self.position):
+                found = _HEREDOC_START.match(self.text, self.position)
+                if found:
+                    word = found[2]
+                    quoted = any(sign in word for sign in "\\'\"")
+                    self.pending_heredocs.append((re.sub(r"\\(.)|['\"]", r"\1", word), quoted, found[1] == "-"))
+                    return self.copy_until(found.end())
+            if self.text.startswith("<<<", self.position):
+                return self.copy_until(self.position + 3)
+        self.copy_until(self.position + 1)
+        if character == "\n" and self.pending_heredocs and self.contexts[-1] in "(`":
+            self._skip_heredocs()
+        return None
+
+    def _skip_heredocs(self) -> None:
+        while self.pending_heredocs:
+            delimiter, quoted, tabs = self.pending_heredocs[0]
+            if not self._skip_heredoc(delimiter, quoted=quoted, tabs=tabs):
+                self.position = len(self.text)
+                return
+            self.pending_heredocs.pop(0)
+
+    def _skip_heredoc(self, delimiter: str, *, quoted: bool, tabs: bool) -> bool:
+        while self.position < len(self.text):
+            end = self.text.find("\n", self.position)
+            line = self.text[self.position : end if end >= 0 else len(self.text)]
+            self.position += len(line) + 1
+            while not quoted and _is_continued(line) and self.position < len(self.text):
+                end = self.text.find("\n", self.position)
+                more = self.text[self.position : end if end >= 0 else len(self.text)]
+                line = line[:-1] + more
+                self.position += len(more) + 1
+            self.output.append(line + ("\n" if self.position <= len(self.text) else ""))
+            if (line.lstrip("\t") if tabs else line) == delimiter:
+                return True
+        return False
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+# A parenthesis that closes nothing, and a dollar that may or may not belong to the quote behind it.
+_AMBIGUOUS = re.compile(r"\besac\b|\$\$+'")
+
+
+def join_lines(text: str) -> str | None:
+    """Return a text with its continued lines joined as bash joins them, ``None`` when that is not certain."""
+    if "\\\n" not in text:
+        return text
+    if _AMBIGUOUS.search(text):
+        return None
+    return _LineJoiner(text).join()

@@ -1,0 +1,147 @@
+"""Redirections of a command, and where its here-documents end for bash; the grammar accepts more than bash does."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from vaka.policy.bash.parse.syntax import Redirection, Word, Words, literal_word
+from vaka.policy.bash.parse.words import WORD_BREAKS, ParseMismatch, decode_latin1
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from vaka.policy.bash.parse.walker import TreeWalker
+
+
+_DELIMITER = re.compile(r"'[^']*'|\"[^\"$`\\]*\"|(?:[A-Za-z0-9_.+%@:/,!^-]|\\[A-Za-z0-9_.-])+")
+
+
+class HeredocBody(NamedTuple):
+    """Where the text of a here-document is, and whether it is taken as it stands."""
+
+    start: int
+    end: int
+    quoted: bool
+
+
+def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
+    """Return where the text of a here-document is, as bash sees it; the tree must agree."""
+    operator, start = node.children[0], node.children[1]
+    word = raw[start.start_byte : start.end_byte]
+    known = operator.type in {"<<", "<<-"} and start.type == "heredoc_start" and _DELIMITER.fullmatch(word)
+    if not known or raw[start.end_byte : start.end_byte + 1] not in WORD_BREAKS:
+        raise ParseMismatch(f"it is not certain where the here-document {word!r} ends")
+    line_end = raw.find("\n", start.end_byte)
+    end = node.children[-1]
+    if end.type != "heredoc_end" or line_end < 0:
+        raise ParseMismatch("a here-document does not end")
+    for child in node.children[2:-1]:
+        if child.type != "heredoc_body" and child.end_byte > line_end + 1:
+            raise ParseMismatch("the line that begins a here-document does not end where it seems to")
+    delimiter = re.sub(r"\\(.)|['\"]", r"\1", word)
+    at = line_end + 1
+    while at < len(raw):
+        stop = raw.find("\n", at)
+        stop = len(raw) if stop < 0 else stop
+        line = raw[at:stop]
+        indent = len(line) - len(line.lstrip("\t")) if operator.type == "<<-" else 0
+        if line[indent:] == delimiter:
+            if (end.start_byte, end.end_byte) != (at + indent, stop):
+                raise ParseMismatch("a here-document ends elsewhere than it seems to")
+            return HeredocBody(line_end + 1, at, quoted=word != delimiter)
+        at = stop + 1
+    raise ParseMismatch("a here-document does not end")
+
+
+_BLANKS = re.compile(r"[ \t]*")
+
+LOST_DASH = re.compile(r"[ \t]*|[ \t]+-[ \t]*")
+"""What may stand before a here-document: the grammar loses a ``-`` there, as in ``python3 - <<EOF``."""
+
+_LOST_WORD = re.compile(r"-[A-Za-z0-9=_./-]*")
+
+
+class RedirectionReader:
+    """Reads the redirections that a walk over a tree meets."""
+
+    def __init__(self, walker: "TreeWalker") -> None:
+        self.walker = walker
+        self.raw = walker.raw
+
+    def read_all(self, nodes: "Iterable[Node]") -> "tuple[list[Redirection], Words, list[Node]]":
+        """Return the redirections, words that stand behind them, and commands that follow on a here-document's line."""
+        found: list[Redirection] = []
+        extra: list[Word] = []
+        following: list[Node] = []
+        for node in nodes:
+            if node.type == "heredoc_redirect":
+                extra += self._lost_words(node)
+                self._read_heredoc(node, found, extra, following)
+            else:
+                found.append(self._read_redirection(node, extra))
+        return found, tuple(extra), following
+
+    def _read_redirection(self, node: "Node", extra: list[Word]) -> Redirection:
+        children = list(node.children)
+        if children and children[0].type == "file_descriptor":
+            start, end = children[0].start_byte, children[0].end_byte
+            alone = start == 0 or self.raw[start - 1] in WORD_BREAKS
+            if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
+                raise ParseMismatch("a number before a redirection does not belong to it")
+            children.pop(0)
+        operator = self._read_operator(children.pop(0))
+        at = node.children[-len(children) - 1].end_byte
+        words: list[Word] = []
+        for index, child in enumerate(children):
+            if child.end_byte <= at:
+                continue
+            self.walker.require_blank(at, child.start_byte, _BLANKS)
+            made, at = self.walker.expander.read_word(children, index)
+            words += made
+        if operator in {">&-", "<&-"}:
+            extra += words
+            return Redirection(operator, literal_word("-"))
+        if at != node.end_byte or not words or words[0].from_braces:
+            raise ParseMismatch("a redirection has no target, or several")
+        extra += words[1:]
+        return Redirection(operator, words[0], words[0].placeholder_text + "\n" if operator == "<<<" else None)
+
+    def _read_operator(self, node: "Node") -> str:
+        if self.raw[node.start_byte : node.end_byte] != node.type:
+            raise ParseMismatch(f"{node.type!r} is not where the tree sees it")
+        return node.type
+
+    def _lost_words(self, node: "Node") -> Iterator[Word]:
+        """Yield a word that the grammar loses: ``-`` before a here-document, or ``-n`` right before its sign."""
+        before, sign = node.prev_sibling, node.children[0]
+        if before is not None and "-" in self.raw[before.end_byte : node.start_byte]:
+            yield literal_word("-")
+        lost = self.raw[sign.start_byte : sign.end_byte].removesuffix(sign.type)
+        if lost and (
+            not _LOST_WORD.fullmatch(lost) or self.raw[sign.start_byte - 1 : sign.start_byte] not in {" ", "\t"}
+        ):
+            raise ParseMismatch("a word stands in the sign of a here-document")
+        if lost:
+            yield literal_word(lost)
+
+    def _read_heredoc(self, node: "Node", found: list[Redirection], extra: list[Word], following: list["Node"]) -> None:
+        start, end, quoted = find_heredoc_body(self.raw, node)
+        text = self.raw[start:end]
+        sure = quoted or self.walker.expander.read_heredoc(node, start, end)
+        if node.children[0].type == "<<-":
+            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        found.append(Redirection(node.children[0].type, Word("" if sure else None), decode_latin1(text)))
+        at = node.children[1].end_byte
+        middle = [child for child in node.children[2:-1] if child.type != "heredoc_body"]
+        index = 0
+        while index < len(middle) and middle[index].type not in {"pipeline", "&&", "||"}:
+            child = middle[index]
+            self.walker.require_blank(at, child.start_byte, _BLANKS)
+            if child.type.endswith("redirect"):
+                found.append(self._read_redirection(child, extra))
+                at = child.end_byte
+            else:
+                made, at = self.walker.expander.read_word(middle, index)
+                extra += made
+            index += 1
+        following += middle[index:]

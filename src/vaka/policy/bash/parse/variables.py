@@ -1,0 +1,206 @@
+"""Shell variables: which decide what runs, and which hold foreign text that arithmetic would evaluate."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from vaka.policy.bash.parse.preflight import name_set
+from vaka.policy.bash.parse.syntax import SimpleCommand, Word, WordExpansion
+
+_SAFE_NAMES = name_set(
+    """
+    LANG LANGUAGE TZ NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE COLORTERM TERM COLUMNS LINES BLOCK_SIZE BLOCKSIZE
+    LS_COLORS GREP_COLOR GREP_COLORS CI DEBUG VERBOSE LOG_LEVEL NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV MIX_ENV
+    RUST_BACKTRACE RUST_LOG GOOS GOARCH CGO_ENABLED GO111MODULE PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONHASHSEED
+    PYTHONIOENCODING PYTHONUTF8
+    """
+)
+
+_UNSAFE_NAMES = re.compile(
+    r"""
+    PATH | IFS | ENV | HOME | SHELL | CDPATH | FPATH | GLOBIGNORE | EXECIGNORE | PROMPT_COMMAND | PS[0-4] | SHELLOPTS
+    | BASH.* | LD_.* | DYLD_.* | GIT_.* | GCONV_PATH | GETCONF_DIR | HOSTALIASES | LOCALDOMAIN | LOCPATH | MALLOC_.*
+    | NIS_PATH | NLSPATH | RESOLV_HOST_CONF | RES_OPTIONS | TMPDIR | TZDIR | TERMINFO.* | TERMCAP | POSIXLY_CORRECT
+    | .*PAGER | .*EDITOR | VISUAL | BROWSER | LESS.* | MORE | MANOPT | MANPATH | MANROFFOPT | MANLESS | GROFF_.*
+    | PYTHON.* | PERL.* | RUBY.* | NODE_.* | NPM_.* | npm_.* | YARN_.* | JAVA_.* | _JAVA_.* | JDK_.* | CLASSPATH
+    | GEM_.* | BUNDLE_.* | GO[A-Z0-9]* | CARGO.* | RUST[CD].* | LUA_.* | R_.* | PIP_.* | UV_.* | VIRTUAL_ENV | CONDA_.*
+    | RIPGREP_CONFIG_PATH | FZF_.* | FD_.* | JQ_.* | AWK.* | GAWK.* | SED.* | GREP_OPTIONS | TAR_OPTIONS | MAKE.*
+    | .*_proxy | .*_PROXY | SSL_.* | CURL_.* | WGET.* | SSH_.* | SUDO_.* | AWS_.* | GOOGLE_.* | AZURE_.* | KUBECONFIG
+    | DOCKER_.* | XDG_.* | DBUS_.* | DISPLAY | CC | CXX | LD | AR | .*FLAGS | .*_COMMAND | .*_CMD | .*_PROGRAM
+    """,
+    re.VERBOSE,
+)
+
+
+def is_safe_variable(name: str) -> bool:
+    """Return whether a command may be given this variable without a question."""
+    return name in _SAFE_NAMES or name.startswith("LC_")
+
+
+def is_unsafe_variable(name: str) -> bool:
+    """Return whether this variable decides what runs or how it is run."""
+    return name not in _SAFE_NAMES and _UNSAFE_NAMES.fullmatch(name) is not None
+
+
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_DATE_FORMAT = re.compile(r"\+(?:%[sYmdHMSNjuwyCe-]|[-\d])*")
+
+_STAT_FORMAT = re.compile(r"(?:-L )?(?:-c ?|--format[= ]|--printf[= ])%[sYXZiah](?: (?!-)|$)")
+
+_WC_OPTIONS = re.compile(r"(?:(?:-[clmwL]+|--(?:bytes|chars|lines|words|max-line-length))\n)*")
+
+_GREP_COUNT_OPTIONS = re.compile(
+    r"(?=(?:.*\n)*(?:-\w*c|--count))(?:(?:-[ciwxvyEFGPash]+|--(?:count|ignore-case|invert-match))\n)*"
+)
+
+_NUMBER = re.compile(r"-?\d+")
+
+_ARITHMETIC_OPERATORS = frozenset("+-*/%")
+
+_POSITIONAL_PARAMETER = re.compile(r"\$[0-9@*]")
+
+_READ_VALUED = frozenset("dinNpt")
+
+_PLAIN_TEXT = re.compile(r"-?\d+|[\w./]*")
+"""A text that is no option, pattern or command, whatever is done with it."""
+
+
+class TaintTracker:
+    """Which variables hold a text that was read from somewhere, and which are worked out as numbers."""
+
+    def __init__(self) -> None:
+        self.tainted: set[str] = set()
+        self.copies: dict[str, set[str]] = {}
+        self.evaluated: set[str] = set()
+        self.assigned_names: set[str] = set()
+        self.assigned_values: list[Word] = []
+        """What they are set to."""
+        self.suspicious: set[str] = set()
+        """Variables that are set to a text which may mean something."""
+        self.direct_evaluation = False
+        """True when a text from elsewhere is worked out without a variable between."""
+
+    def note_assignment(self, name: str, words: Iterable[Word]) -> None:
+        """Take note of what a variable is set to."""
+        words = list(words)
+        self.assigned_names.add(name)
+        self.assigned_values += words
+        for text in (
+            piece for word in words for piece in (word.pieces or (word.value or "",)) if isinstance(piece, str)
+        ):
+            if not _PLAIN_TEXT.fullmatch(text):
+                self.suspicious.add(name)
+            if "$" in text or "`" in text:
+                self.tainted.add(name)
+        for hole in (hole for word in words for hole in word.expansions):
+            if hole.kind == "parameter":
+                self.copies.setdefault(name, set()).update(_VARIABLE_NAME.findall(hole.name))
+            if _is_tainted(hole) or _is_argument(hole):
+                self.tainted.add(name)
+
+    def note_read(self, simple: SimpleCommand) -> None:
+        """Take note of the variables that a command fills with what it reads."""
+        if simple.name in {"read", "mapfile", "readarray"}:
+            self.assigned_values += (one.target for one in simple.redirections if one.operator == "<<<")
+        if simple.name == "read":
+            valued, names = False, list[str]()
+            for value in (word.placeholder_text for word in simple.words[1:]):
+                if not valued and not value.startswith("-"):
+                    names.append(value)
+                valued = not valued and value.startswith("-") and value[-1] in _READ_VALUED
+            self.tainted.update(names or ["REPLY"])
+        elif simple.name in {"mapfile", "readarray"}:
+            self.tainted.update(
+                word.placeholder_text for word in simple.words[1:] if not word.placeholder_text.startswith("-")
+            )
+            self.tainted.add("MAPFILE")
+
+    def note_evaluation(self, text: str, holes: Iterable[WordExpansion] = ()) -> None:
+        """Take note of something that is worked out: a text, and what bash puts into it."""
+        self.evaluated.update(_VARIABLE_NAME.findall(text))
+        self.direct_evaluation = self.direct_evaluation or _POSITIONAL_PARAMETER.search(text) is not None
+        for hole in holes:
+            if hole.kind == "parameter" and not hole.numeric:
+                self.evaluated.update(_VARIABLE_NAME.findall(hole.name))
+            self.direct_evaluation = self.direct_evaluation or _is_tainted(hole) or _is_argument(hole)
+
+    @property
+    def may_run_tainted(self) -> bool:
+        """Whether a text from elsewhere may be worked out, and so run."""
+        return self.direct_evaluation or not self._sources_of(self.evaluated).isdisjoint(self.tainted)
+
+    def is_plain(self, name: str) -> bool:
+        """Return whether a variable holds one plain word or number, wherever it is set."""
+        reached = self._sources_of([name])
+        return reached <= self.assigned_names and reached.isdisjoint(self.tainted | self.suspicious)
+
+    def _sources_of(self, names: Iterable[str]) -> set[str]:
+        """Return the variables that some were made of, and themselves."""
+        reached, waiting = set[str](), list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += self.copies.get(name, ())
+        return reached
+
+
+def mark_plain_variables(simple: SimpleCommand, taint: TaintTracker) -> SimpleCommand:
+    """Return a test in which it is known of each variable whether it holds a plain word."""
+    if simple.name not in {"[", "test"} or not any(word.expansions for word in simple.words):
+        return simple
+    words = tuple(_mark_word(word, taint) for word in simple.words)
+    return msgspec.structs.replace(
+        simple, words=words, unwrapped_words=words if simple.unwrapped_words == simple.words else simple.unwrapped_words
+    )
+
+
+def _mark_word(word: Word, taint: TaintTracker) -> Word:
+    pieces = tuple(
+        msgspec.structs.replace(piece, plain_value=True)
+        if isinstance(piece, WordExpansion) and piece.kind == "parameter" and taint.is_plain(piece.name)
+        else piece
+        for piece in word.pieces
+    )
+    return msgspec.structs.replace(word, pieces=pieces)
+
+
+def _is_argument(hole: WordExpansion) -> bool:
+    """Return whether it is what a function is called with: ``$1``, ``$@``."""
+    return hole.kind == "parameter" and not hole.numeric and _VARIABLE_NAME.match(hole.name.lstrip("!#")) is None
+
+
+def _is_tainted(hole: WordExpansion) -> bool:
+    return hole.kind in {"glob", "process", "input"} or (
+        hole.kind == "command" and hole.guess is None and not hole.plain_value
+    )
+
+
+def prints_number(commands: Sequence[SimpleCommand]) -> bool:
+    """Return whether some commands, of which the last prints, print a number and nothing else."""
+    while commands and commands[-1].name == "tr" and any(word.value == "-d" for word in commands[-1].words):
+        commands = commands[:-1]
+    if not commands:
+        return False
+    words = commands[-1].words[1:]
+    values = [word.value or "?" for word in words]
+    options = "".join(f"{value}\n" for value in values if value.startswith("-"))
+    operands = [value for value in values if not value.startswith("-")]
+    match commands[-1].name:
+        case "wc":
+            return not operands and _WC_OPTIONS.fullmatch(options) is not None
+        case "grep" | "egrep" | "fgrep":  # of several files it also prints the names
+            one = len(operands) <= 2 and not any(word.may_split for word in words)
+            return one and _GREP_COUNT_OPTIONS.fullmatch(options) is not None
+        case "date":
+            return len(operands) >= 1 and _DATE_FORMAT.fullmatch(operands[-1]) is not None
+        case "stat":
+            return _STAT_FORMAT.match(" ".join(values)) is not None
+        case "git":
+            return values[:1] == ["rev-list"] and "--count" in values
+        case "seq":  # options stand before numbers only
+            return bool(values) and _NUMBER.fullmatch(values[0]) is not None
+        case name:
+            return name in {"nproc", "bc"} or (name == "expr" and not _ARITHMETIC_OPERATORS.isdisjoint(values))

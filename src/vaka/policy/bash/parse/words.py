@@ -1,0 +1,367 @@
+"""Words without quotes, then braces, tildes and globs. Texts are bytes as Latin-1: offsets are those of the tree."""
+
+import re
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from vaka.policy.bash.parse.syntax import Piece, Word, WordExpansion, is_numeric_parameter
+
+
+class ParseMismatch(Exception):
+    """The tree says one thing and bash would read another."""
+
+
+class WordSegment(NamedTuple):
+    """Some text of a word, and whether it was quoted."""
+
+    text: str
+    quoted: bool
+
+
+PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:=@%+,^\-]+(?=[ \t\n;&|)]|$)")
+
+WORD_BREAKS = frozenset(" \t\n;&|()<>")
+
+SIMPLE_PARAMETER = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!\-])")
+
+_UNQUOTED_TEXT = re.compile(r"[^ \t\n;&|()<>\\'\"$`]+")
+
+_STRING_TEXT = re.compile(r'[^"\\$`]+')
+
+_ANSI_ESCAPE = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))",
+    re.DOTALL,
+)
+
+_ANSI_LETTERS = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+
+
+def _decode_ansi_escape(found: re.Match[str]) -> str:
+    named, octal, two, four, eight, control = found.groups()
+    if named:
+        return _ANSI_LETTERS[named]
+    if octal or two:
+        return chr(int(octal, 8) & 0xFF if octal else int(two, 16))
+    if control is not None:
+        return chr(ord(control.upper()) ^ 0x40 if control != "?" else 0x7F)
+    number = int(four or eight, 16)
+    if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
+        raise ParseMismatch(f"{found[0]!r} is no character")
+    return chr(number).encode("utf-8").decode("latin-1")
+
+
+def decode_ansi(text: str) -> str:
+    """Return what stands between ``$'`` and ``'``, decoded; bash cuts it at a NUL."""
+    if "\\x{" in text:  # bash has a form of its own for this, and not every version the same
+        raise ParseMismatch("\\x{ in a word is not understood")
+    return _ANSI_ESCAPE.sub(_decode_ansi_escape, text).split("\0", 1)[0]
+
+
+def find_ansi_end(text: str, at: int) -> int:
+    """Return where the text of ``$'…'`` that begins at ``at`` ends."""
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+        elif text[at] == "'":
+            return at
+        else:
+            at += 1
+    raise ParseMismatch("a quote is not closed")
+
+
+def decode_latin1(text: str) -> str:
+    """Return Latin-1 as the text it stands for."""
+    return text if text.isascii() else text.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+class LocatedExpansion(NamedTuple):
+    """Something of a word that the tree knows the extent of."""
+
+    end: int
+    expansion: WordExpansion
+
+
+class WordScanner:
+    """Reads one word from its first character on, taking expansions from the tree."""
+
+    def __init__(self, text: str, expansions: dict[int, LocatedExpansion]) -> None:
+        self.text = text
+        self.expansions = expansions
+        self.used_expansions = 0
+        self.parts: list[WordSegment | WordExpansion] = []
+        self.unquoted = True
+
+    def scan_word(self, at: int, *, stop: int, partial: bool = False) -> int:
+        """Read a word and return where it ends; not all expansions need be in it when it is one of ``some``."""
+        text = self.text
+        while at < stop:
+            character = text[at]
+            if character in WORD_BREAKS and not (character in "<>" and at in self.expansions):
+                break
+            if found := _UNQUOTED_TEXT.match(text, at, stop):
+                self._add_text(found[0], quoted=False)
+                at = found.end()
+            else:
+                at = self._scan_special(character, at)
+        if at > stop:
+            raise ParseMismatch("a word goes on behind the command it belongs to")
+        if not partial and self.used_expansions != len(self.expansions):
+            raise ParseMismatch("an expansion stands where bash sees none")
+        return at
+
+    def _add_text(self, text: str, *, quoted: bool) -> None:
+        self.parts.append(WordSegment(decode_latin1(text), quoted))
+
+    def _scan_special(self, character: str, at: int) -> int:
+        if character == "\\":
+            self.unquoted = False
+            if at + 1 >= len(self.text):
+                raise ParseMismatch("a backslash at the end escapes nothing")
+            escaped = self.text[at + 1]
+            if escaped >= "\x80":  # the first byte of something that needs no backslash
+                return at + 1
+            self._add_text(escaped, quoted=True)
+            return at + 2
+        if character == "'":
+            self.unquoted = False
+            end = self.text.find("'", at + 1)
+            if end < 0:
+                raise ParseMismatch("a quote is not closed")
+            self._add_text(self.text[at + 1 : end], quoted=True)
+            return end + 1
+        if character == '"':
+            return self.scan_string(at + 1)
+        return self._scan_dollar(at)
+
+    def _scan_dollar(self, at: int) -> int:
+        text = self.text
+        if text.startswith("$'", at):
+            self.unquoted = False
+            end = find_ansi_end(text, at + 2)
+            self._add_text(decode_ansi(text[at + 2 : end]), quoted=True)
+            return end + 1
+        if text.startswith('$"', at):
+            return self.scan_string(at + 2)
+        return self.scan_expansion(at, quoted=False)
+
+    def scan_expansion(self, at: int, *, quoted: bool) -> int:
+        """Read what begins with a dollar, a backquote or a process substitution."""
+        self.unquoted = False
+        known = self.expansions.get(at)
+        if known is not None:
+            self.used_expansions += 1
+            hole = known.expansion
+            splits = (not quoted or "@" in hole.name) and hole.kind != "process" and not hole.numeric
+            self.parts.append(WordExpansion(hole.kind, hole.name, splits, hole.guess, hole.plain_value))
+            return known.end
+        if found := SIMPLE_PARAMETER.match(self.text, at):
+            splits = (not quoted or found[1] == "@") and not is_numeric_parameter(found[1])
+            self.parts.append(WordExpansion("parameter", found[1], splits))
+            return found.end()
+        if self.text[at] != "$" or self.text.startswith(("$(", "${", "$["), at):
+            raise ParseMismatch("an expansion stands where the tree has none")
+        self._add_text("$", quoted=True)
+        return at + 1
+
+    def scan_string(self, at: int) -> int:
+        """Read a string in double quotes from behind its first quote on."""
+        text = self.text
+        self.unquoted = False
+        self._add_text("", quoted=True)
+        while at < len(text):
+            character = text[at]
+            if character == '"':
+                return at + 1
+            if found := _STRING_TEXT.match(text, at):
+                self._add_text(found[0], quoted=True)
+                at = found.end()
+            elif character == "\\":
+                escaped = text[at + 1 : at + 2]
+                self._add_text(
+                    escaped if escaped in '$`"\\' else "\\" + escaped if escaped < "\x80" else "\\", quoted=True
+                )
+                at += 2 if escaped < "\x80" else 1
+            else:
+                at = self.scan_expansion(at, quoted=True)
+        raise ParseMismatch("a string is not closed")
+
+
+WordPart: TypeAlias = WordSegment | WordExpansion
+
+_MAX_WORDS = 256
+
+_NUMBER_RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
+
+_LETTER_RANGE = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,9}))?")
+
+_GLOB = re.compile(r"[*?]|\[[^\]]*\]?")
+
+_TILDE = re.compile(r"((?:[A-Za-z_][A-Za-z0-9_]*\+?=)?)(~[^/:]*)")
+
+
+class _TooManyWords(Exception):
+    """More words than anybody writes by hand, or braces of which bash alone knows what they become."""
+
+
+def expand_word(parts: list[WordPart], source: str, *, unquoted: bool, braces: bool = True) -> list[Word]:
+    """Return the words that the parts of one written word become."""
+    if not any(isinstance(part, WordExpansion) or not part.quoted for part in parts):
+        return [Word("".join(part.text for part in parts if isinstance(part, WordSegment)), source, unquoted=unquoted)]
+    if braces and any(isinstance(part, WordSegment) and not part.quoted and "{" in part.text for part in parts):
+        atoms = _split_atoms(parts)
+        try:
+            _check_balanced_braces(atoms)
+            expanded = _expand_braces(atoms, [0])
+        except _TooManyWords:
+            return [
+                Word(
+                    None, source, (WordExpansion("brace", source, may_split=True),), unquoted=unquoted, from_braces=True
+                )
+            ]
+        if len(expanded) > 1:
+            return [_build_word(atoms, source, unquoted=False, from_braces=True) for atoms in expanded if atoms]
+    return [_build_word(parts, source, unquoted=unquoted)]
+
+
+def _split_atoms(parts: list[WordPart]) -> list[WordPart]:
+    """Each sign that may mean something on its own."""
+    found: list[WordPart] = []
+    for part in parts:
+        if isinstance(part, WordExpansion) or part.quoted:
+            found.append(part)
+        else:
+            found += [WordSegment(character, quoted=False) for character in part.text]
+    return found
+
+
+def _check_balanced_braces(atoms: list[WordPart]) -> None:
+    """Raise unless every brace has its other half, or there is nothing to expand."""
+    depth, signs = 0, [_syntax_character(atom) for atom in atoms]
+    for sign in signs:
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            break
+    if depth and ("," in signs or "." in signs):
+        raise _TooManyWords
+
+
+def _syntax_character(part: WordPart) -> str:
+    return part.text if isinstance(part, WordSegment) and not part.quoted else ""
+
+
+def _expand_braces(atoms: list[WordPart], count: list[int]) -> list[list[WordPart]]:
+    count[0] += 1
+    if count[0] > _MAX_WORDS:
+        raise _TooManyWords
+    for start, atom in enumerate(atoms):
+        if _syntax_character(atom) != "{":
+            continue
+        cuts = _find_brace_cuts(atoms, start)
+        if cuts is None:
+            continue
+        alternatives = _brace_alternatives(atoms, cuts, count)
+        if alternatives is None:
+            continue
+        rest = _expand_braces(atoms[cuts[-1] + 1 :], count)
+        if len(alternatives) * len(rest) > _MAX_WORDS:
+            raise _TooManyWords
+        return [[*atoms[:start], *middle, *end] for middle in alternatives for end in rest]
+    return [atoms]
+
+
+def _find_brace_cuts(atoms: list[WordPart], start: int) -> list[int] | None:
+    """Where a brace opens, its commas are and where it closes."""
+    depth, cuts = 0, [start]
+    for index in range(start + 1, len(atoms)):
+        sign = _syntax_character(atoms[index])
+        if sign == "{":
+            depth += 1
+        elif sign == "}":
+            if depth == 0:
+                return [*cuts, index]
+            depth -= 1
+        elif sign == "," and depth == 0:
+            cuts.append(index)
+    return None
+
+
+def _brace_alternatives(atoms: list[WordPart], cuts: list[int], count: list[int]) -> list[list[WordPart]] | None:
+    if len(cuts) > 2:
+        inner = [atoms[left + 1 : right] for left, right in pairwise(cuts)]
+        return [made for part in inner for made in _expand_braces(part, count)]
+    between = atoms[cuts[0] + 1 : cuts[1]]
+    if all(_syntax_character(atom) for atom in between):
+        sequence = _expand_range("".join(_syntax_character(atom) for atom in between))
+        return [[WordSegment(text, quoted=False)] for text in sequence] if sequence else None
+    return None
+
+
+def _expand_range(text: str) -> list[str]:
+    if found := _NUMBER_RANGE.fullmatch(text):
+        first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
+        width = max(len(found[1]), len(found[2])) if re.match(r"-?0\d", found[1]) or re.match(r"-?0\d", found[2]) else 0
+        return [str(number).zfill(width) for number in _range_steps(first, last, step)]
+    if found := _LETTER_RANGE.fullmatch(text):
+        return [chr(code) for code in _range_steps(ord(found[1]), ord(found[2]), abs(int(found[3] or 1)) or 1)]
+    return []
+
+
+def _range_steps(first: int, last: int, step: int) -> range:
+    if abs(last - first) // step > _MAX_WORDS:
+        raise _TooManyWords
+    return range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+
+
+def _build_word(parts: list[WordPart], source: str, *, unquoted: bool, from_braces: bool = False) -> Word:
+    pieces: list[Piece] = []
+    text = ""
+    for index, part in enumerate(_merge_segments(parts)):
+        for piece in _pieces_of(part, first=index == 0):
+            if isinstance(piece, str):
+                text += piece
+            else:
+                if text:
+                    pieces.append(text)
+                    text = ""
+                pieces.append(piece)
+    if not pieces:
+        return Word(text, source, unquoted=unquoted, from_braces=from_braces)
+    if text:
+        pieces.append(text)
+    return Word(None, source, tuple(pieces), unquoted=unquoted, from_braces=from_braces)
+
+
+def _pieces_of(part: WordPart, *, first: bool) -> list[Piece]:
+    if isinstance(part, WordExpansion):
+        return [part]
+    return [part.text] if part.quoted else _expand_unquoted(part.text, first=first)
+
+
+def _merge_segments(parts: list[WordPart]) -> list[WordPart]:
+    """Join neighbours of the same kind, so that a bracket finds its end."""
+    merged: list[WordPart] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, WordSegment) and isinstance(last, WordSegment) and part.quoted == last.quoted:
+            merged[-1] = WordSegment(last.text + part.text, part.quoted)
+        else:
+            merged.append(part)
+    return merged
+
+
+def _expand_unquoted(text: str, *, first: bool) -> list[Piece]:
+    pieces: list[Piece] = []
+    if first and "~" in text and (found := _TILDE.match(text)):
+        pieces += [found[1], WordExpansion("tilde", found[2])] if found[1] else [WordExpansion("tilde", found[2])]
+        text = text[found.end() :]
+    at = 0
+    for found in _GLOB.finditer(text):
+        if found[0] == "[":
+            continue
+        pieces += [text[at : found.start()], WordExpansion("glob", found[0], may_split=True)]
+        at = found.end()
+    pieces.append(text[at:])
+    return [piece for piece in pieces if piece != ""]

@@ -1,0 +1,213 @@
+"""Build recipes from agents: look up models and tools by name, wrap functions and child agents as tools."""
+
+import copy
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
+
+from vaka.agents.react import Agent, AgentTool, ToolLike
+from vaka.core.loop.children.subagent import run_subagent
+from vaka.core.loop.context import Turn
+from vaka.core.loop.finish import Ending
+from vaka.core.loop.recipe import ModelSettings, Recipe
+from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
+from vaka.core.ports.tool import BindableTool, Tool, ToolContext
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError, VakaError
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import as_content
+from vaka.core.types.tool import InvalidArguments, ToolSpec
+from vaka.runtime import lazy
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
+from vaka.tools.function import as_tool, tool
+
+if TYPE_CHECKING:
+    from vaka.luau.services import ScriptServices
+    from vaka.runtime.scripts import ScriptHost
+    from vaka.runtime.structured_output import OutputSchema
+
+MAX_RECIPES = 512
+"""Recipes kept at hand."""
+
+
+class AgentBuilder:
+    """Makes recipes; what is costly is made once."""
+
+    def __init__(
+        self, default: "Model | str | None" = None, scripts: "Callable[[], ScriptHost] | None" = None,
+        models: ModelRegistry | None = None, *, cache: bool | None = None,
+    ) -> None:  # fmt: skip
+        """Take the default model or the book that has it, a place for scripts, and whether prompts are cached."""
+        self._models, self._scripts = models or ModelRegistry(ModelConfig(default=default)), scripts
+        self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
+        self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
+
+    def recipe_for_input(self, agent: Agent, input_added: InputAdded | None) -> Recipe:
+        """Return what the loop needs to run ``agent`` as one input wants it; a model it cannot have fails its turn."""
+        if input_added is None or not (input_added.model or input_added.options):
+            return self.build_recipe(agent)
+        agent = copy.copy(agent)
+        agent.options = {**agent.options, **input_added.options}
+        try:
+            agent.model = self._models.find_requested(input_added.model) if input_added.model else agent.model
+        except VakaError as error:
+            agent.model = UnavailableModel(input_added.model, error)
+        return self._make_recipe(agent, None)
+
+    def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
+        """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
+        now = (
+            agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
+            agent.tool_choice, agent.options, agent.output, model,
+        )  # fmt: skip
+        cached = self._recipes.get(agent)
+        if cached is not None and cached[0] == now:
+            return cached[1]
+        recipe = self._make_recipe(agent, model)
+        if len(self._recipes) >= MAX_RECIPES:
+            self._recipes.clear()
+        self._recipes[agent] = (now, recipe)
+        return recipe
+
+    def _make_recipe(self, agent: Agent, parent: Model | None) -> Recipe:
+        bind: Callable[[ScriptServices], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
+        model = self._choose_model(agent, parent)
+        if model is None and bind is not None:
+            model = MissingModel(agent.name)
+        if model is None:
+            raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
+        options = {**self._default_options, **getattr(model, "options", {}), **_output_options(agent), **agent.options}
+        recipe = Recipe(
+            agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
+            tools=[self._build_tool(given, agent, model) for given in agent.tools],
+            settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
+        )  # fmt: skip
+        recipe.run_override = bind(self._make_services(agent, model)) if bind is not None else None
+        _check_tool_choice(agent, recipe)
+        return recipe
+
+    def _choose_model(self, agent: Agent, parent: Model | None) -> Model | None:
+        """Return who answers: its own model, that of its tier if another agent starts it, the default, its parent's."""
+        if agent.model:
+            return self._models.resolve(agent.model)
+        if parent is not None and self._models.has_tier_for(agent.name):
+            return self._models.choose(subagent=agent.name, fallback=self._models.default or parent)
+        return self._models.default or parent
+
+    def _make_services(self, agent: Agent, model: Model) -> "ScriptServices":
+        if self._scripts is None:
+            raise ConfigError(f"agent {agent.name!r} uses scripts, which this runtime has no place for")
+        known = {given.name: given for given in agent.tools if isinstance(given, Agent | AgentTool)}
+        made: dict[str, Tool] = {}
+
+        def find_agent(name: str, config: JSON) -> Tool | None:
+            key = msgspec.json.encode([name, config]).decode()
+            if key not in made:
+                given = known.get(name) if not config else _agent_from_config(name, config)
+                if given is None:
+                    return None
+                if len(made) >= MAX_RECIPES:
+                    made.clear()
+                made[key] = self._build_tool(given, agent, model)
+            return made[key]
+
+        def find_model(name: str) -> Model:
+            return model if name in ("default", model.name) else self._models.find(name)
+
+        return self._scripts().make_services(find_model, find_agent)
+
+    def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model) -> Tool:
+        if isinstance(tool_like, str):
+            found: Tool = lazy.load(lazy.BUILTIN)(tool_like)
+            return found
+        if isinstance(tool_like, Agent):
+            tool_like = tool_like.as_tool()
+        if isinstance(tool_like, AgentTool):
+            return self._build_agent_tool(tool_like, model)
+        if not hasattr(tool_like, "bind"):
+            plain: Any = tool_like
+            return as_tool(plain)
+        script = cast("BindableTool", tool_like)
+        return _SpecOnlyTool(script.spec) if self._scripts is None else script.bind(self._make_services(agent, model))
+
+    def _build_agent_tool(self, agent_tool: AgentTool, model: Model) -> Tool:
+        async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:
+            ending = await run_subagent(context, self.build_recipe(agent_tool.agent, model), as_content(prompt))
+            if ending.kind != "completed":
+                raise TurnError(ending.message or f"the agent {agent_tool.name} was {ending.kind}")
+            return ending.text
+
+        description = (
+            agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {agent_tool.name}."
+        )
+        return tool(run, name=agent_tool.name, description=description, effect="resume")
+
+
+def output_schema_of(agent: Agent) -> "OutputSchema | None":
+    """Return what an agent's answers are to be, if it says so. Raises ``InvalidInput`` when JSON cannot express it."""
+    if agent.output is None:
+        return None
+    shape: OutputSchema = lazy.load(lazy.OUTPUT_SCHEMA)(agent.output)
+    return shape
+
+
+def _output_options(agent: Agent) -> dict[str, Any]:
+    shape = output_schema_of(agent)
+    return {} if shape is None else shape.options
+
+
+def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:
+    """Refuse a tool to be called that is not there: a provider would, in words of its own."""
+    choice = agent.tool_choice
+    if choice not in ("auto", "none", "required") and choice not in recipe.tools:
+        near = get_close_matches(choice, recipe.tools, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(recipe.tools) or 'none'}"
+        raise ConfigError(f"agent {agent.name!r} has no tool {choice!r} to be called; {hint}")
+
+
+class _SpecOnlyTool:
+    """A script's tool where there is no place for scripts: it can be looked at."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    def parse(self, raw: "str | dict[str, Any]") -> InvalidArguments:
+        """Say that it cannot be called."""
+        return InvalidArguments(f"{self.spec.name} can only be called in a runtime")
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
+        """Say that it cannot be called."""
+        raise ConfigError(f"{self.spec.name} can only be called in a runtime")
+
+
+class MissingModel:
+    """Stands where an agent that is a script has no model."""
+
+    def __init__(self, agent: str) -> None:
+        self.name, self._agent = "", agent
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Raise ``ModelRefused``."""
+        for _ in prompt.messages:
+            raise ModelRefused(f"agent {self._agent!r} has no model; give it one, or name one where you ask")
+        yield StopChunk()
+
+
+def _agent_from_config(name: str, config: JSON) -> Agent:
+    """Return the agent a script describes itself."""
+    try:
+        given = msgspec.convert(config, _AgentConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"create_agent: config of {name!r} has model and instructions: {error}") from error
+    model = None if given.model == "default" else given.model
+    return Agent(name, model=model, instructions=given.instructions or given.prompt)
+
+
+class _AgentConfig(msgspec.Struct, forbid_unknown_fields=True):
+    """What a script may say of an agent it makes."""
+
+    model: str | None = None
+    instructions: str = ""
+    prompt: str = ""

@@ -1,0 +1,307 @@
+"""Create models: a provider adapter with key and base URL, wrapped with retry, rate limits and metering."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from vaka.config.model_files import ModelDefinition, read_model_files
+from vaka.config.model_tables import ModelEntry, PriceEntry, secrets_of
+from vaka.core.loop.budget.spending import wait_until_affordable
+from vaka.core.ports.clock import Clock
+from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Embedder, Estimate, Model, Prompt
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
+from vaka.core.types.message import Usage
+from vaka.runtime import lazy, providers
+from vaka.runtime.model_registry import ModelConfig, UnavailableModel
+from vaka.runtime.providers import Provider
+
+CHAT_PROVIDER = "openai-chat"
+LOCAL_MODEL = "local"
+OUTPUT_LIMITS = "vaka.models.catalog.prices:output_limit_of"
+"""What knows how long answers can get."""
+TEXT_ONLY = "vaka.models.wrappers.model_wrapper:TextOnly"
+UNPRICED = "vaka.models.wrappers.meter:missing_price_message"
+_LOCAL_PROVIDER = Provider(name=LOCAL_MODEL, wire="chat", base_url="", base_env="", key_env=(), local=True)
+
+
+class ModelFactory:
+    """Makes models by name and keeps what they share; ``find`` finds others by name."""
+
+    def __init__(
+        self, config: ModelConfig, find: Callable[[str], Model], secrets: Secrets, clock: Clock | None,
+        environ: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.config, self._find, self._secrets, self._clock, self._environ = config, find, secrets, clock, environ
+        self._created: list[Model] = []
+        self._http: Any = None
+        self._prices: Any = None
+        self._ledger: Any = None
+        self._file_definitions: dict[str, ModelDefinition] | None = None
+        self.notes: tuple[str, ...] = ()
+        """What model files say in vain; known once they were read."""
+
+    def load_definitions(self) -> Mapping[str, ModelDefinition]:
+        """Return what model files define."""
+        if self._file_definitions is None:
+            found, self.notes = read_model_files(self.config.files, self._environ) if self.config.files else ((), ())
+            self._file_definitions = {definition.name: definition for definition in found}
+        return self._file_definitions
+
+    @property
+    def http(self) -> Any:
+        """The connections that all models share."""
+        if self._http is None:
+            self._http = lazy.load(lazy.HTTP)()
+        return self._http
+
+    async def close(self) -> None:
+        """Close everything that was made."""
+        own, self._created = self._created, []
+        http, self._http = self._http, None
+        try:
+            for model in own:
+                if isinstance(model, Closeable):
+                    await model.close()
+        finally:
+            if http is not None:
+                await http.close()
+
+    def make(self, name: str) -> Model:
+        """Return a new model. Raises ``ConfigError`` and ``AuthenticationFailed``."""
+        if name in self.config.models:
+            return self._make_configured(name, self.config.models[name])
+        if name in self.load_definitions():
+            return self._make_defined(self.load_definitions()[name])
+        if name == LOCAL_MODEL:
+            made = lazy.load(lazy.LOCAL)(http=self.http, progress=self.config.progress)
+            return self._wrap(made, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
+        head, _, model = name.partition("/")
+        provider = providers.find(head) if model else None
+        if provider is None:
+            raise self._unknown_error(name)
+        return self._wrap(self._make_adapter(provider, model, name), ModelEntry(model=model), provider)
+
+    def resolve_entry(self, name: str, entry: ModelEntry) -> tuple[Provider, str, dict[str, Any]]:
+        """Return who serves a model of one's own, under which name and with which options. Raises ``ConfigError``."""
+        options = self._check_options(entry.options, f"models.{name}.options")
+        head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
+        return self._provider_of(name, entry, entry.provider or head), model, options
+
+    def make_embedder(self, name: str, record: Callable[[str, Usage], None]) -> Embedder:
+        """Return a new embedder; ``record`` is told what its calls use. Raises ``ConfigError`` and the like."""
+        made: Embedder
+        kind, _, size = name.partition(":")
+        if kind == "hashing" and (size.isdecimal() or not size):
+            made = lazy.load(lazy.HASHING)(**({"size": int(size)} if size else {}))
+            return made
+        if name == "minilm":
+            made = lazy.load(lazy.MINILM)()
+            return made
+        head, _, model = name.partition("/")
+        provider = providers.find(head) if model else None
+        if provider is None or provider.wire not in ("chat", "responses"):
+            raise ConfigError(
+                f"embedder {name!r} is not known; there are hashing, minilm, and provider/model for providers with "
+                "/embeddings, such as openai/text-embedding-3-small"
+            )
+        _, account = self._make_account(provider, name, ModelEntry(model=model))
+
+        def cost_of(usage: Usage) -> float | None:
+            cost: float | None = 0.0 if provider.local else self._price_list().cost(name, usage)
+            return cost
+
+        def record_cost(usage: Usage) -> None:
+            record(name, msgspec.structs.replace(usage, cost=cost_of(usage) or 0.0))
+
+        async def check_budget(usage: Usage) -> None:
+            cost = cost_of(usage)
+            why = lazy.load(UNPRICED)(name) if cost is None else ""
+            await wait_until_affordable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
+
+        remote = lazy.load(lazy.EMBEDDINGS)(
+            model, account, http=self.http, name=name, clock=self._clock, record=record_cost
+        )
+        remote.allow = check_budget
+        made = remote
+        return made
+
+    def _make_configured(self, name: str, entry: ModelEntry) -> Model:
+        provider, model, options = self.resolve_entry(name, entry)
+        made = self._wrap(self._make_adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
+        made = PresetModel(made, options) if options else made
+        if entry.fallback:
+            others = [self._find_fallback(other) for other in entry.fallback]
+            made = lazy.load(lazy.FALLBACK)([made, *others])
+        return made
+
+    def _provider_of(self, name: str, entry: ModelEntry, head: str) -> Provider:
+        if not head:
+            return _custom_provider(name, entry.wire or "chat", entry.base_url)
+        provider = providers.find(head)
+        if provider is None:
+            said = f"{entry.provider}/{entry.model}" if entry.provider else entry.model
+            raise ConfigError(f"models.{name}: {self._unknown_error(said)}")
+        return provider
+
+    def _find_fallback(self, name: str) -> Model:
+        """Return a model to fall back on; one without a key is no use, but no reason not to begin either."""
+        try:
+            return self._find(name)
+        except AuthenticationFailed as error:
+            return UnavailableModel(name, error)
+
+    def _make_defined(self, definition: ModelDefinition) -> Model:
+        """Return the model of a model file, with what the file says it can do."""
+        usual = {"chat": CHAT_PROVIDER, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+        provider = providers.find(usual[definition.wire])
+        assert provider is not None  # noqa: S101  # each of the four is known
+        if definition.base_url:
+            provider = _custom_provider(definition.name, definition.wire, definition.base_url)
+        facts = definition.facts
+        if provider.profile is not None:
+            provider = msgspec.structs.replace(provider, profile=_apply_facts(provider.profile, facts))
+        entry = ModelEntry(
+            model=definition.model, base_url=definition.base_url, key=definition.key,
+            text_calls=facts.get("support_tool_calls") is False,
+        )  # fmt: skip
+        adapter = self._make_adapter(provider, definition.model, definition.name, entry)
+        if facts.get("support_text_only") and provider.profile is None:
+            adapter = lazy.load(TEXT_ONLY)(adapter)
+        made = self._wrap(adapter, entry, provider)
+        options = self._check_options(definition.options, definition.origin)
+        shaped = self._check_options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
+        return PresetModel(made, options, shaped) if options or shaped else made
+
+    def _make_adapter(self, provider: Provider, model: str, name: str, entry: ModelEntry | None = None) -> Model:
+        entry = entry or ModelEntry(model=model)
+        found, account = self._make_account(provider, name, entry)
+        facts: dict[str, Any] = {}
+        if provider.profile is not None:
+            elsewhere = provider.name == CHAT_PROVIDER and not providers.is_openai(found.base_url, model)
+            facts["profile"] = lazy.load(lazy.COMPATIBLE) if elsewhere else provider.profile
+        if found.bearer:
+            facts["bearer"] = True
+        made: Model = lazy.load(lazy.WIRES[provider.wire])(model, account, http=self.http, name=name, **facts)
+        return made
+
+    def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
+        """Return where and as whom to ask, as it was found and as adapters take it; its key is a secret from now on."""
+        try:
+            found = providers.resolve_account(
+                provider, self._environ, base_url=entry.base_url, key=entry.key, key_env=entry.key_env
+            )
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{name}: {error}") from None
+        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *secrets_of(entry)):
+            self._secrets.add(secret)
+            self._secrets.add(secret.rpartition(" ")[2])  # of a token, what comes after Bearer
+        account = lazy.load(lazy.ACCOUNT)(
+            base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query
+        )
+        return found, account
+
+    def _wrap(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
+        """Put around a provider's model what makes it dependable and tells what it costs."""
+        model = lazy.load(lazy.TEXT_CALLS)(adapter) if entry.text_calls else adapter
+        bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
+        if any(bound is not None for bound in bounds):
+            model = lazy.load(lazy.LIMITED)(
+                model, concurrent=entry.concurrent, requests_per_minute=entry.requests_per_minute,
+                tokens_per_minute=entry.tokens_per_minute, clock=self._clock,
+            )  # fmt: skip
+        retries = entry.retries if entry.retries is not None else self.config.retries
+        attempts = {} if retries is None else {"attempts": retries + 1}
+        model = lazy.load(lazy.RETRY)(model, clock=self._clock, **attempts)
+        price = entry.price or (lazy.load(lazy.FREE) if provider.local else None)
+        bound = lazy.load(OUTPUT_LIMITS)(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
+        return self._track(self._add_meter(model, price, f"{provider.name}/{entry.model}", bound))
+
+    def _add_meter(self, model: Model, price: object, named: str, bound: int | None) -> Model:
+        if self._ledger is None:
+            self._ledger = lazy.load(lazy.LEDGER)()
+        if isinstance(price, PriceEntry):
+            price = lazy.load(lazy.PRICE)(**_price_fields(price))
+        made: Model = lazy.load(lazy.METERED)(
+            model, self._price_list(), model=named, price=price, bound=bound, ledger=self._ledger
+        )
+        return made
+
+    def _price_list(self) -> Any:
+        if self._prices is None:
+            self._prices = lazy.load(lazy.PRICES)(self.config.prices)
+        return self._prices
+
+    def _check_options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:
+        try:
+            lazy.load(lazy.OPTIONS)(options)
+        except BadRequest as error:
+            raise ConfigError(f"{place}: {error}") from error
+        return dict(options)
+
+    def _unknown_error(self, name: str) -> ConfigError:
+        error = providers.unknown_model_error(name, {**self.config.models, **self.load_definitions()})
+        return ConfigError(f"{error} ({'; '.join(self.notes)})") if self.notes else error
+
+    def _track(self, model: Model) -> Model:
+        self._created.append(model)
+        return model
+
+
+class PresetModel:
+    """A model with options of its own; those of a prompt count more."""
+
+    def __init__(
+        self, inner: Model, options: Mapping[str, Any], structured_options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Take the options for every answer, and those for answers that are to have a shape."""
+        self.options, self._structured_options, self._inner = options, structured_options or {}, inner
+        if isinstance(inner, CostEstimator):
+            self.estimate = partial(self._estimate, inner)
+
+    @property
+    def name(self) -> str:
+        """The name of the other model."""
+        return self._inner.name
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer as the other model does."""
+        async with aclosing(self._inner.stream(self._with_defaults(prompt))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _estimate(self, inner: CostEstimator, prompt: Prompt) -> Estimate:
+        filled = self._with_defaults(prompt)
+        estimate, own = inner.estimate(filled), filled.options.get("max_tokens")
+        return msgspec.structs.replace(estimate, max_tokens=own) if isinstance(own, int) else estimate
+
+    def _with_defaults(self, prompt: Prompt) -> Prompt:
+        shaped = self._structured_options if prompt.options.get("output") else {}
+        return msgspec.structs.replace(prompt, options={**self.options, **shaped, **prompt.options})
+
+
+def _custom_provider(name: str, wire: Any, base_url: str) -> Provider:
+    """Return the provider that a server of one's own is."""
+    profile = lazy.load(lazy.COMPATIBLE) if wire == "chat" else None
+    version = {"anthropic": "v1", "gemini": "v1beta"}.get(wire, "")
+    return Provider(name=name, wire=wire, base_url=base_url, base_env="", key_env=(), version=version, profile=profile)
+
+
+def _apply_facts(profile: Any, facts: Mapping[str, Any]) -> Any:
+    """Return a vendor's facts with those a model file has."""
+    changes: dict[str, Any] = {}
+    if "use_system_role" in facts:
+        changes["system_role"] = "system" if facts["use_system_role"] else "developer"
+    if "support_json_output" in facts:
+        changes["output"] = "json_schema" if facts["support_json_output"] else "tool"
+    if facts.get("support_text_only"):
+        changes.update(images=False, audio=False, documents=False)
+    return msgspec.structs.replace(profile, **changes)
+
+
+def _price_fields(price: PriceEntry) -> dict[str, float]:
+    return {name: value for name, value in msgspec.structs.asdict(price).items() if value is not None}

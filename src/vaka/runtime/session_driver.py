@@ -1,0 +1,268 @@
+"""Run the turns of one session in this process: claim it, finish the unfinished turn, take the queued inputs, release it.
+
+A driver lives only while there is work; an idle session has no writer, so any process can claim it."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from vaka.core.loop.context import Env, Turn
+from vaka.core.loop.recipe import Recipe
+from vaka.core.loop.stop import StopKind, StopSignal
+from vaka.core.loop.turn import TurnInput, run_turn
+from vaka.core.ports.store import Store
+from vaka.core.session.fanout import Fanout, Follower
+from vaka.core.session.follow import FollowerHub
+from vaka.core.session.log import Log
+from vaka.core.session.redaction import Secrets
+from vaka.core.session.snapshot import empty_session, reopen
+from vaka.core.types.control import InputAdded, SessionOpened
+from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
+from vaka.core.types.event import VERSION
+from vaka.core.types.ids import EventScope, SessionId, TurnId
+from vaka.core.types.message import Content
+from vaka.core.types.progress import TurnQueued, TurnStarted
+
+SYNC_DELAY = 0.02
+"""Seconds a turn may take before this process starts to listen for what others offer to its session."""
+
+
+class SessionDriver:
+    """Runs the turns of one session, one after the other."""
+
+    def __init__(
+        self,
+        session: SessionId,
+        recipe_for: "Callable[[InputAdded | None], Recipe]",
+        env: Env,
+        hub: FollowerHub,
+        secrets: Secrets,
+    ) -> None:
+        self.session, self.recipe_for, self.env, self.hub = session, recipe_for, env, hub
+        self.store: Store = hub.store
+        self.log = Log(self.store, session, Fanout(session), env.clock, secrets)
+        self.error: BaseException | None = None
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether the session could be claimed, and work has begun."""
+        self.ending = False
+        """True when it takes nothing more on."""
+        self.new_inputs: list[InputAdded] = []
+        self.metadata: dict[str, object] = {}
+        self._followers: set[Follower] = set()
+        self._announced: set[str] = set()
+        self._stop = StopSignal()
+        self._sync_task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._attached = False
+        self._current_inputs: tuple[str, ...] = ()
+        self._withdrawn: set[str] = set()
+        self._no_more_turns = self._ended = False
+        self._scope: EventScope | None = None
+        self._turn_ended = asyncio.Event()
+
+    async def claim(self) -> None:
+        """Become the writer and read what there is. ``Busy`` while another process is it."""
+        term = await self.store.events.claim(self.session)
+        try:
+            opened = await reopen(self.store, self.session) if term > 1 else empty_session()
+            if opened.too_new:
+                raise TooNew(
+                    f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
+                    "it can be read, but only a newer vaka may go on with it"
+                )
+        except BaseException:
+            await self.store.events.release(self.session, term)
+            raise
+        if not self._attached:
+            self._attached = True
+            self.log.fanout = self.hub.attach_writer(self.session)
+        self.log.begin_writing(term, opened)
+        self.log.listeners = [self._on_events]
+
+    def start(self, done: "Callable[[SessionDriver], None]") -> None:
+        """Work until nothing is left to do; then call ``done``."""
+        self._sync_timer = asyncio.get_running_loop().call_later(SYNC_DELAY, self._start_sync)
+        self._task = asyncio.create_task(self._run())
+        self.ready.set_result(True)
+        self._task.add_done_callback(lambda _: self._on_done(done))
+
+    def stop(self, why: StopKind, note: str = "") -> None:
+        """Stop the running turn."""
+        self._stop.trigger(why, note)
+
+    def finish(self, note: str) -> None:
+        """Stop the running turn and begin no other: what was said after it stays in the log."""
+        self._no_more_turns = True
+        self.stop("cancelled", note)
+
+    async def withdraw(self, key: str) -> None:
+        """A caller takes an input back: its turn is stopped, now or as soon as it begins."""
+        self.new_inputs = [added for added in self.new_inputs if added.key != key]
+        self._withdrawn.add(key)
+        running = self._scope.turn if self._scope else ""
+        if running and key in self._current_inputs:
+            self.stop("cancelled", "the caller withdrew")
+            while self._scope is not None and self._scope.turn == running:
+                await self._turn_ended.wait()
+
+    @property
+    def turn_opening(self) -> bool:
+        """Whether a turn is about to begin that is not in the log yet."""
+        return self._scope is not None and self.log.state.turn is None
+
+    @property
+    def next_turn(self) -> tuple[str, str]:
+        """The unfinished turn, or else the key of the input that is answered next."""
+        turn, waiting = self.log.state.turn, self._queued_inputs()
+        return (turn.id, "") if turn else ("", waiting[0].key if waiting else "")
+
+    def add_follower(self, follower: Follower) -> None:
+        """Tell a follower when this driver has nothing more to do."""
+        if self._ended:
+            follower.end(self.error)
+        self._followers.add(follower)
+
+    def detach(self) -> None:
+        """Let go of the session's followers; they hear of it through the store from now on."""
+        if not self.ready.done():
+            self.ready.set_result(False)
+        if self._attached:
+            self._attached = False
+            self.hub.detach_writer(self.session)
+
+    async def wait_written(self) -> None:
+        """Return once the session is in the store, or work has ended without that."""
+        if self._task is not None and not self.log.head:
+            changed = asyncio.ensure_future(self.log.wait_for_change())
+            await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+
+    async def wait(self) -> None:
+        """Return when the driver has ended, however it ended."""
+        if await self.ready and self._task is not None:
+            await asyncio.wait([self._task])
+
+    def abort(self) -> None:
+        """End now, as if the process had died: the log says where to go on."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._run_turns()
+            self.ending = True
+            if not self.log.released:
+                await self.log.append(EventScope(), release=True)
+        except BaseException:
+            self.ending = True
+            if not self.log.released:  # nobody else could go on with the session
+                with suppress(VakaError):
+                    await self.store.events.release(self.session, self.log.term)
+            raise
+
+    async def _run_turns(self) -> None:
+        try:
+            while self._has_work() and not self._no_more_turns:
+                if self.log.released:
+                    await self.claim()
+                await self._run_turn(self._next_opening())
+        except Suspended as suspended:
+            self.error = suspended
+
+    def _has_work(self) -> bool:
+        state = self.log.state
+        return bool(state.turn or state.inputs or self.new_inputs)
+
+    def _next_opening(self) -> TurnInput | None:
+        """Return what the next turn answers; an unfinished turn comes before anything new."""
+        state = self.log.state
+        if state.turn is not None:
+            return None
+        waiting = self._queued_inputs()
+        if waiting:
+            first = waiting[0]
+            return TurnInput(content=first.content, keys=(first.key,))
+        fresh = tuple(self.new_inputs[:1])
+        del self.new_inputs[:1]
+        content: Content = tuple(part for added in fresh for part in added.content)
+        return TurnInput(content=content, keys=tuple(added.key for added in fresh), fresh=fresh)
+
+    def _unfinished_inputs(self) -> tuple[str, ...]:
+        """Return the inputs the unfinished turn began with."""
+        begun = [e.data for e in self.log.window.events if isinstance(e.data, TurnStarted)]
+        return begun[-1].inputs if begun else ()
+
+    def _queued_inputs(self) -> list[InputAdded]:
+        """Return the inputs no turn has taken yet: first those that came to interrupt, to be heard now."""
+        queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
+        return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
+
+    def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
+        """Return the last of some inputs that asks for a model or for something of it."""
+        known = fresh or [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
+        return next((i for i in reversed(known) if i.key in keys and (i.model or i.options)), None)
+
+    async def _run_turn(self, opening: TurnInput | None) -> None:
+        answering = opening.keys if opening else self._unfinished_inputs()
+        recipe = self.recipe_for(self._model_request(answering, opening.fresh if opening else ()))
+        state = self.log.state
+        self._stop = StopSignal()
+        self._current_inputs = answering
+        if not self._withdrawn.isdisjoint(self._current_inputs):
+            self._stop.trigger("cancelled", "the caller withdrew")
+        if opening is None and state.turn is not None:
+            place = EventScope(state.turn.id)
+            if state.turn.interrupted is not None:
+                self._stop.trigger("interrupted", state.turn.interrupted)
+        else:
+            place = EventScope(TurnId(self.env.ids.new("trn")))
+            if self.log.head == 0:
+                self.log.defer(EventScope(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
+        self._scope = place
+        try:
+            await run_turn(Turn(self.log, recipe, self.env, place, self._stop), opening)
+        finally:
+            self._scope, self._current_inputs = None, ()
+            self._turn_ended.set()
+            self._turn_ended = asyncio.Event()
+
+    def _on_events(self) -> None:
+        """Events were folded: has someone asked to stop, or said something that must wait?"""
+        turn = self.log.state.turn
+        if turn is None:
+            return
+        if turn.interrupted is not None:
+            self._stop.trigger("interrupted", turn.interrupted)
+        for queued in self.log.state.inputs.values():
+            if not queued.announced and queued.policy != "steer" and queued.key not in self._announced:
+                self._announced.add(queued.key)
+                self.log.defer(EventScope(), TurnQueued(input=queued.key))
+
+    def _start_sync(self) -> None:
+        self._sync_task = asyncio.create_task(self._sync_loop())
+
+    async def _sync_loop(self) -> None:
+        """Hear what others offer; when the store cannot be asked, the next write will say so."""
+        while True:
+            try:
+                if await self.store.events.wait(self.session, after=self.log.head) > self.log.head:
+                    await self.log.sync()  # not what this log has just written itself
+            except Unavailable:
+                await self.env.clock.sleep(1.0)
+            except VakaError:
+                return
+
+    def _on_done(self, done: "Callable[[SessionDriver], None]") -> None:
+        task, self.ending = self._task, True
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        if self._sync_task is not None:
+            self._sync_task.cancel()
+        if task is not None and not task.cancelled() and task.exception() is not None:
+            self.error = task.exception()
+        self.detach()
+        self._ended = True
+        done(self)
+        for follower in self._followers:
+            follower.end(self.error)

@@ -1,0 +1,146 @@
+"""Fork, rewind and single writes to a session that no driver runs; look-up of positions in its log."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from vaka.core.ports.store import Store
+from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
+from vaka.core.session.hash_chain import seal_chain
+from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.types.control import InputAdded, SessionReverted
+from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import Cursor, EventScope, SessionId
+from vaka.core.types.progress import TurnStarted
+
+_READ_SPAN = 256
+
+
+async def fork(
+    store: Store, origin: SessionId, at: "Cursor | str | None", new_session: SessionId, timestamp: str
+) -> None:
+    """Copy a session's events up to a place, byte for byte, and write where they came from."""
+    seq = await resolve_seq(store, origin, at)
+    if await store.sessions.find(new_session) is not None:
+        raise InvalidInput(f"there is a session {new_session!r} already")
+    prefix = await reopen(store, origin, upto=seq)
+    async with aclosing(store.events.read(origin, upto=seq)) as events:
+        copied = [event async for event in events]
+    last = copied[-1] if copied else None
+    entries = fork_entries(prefix.state, origin, last.id if last else "1.0")
+    term = await store.events.claim(new_session)
+    try:
+        await store.events.append(
+            new_session, [*copied, *seal_chain(new_session, last, entries, timestamp)], head=0, term=term, release=True
+        )
+    except BaseException:
+        await store.events.release(new_session, term)
+        raise
+
+
+async def rewind(
+    store: Store, session: SessionId, to: "Cursor | str", timestamp: str, extra_bodies: Sequence[Body] = ()
+) -> Event:
+    """Write that a session goes on from an earlier place; an unfinished turn ends first, ``noted`` comes next."""
+    seq = await resolve_seq(store, session, to)
+
+    async def compose(now: OpenedSession) -> list[tuple[EventScope, Body]]:
+        prefix = await reopen(store, session, upto=seq)
+        also = [(EventScope(), body) for body in extra_bodies]
+        return [
+            *end_turn_entries(now.state, "rewound"),
+            *also,
+            *rewind_entries(prefix.state, now.state, f"back to {seq}"),
+        ]
+
+    events = await _append_composed(store, session, compose, timestamp)
+    return next(event for event in events if event.type == "session.reverted")
+
+
+async def write_event(store: Store, session: SessionId, body: Body, timestamp: str) -> Event:
+    """Append one event to a session nobody works on."""
+    if await store.sessions.find(session) is None:
+        raise NotFound(f"there is no session {session!r}")
+
+    async def compose(_: OpenedSession) -> list[tuple[EventScope, Body]]:
+        return [(EventScope(), body)]
+
+    return (await _append_composed(store, session, compose, timestamp))[0]
+
+
+async def _append_composed(
+    store: Store,
+    session: SessionId,
+    compose: Callable[[OpenedSession], Awaitable[list[tuple[EventScope, Body]]]],
+    timestamp: str,
+) -> list[Event]:
+    """Append what ``compose`` makes of a session as it is now; once more when someone offered something meanwhile."""
+    term = await store.events.claim(session)
+    try:
+        while True:
+            now = await reopen(store, session)
+            events = seal_chain(session, now.last, await compose(now), timestamp)
+            try:
+                await store.events.append(session, events, head=_head_of(now), term=term, release=True)
+            except HeadMoved:
+                continue
+            return events
+    except BaseException:
+        await store.events.release(session, term)
+        raise
+
+
+async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
+    """Return the events of the last turn that still counts; reads back only as far as it must."""
+    info = await store.sessions.find(session)
+    if info is None:
+        raise NotFound(f"there is no session {session!r}")
+    span = _READ_SPAN
+    while True:
+        events = await _read_live_events(store, session, max(info.head - span, 0))
+        turn = next((event.turn for event in reversed(events) if event.turn), "")
+        found = tuple(event for event in events if turn and event.turn == turn)
+        if span >= info.head or any(isinstance(event.data, TurnStarted) for event in found):
+            return found
+        span *= 4
+
+
+async def _read_live_events(store: Store, session: SessionId, after: int) -> list[Event]:
+    """Return the events after a place, without what a rewind left behind."""
+    kept: list[Event] = []
+    async with aclosing(store.events.read(session, after=after)) as events:
+        async for event in events:
+            if isinstance(event.data, SessionReverted):
+                to, on = event.data.to, event.data.onward is not None
+                kept = [old for old in kept if old.seq <= to or (on and isinstance(old.data, InputAdded))]
+            kept.append(event)
+    return kept
+
+
+async def resolve_seq(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
+    """Return the seq of a place of a session. Raises ``NotFound`` or ``InvalidInput`` when there is none such."""
+    info = await store.sessions.find(session)
+    if info is None:
+        raise NotFound(f"there is no session {session!r}")
+    if at is None:
+        return info.head
+    cursor = at if isinstance(at, Cursor) else await _resolve_label(store, session, at)
+    if cursor.epoch not in (0, info.epoch) or not 0 < cursor.seq <= info.head:
+        raise InvalidInput(f"session {session!r} has no event {cursor}; its last is {info.epoch}.{info.head}")
+    return cursor.seq
+
+
+async def _resolve_label(store: Store, session: SessionId, text: str) -> Cursor:
+    if text[:1].isdigit():
+        return Cursor.parse(text)
+    opened = await reopen(store, session)
+    checkpoints = {**opened.state.marks, **opened.state.checkpoints}
+    seq = checkpoints.get(text)
+    if seq is None:
+        known = ", ".join(sorted(checkpoints)) or "none"
+        raise InvalidInput(f"session {session!r} has no checkpoint {text!r}; it has: {known}")
+    return Cursor(opened.state.epoch, seq)
+
+
+def _head_of(opened: OpenedSession) -> int:
+    return opened.last.seq if opened.last else 0

@@ -1,0 +1,143 @@
+"""Run commands without a sandbox: a process group, limits and a scrubbed environment; nothing is enforced."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from asyncio.subprocess import Process as Child
+from collections.abc import AsyncGenerator, Iterable, Mapping
+
+from vaka.core.ports.sandbox import Command, OutputStream, Process
+from vaka.core.types.errors import SandboxError
+from vaka.sandbox.capabilities import IS_LINUX
+from vaka.sandbox.environment import build_command_environment
+
+CHUNK_BYTES = 64 * 1024
+
+_IS_WINDOWS = sys.platform == "win32"
+
+
+async def start_portable_process(command: Command, env: Mapping[str, str]) -> "PortableProcess":
+    """Start a command in a process group of its own."""
+    if not command.argv or not command.argv[0]:
+        raise SandboxError("a command needs at least the name of a program")
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *command.argv, cwd=command.cwd, env=dict(env), stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=CHUNK_BYTES,
+            start_new_session=not _IS_WINDOWS,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"{command.argv[0]!r} cannot be started: {error}") from error
+    return PortableProcess(child, command.stdin)
+
+
+class PortableProcess:
+    """A command that runs in a process group; implements ``Process``."""
+
+    def __init__(self, child: Child, stdin: bytes) -> None:
+        self._child = child
+        self._output_claimed = False
+        self._stdin_task = asyncio.get_running_loop().create_task(self._write_stdin(stdin))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    async def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
+        """Yield what it prints as it prints it."""
+        if self._output_claimed:
+            raise SandboxError("the output of a command can be read once")
+        self._output_claimed = True
+        pieces: asyncio.Queue[tuple[OutputStream, bytes]] = asyncio.Queue(1)
+        tasks = [asyncio.create_task(self._pump_stream(stream, pieces)) for stream in ("stdout", "stderr")]
+        try:
+            left = len(tasks)
+            while left:
+                stream, data = await pieces.get()
+                if data:
+                    yield stream, data
+                else:
+                    left -= 1
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def wait(self) -> int:
+        """Return its exit code; minus the signal that ended it."""
+        if not self._output_claimed:
+            self._output_claimed = True
+            await asyncio.gather(*(_discard_output(reader) for reader in (self._child.stdout, self._child.stderr)))
+        return await self._child.wait()
+
+    async def stop(self, grace: float = 2.0) -> None:
+        """End its process group: asked first, killed after ``grace`` seconds."""
+        self._signal_group(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._child.wait()), grace)
+        self._signal_group(signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
+        await self._child.wait()
+        self._stdin_task.cancel()
+
+    async def _write_stdin(self, stdin: bytes) -> None:
+        writer = self._child.stdin
+        if writer is None:
+            return
+        with contextlib.suppress(ConnectionError):
+            writer.write(stdin)
+            await writer.drain()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def _pump_stream(self, stream: OutputStream, pieces: "asyncio.Queue[tuple[OutputStream, bytes]]") -> None:
+        reader = self._child.stdout if stream == "stdout" else self._child.stderr
+        data = b"."
+        while data and reader is not None:
+            data = await reader.read(CHUNK_BYTES)
+            await pieces.put((stream, data))
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):
+            if _IS_WINDOWS:
+                self._child.kill() if number != signal.SIGTERM else self._child.terminate()
+            else:
+                os.killpg(self._child.pid, number)
+
+
+async def _discard_output(reader: asyncio.StreamReader | None) -> None:
+    while reader is not None and await reader.read(CHUNK_BYTES):
+        pass
+
+
+class Unconfined:
+    """Commands do whatever this user can do. They still end with all they started, within their limits."""
+
+    name = "none"
+    enforces: frozenset[str] = frozenset()
+
+    def __init__(self, *, allow_env: Iterable[str] = (), portable: bool = not IS_LINUX) -> None:
+        """``portable``: start commands as any system can, without a keeper that finds what runs away."""
+        self._allow_env = tuple(allow_env)
+        self._portable = portable
+
+    async def start(self, command: Command) -> Process:
+        """Start a command. Raises ``SandboxError`` when it cannot be started."""
+        proxy = command.proxy if command.proxy and not command.network else ""
+        if proxy and not proxy.startswith("http://"):
+            raise SandboxError(
+                f"without a sandbox a command finds its proxy by an address like http://…, not {proxy!r}"
+            )
+        if self._portable:
+            return await start_portable_process(
+                command, build_command_environment(os.environ, command.env, self._allow_env, proxy=proxy)
+            )
+        # They name system calls of Linux when they are loaded.
+        from vaka.sandbox.warden_client import (
+            build_job,  # noqa: PLC0415
+            start_job,  # noqa: PLC0415
+        )
+
+        return await start_job(build_job(self.name, command, self._allow_env, {}, proxy=proxy), command.stdin)

@@ -1,0 +1,110 @@
+"""What followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from vaka.core.types.event import Event
+from vaka.core.types.progress import MessageSnapshot
+
+SNAPSHOT_INTERVAL = 0.1
+"""Seconds between two snapshots of the same blocks."""
+
+
+class SnapshotMailbox:
+    """Keeps the newest snapshot of each open block until its follower takes it, so that a slow one holds up nobody."""
+
+    def __init__(self) -> None:
+        self._latest: dict[object, Event] = {}
+        self._wakeup = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: Event) -> None:
+        """Hand over a snapshot; it takes the place of an older one of its block."""
+        data = event.data
+        if isinstance(data, MessageSnapshot):
+            self._latest[event.path, data.message_id, data.block, data.of] = event
+            self._wakeup.set()
+
+    def close(self) -> None:
+        """Let the follower end."""
+        self._closed = True
+        self._wakeup.set()
+
+    async def receive(self) -> AsyncGenerator[Event]:
+        """Yield what is put, until the box is closed."""
+        while not self._closed:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            while self._latest and not self._closed:
+                yield self._latest.pop(next(iter(self._latest)))
+
+
+class Throttle:
+    """Calls ``send`` at the first touch, and then at most every 100 ms while there are touches."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send = send
+        self._earliest = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def request(self) -> None:
+        """Something has changed."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(self._earliest, loop.time()), self._fire)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._earliest = asyncio.get_running_loop().time() + SNAPSHOT_INTERVAL
+        self._send()
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class HeadWaiters(Generic[K]):
+    """Futures that get the head of a log as soon as it is above what they know."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[K, dict[asyncio.Future[int], int]] = {}
+
+    async def wait(self, key: K, after: int) -> int:
+        """Return the head once ``wake`` told one above ``after``."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(key, {})
+        waiting[future] = after
+        try:
+            return await future
+        finally:
+            waiting.pop(future, None)
+            if not waiting and self._waiting.get(key) is waiting:
+                del self._waiting[key]
+
+    def wake(self, key: K, head: int) -> None:
+        """Tell those who wait for ``key`` its head."""
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            for future, after in waiting.items():
+                if head > after and not future.done():
+                    future.set_result(head)
+
+    def fail(self, keys: Iterable[K], error: Exception) -> None:
+        """Raise ``error`` in those who wait for ``keys``."""
+        for key in keys:
+            for future in self._waiting.get(key, ()):
+                if not future.done():
+                    future.set_exception(error)
+
+    def keys(self) -> list[K]:
+        """Return what is waited for."""
+        return list(self._waiting)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._waiting

@@ -1,0 +1,148 @@
+"""Garbage collection, and rebuilding the index from the logs."""
+
+from datetime import UTC, datetime
+
+from vaka.core.ports.store import GcResult, Retention, SessionInfo
+from vaka.core.session.hash_chain import HashChain
+from vaka.core.session.index_rows import advance_row, replace_fields
+from vaka.core.types.errors import Corrupt, InvalidInput
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase
+from vaka.stores.postgres.encoding import IndexEntries, decode_text, encode_text, session_columns, transpose_rows
+
+STATEMENT_TIMEOUT = 3600.0
+"""Seconds that one of these statements may take."""
+REINDEX_PAGE_SIZE = 256
+
+_DELETE_IDLE_SESSIONS = "select * from vaka.forget($1, null, $2, $3)"
+_DELETE_LOOSE_BLOBS = (
+    "with loose as (select b.digest, length(b.body) as size from vaka.blobs b where b.namespace = $1 and b.put < $2 "
+    "and not exists (select from vaka.blob_refs r "
+    "where r.namespace = b.namespace and r.digest = b.digest and r.session <> all ($3::bytea[]))), "
+    "gone as (delete from vaka.blobs b using loose where not $4 and b.namespace = $1 and b.digest = loose.digest "
+    "and b.put < $2) "
+    "select count(*), coalesce(sum(size), 0)::bigint from loose"
+)
+_SELECT_SESSION_IDS = (
+    "select id from vaka.sessions where namespace = $1 union select session from vaka.events where namespace = $1"
+)
+_LOCK_SESSION = "select term from vaka.sessions where namespace = $1 and id = $2 for update"
+_SELECT_EVENTS = (
+    "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 order by seq limit $4"
+)
+_DELETE_INDEX_ROWS = (
+    "delete from vaka.keys where namespace = $1 and session = $2",
+    "delete from vaka.decisions where namespace = $1 and session = $2",
+    "delete from vaka.blob_refs where namespace = $1 and session = $2",
+)
+_DELETE_SESSION_ROW = "delete from vaka.sessions where namespace = $1 and id = $2"
+_UPSERT_SESSION_ROW = (
+    "insert into vaka.sessions (namespace, id, head, hash, epoch, title, folded, agent, turn, inputs, pending, closed, "
+    "created, updated, origin, term) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) "
+    "on conflict (namespace, id) do update set head = excluded.head, hash = excluded.hash, epoch = excluded.epoch, "
+    "title = excluded.title, folded = excluded.folded, agent = excluded.agent, turn = excluded.turn, "
+    "inputs = excluded.inputs, pending = excluded.pending, closed = excluded.closed, created = excluded.created, "
+    "updated = excluded.updated, origin = excluded.origin"
+)
+
+
+async def collect_garbage(database: PostgresDatabase, namespace: bytes, retention: Retention) -> GcResult:
+    """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
+    sessions: list[bytes] = []
+    blobs = size = 0
+    if retention.idle_before:
+        before = encode_text(retention.idle_before)
+        for session, bytes_of in await database.fetch(
+            _DELETE_IDLE_SESSIONS, namespace, before, retention.dry_run, timeout=STATEMENT_TIMEOUT
+        ):
+            sessions.append(session)
+            size += bytes_of
+    if retention.blobs_before:
+        moment = _parse_time(retention.blobs_before)
+        rows = await database.fetch(
+            _DELETE_LOOSE_BLOBS, namespace, moment, sessions, retention.dry_run, timeout=STATEMENT_TIMEOUT
+        )
+        blobs, more = rows[0]
+        size += more
+    return GcResult(
+        sessions=tuple(SessionId(decode_text(session)) for session in sorted(sessions)), blobs=blobs, bytes=size
+    )
+
+
+async def reindex(database: PostgresDatabase, namespace: bytes) -> int:
+    """Rebuild every index row from the logs; return how many there are. ``Corrupt`` once the others are done."""
+    count, broken = 0, None
+    for (session,) in await database.fetch(_SELECT_SESSION_IDS, namespace, timeout=STATEMENT_TIMEOUT):
+
+        async def work(connection: PostgresConnection, session: bytes = session) -> bool:
+            async with connection.transaction():
+                return await _rebuild_session(connection, namespace, session)
+
+        try:
+            count += await database.run(work)
+        except Corrupt as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return count
+
+
+async def _rebuild_session(connection: PostgresConnection, namespace: bytes, session: bytes) -> bool:
+    """Write the rows of one session anew while nobody else can; return whether it has a log."""
+    name = SessionId(decode_text(session))
+    term = await connection.fetchval(_LOCK_SESSION, namespace, session)
+    for statement in _DELETE_INDEX_ROWS:
+        await connection.execute(statement, namespace, session)
+    info, chain = SessionInfo(id=name), HashChain(name)
+    while rows := await connection.fetch(_SELECT_EVENTS, namespace, session, chain.seq, REINDEX_PAGE_SIZE):
+        events = [chain.check_next(seq, body) for seq, body in rows]
+        info = advance_row(info, events)
+        await _insert_index_rows(connection, namespace, session, events)
+    if not info.head:
+        await connection.execute(_DELETE_SESSION_ROW, namespace, session)
+        return False
+    await connection.execute(
+        _UPSERT_SESSION_ROW, namespace, session, *session_columns(replace_fields(info, live=False)), term or 1
+    )
+    return True
+
+
+async def _insert_index_rows(
+    connection: PostgresConnection, namespace: bytes, session: bytes, events: list[Event]
+) -> None:
+    extras = IndexEntries(SessionId(decode_text(session)), events)
+    place = namespace, session
+    await connection.execute(
+        "insert into vaka.keys (namespace, session, key, seq) "
+        "select $1, $2, key, seq from unnest($3::bytea[], $4::bigint[]) as k (key, seq) on conflict do nothing",
+        *place,
+        *transpose_rows(extras.keys, 2),
+    )
+    await connection.execute(
+        "delete from vaka.decisions d using unnest($3::bytea[]) as settled "
+        "where d.namespace = $1 and d.session = $2 and (settled is null or d.id = settled)",
+        *place,
+        extras.settled,
+    )
+    await connection.execute(
+        "insert into vaka.decisions (namespace, session, id, seq) "
+        "select $1, $2, id, seq from unnest($3::bytea[], $4::bigint[]) as d (id, seq) "
+        "on conflict (namespace, session, id) do update set seq = excluded.seq",
+        *place,
+        *transpose_rows(extras.asked.items(), 2),
+    )
+    await connection.execute(
+        "insert into vaka.blob_refs (namespace, session, digest) "
+        "select $1, $2, digest from unnest($3::bytea[]) as digest on conflict do nothing",
+        *place,
+        extras.blobs,
+    )
+
+
+def _parse_time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text[:40]!r} is no time such as 2026-01-31T12:00:00Z") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,150 @@
+"""Garbage collection, and rebuilding the index from the logs."""
+
+import sqlite3
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from vaka.core.ports.store import GcResult, Retention, SessionInfo
+from vaka.core.session.hash_chain import HashChain
+from vaka.core.session.index_rows import advance_row, replace_fields
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.ids import SessionId
+from vaka.stores.sqlite import event_rows, session_rows
+from vaka.stores.sqlite.database import SqliteDatabase
+from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
+
+_SELECT_IDLE = (
+    "select session from sessions where namespace = ? and updated < ? and turn = '' and inputs = 0 and pending = 0 "
+    "order by session"
+)
+_SELECT_SIZE = "select coalesce(sum(length(body)), 0) from events where namespace = ? and session = ?"
+_SELECT_BLOBS = "select digest, length(data) from blobs where namespace = ? and created < ?"
+_SELECT_BLOB_NAMES = "select name, session from names where namespace = ? and kind = 'blob'"
+_DELETE_BLOB = "delete from blobs where namespace = ? and digest = ?"
+_THREAD_SIZE = 1 << 30
+"""The size of work that belongs in the writer thread."""
+
+
+class SqliteMaintenance:
+    """The housekeeping of one namespace."""
+
+    def __init__(
+        self, database: SqliteDatabase, namespace: str, is_written_by: Callable[[SqliteKey, str], bool]
+    ) -> None:
+        self._database, self._namespace, self._is_written_by = database, namespace, is_written_by
+
+    async def gc(self, retention: Retention) -> GcResult:
+        """Remove what may go."""
+        sessions = await self._remove_sessions(retention)
+        blobs = await self._database.run_in_thread(
+            partial(self._unreferenced_blobs, before=retention.blobs_before, gone=set(sessions))
+        )
+        if not retention.dry_run:
+            if blobs:
+                blobs = await self._database.write(
+                    partial(self._delete_blobs, retention.blobs_before), size=_THREAD_SIZE
+                )
+            await self._database.run_in_thread(_shrink_file)
+        return GcResult(sessions=tuple(sessions), blobs=len(blobs), bytes=sum(sessions.values()) + sum(blobs.values()))
+
+    async def reindex(self) -> int:
+        """Make every index row anew from the logs, one session after the other; ``Corrupt`` names those that cannot."""
+        names = await self._database.read(self._list_session_ids)
+        damaged: list[str] = []
+        made = 0
+        for name in names:
+            try:
+                made += await self._database.write(partial(_rebuild_index, (self._namespace, name)), size=_THREAD_SIZE)
+            except Corrupt as error:
+                damaged.append(str(error))
+        if damaged:
+            raise Corrupt(f"{len(damaged)} of {len(names)} sessions cannot be indexed: {'; '.join(damaged[:20])}")
+        return made
+
+    async def _remove_sessions(self, retention: Retention) -> dict[SessionId, int]:
+        """Remove the sessions that may go, or only look; return them with their sizes."""
+        found = await self._database.read(lambda connection: connection.execute(
+            _SELECT_IDLE, (self._namespace, retention.idle_before)
+        ).fetchall())  # fmt: skip
+        removed: dict[SessionId, int] = {}
+        for (session,) in found:
+            work = partial(self._remove_session, (self._namespace, session), retention.idle_before, retention.dry_run)
+            size = await (self._database.read(work) if retention.dry_run else self._database.write(work))
+            if size is not None:
+                removed[session] = size
+        return removed
+
+    def _remove_session(self, key: SqliteKey, before: str, dry_run: bool, connection: sqlite3.Connection) -> int | None:
+        """Remove a session if it still may go, and return its size."""
+        row = session_rows.load_row(connection, key)
+        if row is None or not _is_removable(connection, key, row.info, before) or self._is_written_by(key, row.owner):
+            return None
+        size: int = connection.execute(_SELECT_SIZE, key).fetchone()[0]
+        if not dry_run:
+            event_rows.delete_session(connection, key)
+        return size
+
+    def _unreferenced_blobs(self, connection: sqlite3.Connection, before: str, gone: Collection[str]) -> dict[str, int]:
+        """Return the blobs nobody names but sessions that are gone, with their sizes."""
+        sizes: dict[str, int] = dict(connection.execute(_SELECT_BLOBS, (self._namespace, before)))
+        if sizes:
+            for digest, session in connection.execute(_SELECT_BLOB_NAMES, (self._namespace,)):
+                if session not in gone:
+                    sizes.pop(digest, None)
+        return sizes
+
+    def _delete_blobs(self, before: str, connection: sqlite3.Connection) -> dict[str, int]:
+        """Remove the blobs nobody names: looked up again, now that nobody else writes."""
+        blobs = self._unreferenced_blobs(connection, before, ())
+        connection.executemany(_DELETE_BLOB, [(self._namespace, digest) for digest in blobs])
+        return blobs
+
+    def _list_session_ids(self, connection: sqlite3.Connection) -> list[SessionId]:
+        query = (
+            "select session from events where namespace = ?1 union select session from sessions where namespace = ?1"
+        )
+        return [session for (session,) in connection.execute(query, (self._namespace,))]
+
+
+def _is_removable(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, before: str) -> bool:
+    """Whether nothing is unfinished in a session, and nothing has happened since."""
+    query = "select 1 from decisions where namespace = ? and session = ?"
+    unfinished = info.turn or info.inputs or info.pending or connection.execute(query, key).fetchone()
+    return info.updated < before and not unfinished
+
+
+def _shrink_file(connection: sqlite3.Connection) -> None:
+    connection.executescript("pragma incremental_vacuum")  # execute would free one page only
+    connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+
+
+def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
+    """Make the rows of one session anew; false when it has no events, and so does not exist.
+
+    A row that is intact must agree with its log; a damaged one counts no more.
+    """
+    old = _previous_row(connection, key)
+    info = SessionInfo(id=key[1], term=old.info.term)
+    chain = HashChain(key[1])
+    for table in ("names", "decisions", "sessions"):
+        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
+    while events := event_rows.read_chunk(connection, key, chain, (1 << 63) - 1):
+        info = advance_row(info, events)
+        event_rows.insert_index_rows(connection, key, events)
+    if old.info.head:
+        chain.check_end(old.info.head, old.info.hash)
+    return chain.seq > 0 and session_rows.insert_row(connection, key, info, old.owner)
+
+
+def _previous_row(connection: sqlite3.Connection, key: SqliteKey) -> SessionRow:
+    """Return the row as it was; of a damaged one only the term is taken, so that the next is higher."""
+    found: Any = connection.execute("select term from sessions where namespace = ? and session = ?", key).fetchone()
+    try:
+        row = session_rows.load_row(connection, key) if found else None
+    except Corrupt:
+        row = None
+    if row is not None:
+        return row
+    term = found[0] if found and isinstance(found[0], int) and 0 <= found[0] < 1 << 53 else 0
+    return SessionRow(replace_fields(SessionInfo(id=key[1]), term=term + 1), "")

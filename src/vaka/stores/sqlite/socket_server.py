@@ -1,0 +1,253 @@
+"""The writer's side of the Unix socket beside the database: it sends wake-ups and snapshots of open blocks to followers.
+
+Incoming lines: ``{"follow": session, "namespace": …}``, ``{"wake": session, "namespace": …, "head": n}``. Outgoing lines:
+``{"head": n}`` after each commit, and snapshots as events. Incoming data is not trusted: a head is only a hint to read the database.
+A path that is too long for a socket address is reached through ``/proc/self/fd``."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vaka.core.types.event import Event, encode
+from vaka.core.types.ids import SessionId
+from vaka.stores.followers import Throttle
+from vaka.stores.sqlite.session_rows import SqliteKey
+
+MAX_PATH_BYTES = 100
+"""Bytes of a path that every system takes."""
+
+SUPPORTED = hasattr(socket, "AF_UNIX") and sys.platform != "win32"
+
+
+def listen(folder: Path, name: str) -> socket.socket:
+    """Return a socket that listens in ``folder``, for this user alone. Raises ``OSError``."""
+    with _short_address(folder, name) as address:
+        listener = _new_socket()
+        try:
+            listener.bind(address)
+            (folder / name).chmod(0o600)
+            listener.listen(128)
+        except OSError:
+            listener.close()
+            raise
+    return listener
+
+
+def connect_and_send(folder: Path, name: str, line: bytes) -> socket.socket | None:
+    """Return a connection that has sent ``line``, ``None`` when nobody listens there or has no room."""
+    if not SUPPORTED:
+        return None
+    connection = _new_socket()
+    try:
+        with _short_address(folder, name) as address:
+            connection.connect(address)
+        if connection.send(line) == len(line):
+            return connection
+    except OSError:
+        pass
+    connection.close()
+    return None
+
+
+def _new_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+@contextlib.contextmanager
+def _short_address(folder: Path, name: str) -> Generator[str]:
+    path = str(folder / name)
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES or not Path("/proc/self/fd").is_dir():
+        yield path
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+MAX_LINE = 4096
+
+MAX_BUFFERED_BYTES = 256 * 1024
+"""Bytes that may wait for a slow follower; beyond it there are no snapshots for it, and one wake-up for many."""
+
+
+class SocketMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a follower or petitioner says."""
+
+    follow: str = ""
+    wake: str = ""
+    namespace: str = ""
+    head: int = 0
+
+
+_decode_message = msgspec.json.Decoder(SocketMessage).decode
+
+
+class FollowerConnection(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, server: "SocketServer") -> None:
+        self._server = server
+        self._buffer = b""
+        self._writable = True
+        self._unsent_head = 0
+        self.key: SqliteKey | None = None
+        self.closed_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # what create_unix_server gives
+        transport.set_write_buffer_limits(high=MAX_BUFFERED_BYTES)
+        self.transport = transport
+        self._server.connections.add(self)
+        if self._server.closed:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._server.remove_connection(self)
+        if not self.closed_future.done():
+            self.closed_future.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        """Read lines; whoever sends anything else is cut off."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        try:
+            for line in lines:
+                if len(line) > MAX_LINE:
+                    raise msgspec.ValidationError("too long")
+                self._server.handle_message(self, _decode_message(line))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            self.abort()
+        if len(self._buffer) > MAX_LINE:
+            self.abort()
+
+    def pause_writing(self) -> None:
+        """It does not keep up."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """It does again: say what it has missed."""
+        self._writable = True
+        if self._unsent_head:
+            self.send_head(self._unsent_head)
+        self._server.touch(self.key)
+
+    def send_head(self, head: int) -> None:
+        """Tell it the log has grown."""
+        if self._writable and self.transport is not None:
+            self._unsent_head = 0
+            self.transport.write(b'{"head":%d}\n' % head)
+        else:
+            self._unsent_head = head
+
+    def send_blocks(self, lines: bytes) -> None:
+        """Show it the open blocks, if it has room for them."""
+        if self._writable and lines and self.transport is not None:
+            self.transport.write(lines)
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self._buffer = b""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _BlockSource:
+    """The open blocks of one session."""
+
+    def __init__(self, blocks: Callable[[], Sequence[Event]], send: Callable[[], None]) -> None:
+        self.blocks, self.throttle = blocks, Throttle(send)
+
+    def encode_blocks(self) -> bytes:
+        """Return the snapshots as they are sent."""
+        return b"".join(encode(event) + b"\n" for event in self.blocks())
+
+
+class SocketServer:
+    """Everyone connected to this handle. ``look`` is called when somebody says that a log has grown."""
+
+    def __init__(self, schedule_poll: Callable[[SqliteKey], None]) -> None:
+        self._schedule_poll, self.closed = schedule_poll, False
+        self.connections: set[FollowerConnection] = set()
+        self._followers: dict[SqliteKey, set[FollowerConnection]] = {}
+        self._sources: dict[SqliteKey, _BlockSource] = {}
+
+    def handle_message(self, peer: FollowerConnection, message: SocketMessage) -> None:
+        """Do what a line asks for."""
+        if message.wake:
+            self._schedule_poll((message.namespace, SessionId(message.wake)))
+        if message.follow:
+            self._unfollow(peer)
+            peer.key = key = (message.namespace, SessionId(message.follow))
+            self._followers.setdefault(key, set()).add(peer)
+            peer.send_head(0)
+            share = self._sources.get(key)
+            if share is not None:
+                peer.send_blocks(share.encode_blocks())
+
+    def remove_connection(self, peer: FollowerConnection) -> None:
+        """A connection has ended."""
+        self.connections.discard(peer)
+        self._unfollow(peer)
+
+    def notify_head(self, key: SqliteKey, head: int) -> None:
+        """Tell the followers of a session."""
+        for peer in self._followers.get(key, ()):
+            peer.send_head(head)
+
+    def has_followers(self, key: SqliteKey) -> bool:
+        """Whether anybody elsewhere follows."""
+        return key in self._followers
+
+    def share(self, key: SqliteKey, blocks: Callable[[], Sequence[Event]] | None) -> None:
+        """Say where snapshots can be had, or that there are none any more."""
+        old = self._sources.pop(key, None)
+        if old is not None:
+            old.throttle.stop()
+        if blocks is not None:
+            self._sources[key] = _BlockSource(blocks, lambda: self._send_blocks(key))
+            self.touch(key)
+
+    def touch(self, key: SqliteKey | None) -> None:
+        """An open block has grown."""
+        if key in self._followers:
+            share = self._sources.get(key)
+            if share is not None:
+                share.throttle.request()
+
+    async def close(self) -> None:
+        """Cut everyone off, whoever may still come included."""
+        self.closed = True
+        for share in self._sources.values():
+            share.throttle.stop()
+        self._sources.clear()
+        peers = list(self.connections)
+        for peer in peers:
+            peer.abort()
+        await asyncio.gather(*(peer.closed_future for peer in peers))
+
+    def _send_blocks(self, key: SqliteKey) -> None:
+        followers, share = self._followers.get(key), self._sources.get(key)
+        if followers and share is not None:
+            lines = share.encode_blocks()
+            for peer in followers:
+                peer.send_blocks(lines)
+
+    def _unfollow(self, peer: FollowerConnection) -> None:
+        if peer.key is not None:
+            followers = self._followers[peer.key]
+            followers.discard(peer)
+            if not followers:
+                del self._followers[peer.key]
+            peer.key = None

@@ -1,0 +1,128 @@
+"""The name of a store handle, alive as long as its process holds the lock on a file of that name.
+
+One file per handle, in a folder beside the database. The operating system releases the lock when the process ends, so the
+handle's claims end with it."""
+
+import contextlib
+import os
+import sys
+import uuid
+from functools import cache
+from pathlib import Path
+
+from vaka.core.types.errors import StoreError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int, *, shared: bool) -> bool:
+        """Take the lock if nobody holds it."""
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int, *, shared: bool) -> bool:
+        """Take the lock if nobody holds it; those who only look share it, so that they do not see each other."""
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_held_descriptors: set[int] = set()
+"""The locks of this process."""
+
+
+def _close_inherited_locks() -> None:
+    """In a child that was forked: the locks are its parent's, and must die with that one."""
+    for descriptor in _held_descriptors:
+        os.close(descriptor)
+    _held_descriptors.clear()
+
+
+@cache
+def _register_fork_hook() -> None:
+    """See to it, once, that forked children hold none of our locks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_close_inherited_locks)
+
+
+class WriterLock:
+    """This handle's name, and whether other names are alive."""
+
+    def __init__(self, database: Path) -> None:
+        self.folder = database.with_name(f"{database.name}-live")
+        self.name = ""
+        """Empty until ``take``."""
+        self._descriptor = -1
+
+    def acquire(self) -> None:
+        """Get a name and the lock on it."""
+        try:
+            while not self.name:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._try_acquire(uuid.uuid4().hex)
+        except OSError as error:
+            raise StoreError(
+                f"no session can be claimed: {str(self.folder)!r} cannot be used: {error.strerror}"
+            ) from error
+        self.remove_stale_files()
+
+    def is_alive(self, name: str) -> bool:
+        """Whether the handle of that name still lives, here or in another process."""
+        if not _is_owner_name(name):
+            return False
+        try:
+            descriptor = os.open(self._lock_file(name), os.O_RDWR | _CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            return not _try_lock(descriptor, shared=True)
+        finally:
+            os.close(descriptor)
+
+    def remove_stale_files(self) -> None:
+        """Remove what dead handles have left."""
+        names = {file.stem for file in self.folder.iterdir() if file.suffix in {".lock", ".sock"}}
+        for name in names:
+            if _is_owner_name(name) and name != self.name and not self.is_alive(name):
+                self._remove_files(name)
+
+    def release(self) -> None:
+        """Give the name back; all it owned is nobody's."""
+        if self._descriptor in _held_descriptors:
+            self._remove_files(self.name)
+            _held_descriptors.discard(self._descriptor)
+            os.close(self._descriptor)
+            self.name, self._descriptor = "", -1
+
+    def _try_acquire(self, name: str) -> None:
+        file = self._lock_file(name)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
+        # Someone who sweeps may have come between the two calls: then the file is gone, or held for a moment.
+        if _try_lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
+            self.name, self._descriptor = name, descriptor
+            _register_fork_hook()
+            _held_descriptors.add(descriptor)
+        else:
+            os.close(descriptor)
+
+    def _lock_file(self, name: str) -> Path:
+        return self.folder / f"{name}.lock"
+
+    def _remove_files(self, name: str) -> None:
+        for suffix in (".lock", ".sock"):
+            with contextlib.suppress(OSError):
+                (self.folder / f"{name}{suffix}").unlink()
+
+
+def _is_owner_name(name: str) -> bool:
+    return len(name) == 32 and name.isalnum() and name.isascii()

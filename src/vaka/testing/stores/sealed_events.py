@@ -1,0 +1,100 @@
+"""Sealed events for store tests: bodies, and a sealer that chains them as a session's log does."""
+
+from datetime import UTC, datetime, timedelta
+
+from vaka.core.ports.store import Store
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputAdded, QuestionAsked
+from vaka.core.types.event import Body, Event, seal
+from vaka.core.types.ids import CallId, DecisionId, Digest, SessionId, Term, TurnId
+from vaka.core.types.message import Text, ToolCall
+from vaka.core.types.progress import TurnCompleted, TurnStarted
+
+START_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def format_time(seconds: float = 0) -> str:
+    """Return a time of day as events carry it."""
+    return (START_TIME + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def input_added(text: str, key: str = "k") -> InputAdded:
+    """Return an input."""
+    return InputAdded(key=key, content=(Text(text=text),))
+
+
+def approval_requested(approval: str) -> ApprovalRequested:
+    """Return a request for approval."""
+    call = ToolCall(id=CallId("1"), name="rm", arguments={"path": "/"})
+    return ApprovalRequested(approval=DecisionId(approval), call=call, digest=Digest("d"), spec=Digest("s"))
+
+
+def question_asked(question: str) -> QuestionAsked:
+    """Return a question."""
+    return QuestionAsked(question=DecisionId(question), text="Which one?")
+
+
+def approval_resolved(approval: str, by: str = "") -> ApprovalResolved:
+    """Return an approval."""
+    return ApprovalResolved(approval=DecisionId(approval), decision="approve", by=by)
+
+
+def unsealed_event(session: str, body: Body, *, at: float = 0, turn: str = "") -> Event:
+    """Return an event without a place, as a petitioner offers it."""
+    return Event(data=body, session=SessionId(session), ts=format_time(at), turn=TurnId(turn))
+
+
+class EventSealer:
+    """Seals bodies one after the other, as the log of one session does."""
+
+    def __init__(self, session: str, *, at: float = 0) -> None:
+        self.session = SessionId(session)
+        self.at, self.head, self.hash = at, 0, ""
+        self.events: list[Event] = []
+
+    def seal(self, *bodies: Body, turn: str = "") -> list[Event]:
+        """Return the bodies as the next events."""
+        made: list[Event] = []
+        for body in bodies:
+            event = unsealed_event(self.session, body, at=self.at + self.head / 1000, turn=turn)
+            event = seal(event, epoch=1, seq=self.head + 1, prev=self.hash)
+            self.add_sealed(event)
+            made.append(event)
+        return made
+
+    def add_sealed(self, event: Event) -> None:
+        """Go on after an event somebody else has appended."""
+        self.head, self.hash = event.seq, event.hash
+        self.events.append(event)
+
+    async def append_to(self, store: Store, term: Term, *bodies: Body, turn: str = "", release: bool = False) -> int:
+        """Append the bodies and return the head."""
+        head = self.head
+        return await store.events.append(
+            self.session, self.seal(*bodies, turn=turn), head=head, term=term, release=release
+        )
+
+
+async def begin_session(store: Store, session: str, *bodies: Body, at: float = 0) -> tuple[EventSealer, Term]:
+    """Claim a session and append its first events (one input unless told)."""
+    pen = EventSealer(session, at=at)
+    term = await store.events.claim(pen.session)
+    await pen.append_to(store, term, *(bodies or (input_added("hello"),)))
+    return pen, term
+
+
+async def write_session(store: Store, session: str, *bodies: Body, at: float = 0, turn: str = "") -> EventSealer:
+    """Write a session and let go of it."""
+    pen = EventSealer(session, at=at)
+    term = await store.events.claim(pen.session)
+    await pen.append_to(store, term, *(bodies or (input_added("hello"),)), turn=turn, release=True)
+    return pen
+
+
+async def read_log(store: Store, session: str, *, after: int = 0, upto: int | None = None) -> list[bytes]:
+    """Return the stored bytes of a log."""
+    return [event.stored async for event in store.events.read(SessionId(session), after=after, upto=upto)]
+
+
+def turn_events(agent: str = "assistant") -> tuple[TurnStarted, TurnCompleted]:
+    """Return the first and the last event of a turn that takes the input ``k``."""
+    return TurnStarted(agent=agent, inputs=("k",)), TurnCompleted(text="done")

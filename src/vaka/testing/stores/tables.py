@@ -1,0 +1,493 @@
+"""Contracts of the index, blobs, snapshots and key-value pairs."""
+
+# ruff: noqa: D102, S101  # the names of the tests say what is promised
+
+import asyncio
+import hashlib
+from typing import get_args
+
+import msgspec
+import pytest
+
+from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionQuery, SessionStatus, Store
+from vaka.core.session.index_rows import rebuild_row
+from vaka.core.types.control import InputAdded, QuestionAnswered, SessionClosed, SessionForked, SessionOpened
+from vaka.core.types.errors import Busy, InvalidInput, NotFound
+from vaka.core.types.ids import DecisionId, Digest, SessionId
+from vaka.core.types.message import Image, Stored
+from vaka.core.types.progress import StepStarted, TurnCancelled
+from vaka.testing.stores.sealed_events import (
+    EventSealer,
+    approval_requested,
+    approval_resolved,
+    begin_session,
+    format_time,
+    input_added,
+    question_asked,
+    read_log,
+    turn_events,
+    unsealed_event,
+    write_session,
+)
+
+SESSION = SessionId("s")
+
+FAR_FUTURE = "9999-01-01T00:00:00.000Z"
+
+
+async def _list_ids(store: Store, query: SessionQuery) -> list[str]:
+    return [info.id for info in (await store.sessions.list(query)).sessions]
+
+
+async def _write_each_status(store: Store) -> dict[str, EventSealer]:
+    """Write one session of each status, named like it; two of them are closed, one with a turn unfinished."""
+    start, end = turn_events()
+    return {
+        "idle": await write_session(store, "idle", input_added("x"), start, end, turn="t"),
+        "queued": await write_session(store, "queued", input_added("x")),
+        "running": await write_session(store, "running", input_added("x"), start, turn="t"),
+        "waiting": await write_session(store, "waiting", input_added("x"), start, approval_requested("a"), turn="t"),
+        "closed": await write_session(store, "closed", input_added("x"), start, end, SessionClosed(), turn="t"),
+        "cut": await write_session(store, "cut", input_added("x"), start, SessionClosed(), turn="t"),
+    }
+
+
+class ListContract:
+    """Listing and paging."""
+
+    async def test_the_newest_change_comes_first(self, store: Store, other: Store) -> None:
+        for n, name in enumerate(("b", "a", "d", "c")):
+            await write_session(store, name, at=n)
+        page = await other.sessions.list(SessionQuery())
+        assert [info.id for info in page.sessions] == ["c", "d", "a", "b"]
+        assert page.next == ""
+        assert page.sessions[0] == await store.sessions.find(SessionId("c"))
+
+    async def test_an_empty_store_has_an_empty_page(self, store: Store) -> None:
+        page = await store.sessions.list(SessionQuery())
+        assert (page.sessions, page.next) == ((), "")
+
+    async def test_sessions_are_found_by_status(self, store: Store) -> None:
+        await _write_each_status(store)
+        found = {status: set(await _list_ids(store, SessionQuery(status=status))) for status in get_args(SessionStatus)}
+        assert found == {
+            "idle": {"idle"}, "queued": {"queued"}, "running": {"running"}, "waiting": {"waiting"},
+            "closed": {"closed", "cut"},
+        }  # fmt: skip
+
+    async def test_sessions_are_found_by_agent_id_and_origin(self, store: Store) -> None:
+        await write_session(store, "web-1", SessionOpened(agent="router"))
+        await write_session(store, "web-2", SessionForked(origin="web-1", cursor="1.1"), at=1)
+        await write_session(store, "WEB-3", SessionOpened(agent="Router"), at=2)
+        await write_session(store, "we", SessionOpened(agent="r%"), at=3)
+        assert await _list_ids(store, SessionQuery(agent="router")) == ["web-1"]
+        assert await _list_ids(store, SessionQuery(agent="r%")) == ["we"]
+        assert await _list_ids(store, SessionQuery(prefix="web-")) == ["web-2", "web-1"]
+        assert await _list_ids(store, SessionQuery(prefix="we")) == ["we", "web-2", "web-1"]
+        assert await _list_ids(store, SessionQuery(prefix="%")) == []
+        assert await _list_ids(store, SessionQuery(origin="web-1")) == ["web-2"]
+
+    async def test_sessions_are_found_by_part_of_their_title(self, store: Store) -> None:
+        titles = ["100% sure", "100 percent", "snake_case", "snake-case", "Plan THE trip", "back\\slash", "it's"]
+        for n, title in enumerate(titles):
+            await write_session(store, f"s{n}", input_added(title), at=n)
+        expected = {
+            "100%": ["s0"], "%": ["s0"], "_": ["s2"], "SNAKE": ["s3", "s2"], "plan the": ["s4"], "\\": ["s5"],
+            "'": ["s6"], "nothing": [], "100": ["s1", "s0"],
+        }  # fmt: skip
+        assert {text: await _list_ids(store, SessionQuery(text=text)) for text in expected} == expected
+
+    async def test_sessions_are_found_by_time(self, store: Store) -> None:
+        for n in range(5):
+            await write_session(store, f"s{n}", at=n)
+        assert await _list_ids(store, SessionQuery(updated_after=format_time(2))) == ["s4", "s3"]
+        assert await _list_ids(store, SessionQuery(updated_before=format_time(2))) == ["s1", "s0"]
+        assert await _list_ids(store, SessionQuery(updated_after=format_time(0), updated_before=format_time(3))) == [
+            "s2",
+            "s1",
+        ]
+
+    async def test_filters_narrow_together(self, store: Store) -> None:
+        await write_session(store, "a1", SessionOpened(agent="x"), input_added("tea"), at=1)
+        await write_session(store, "a2", SessionOpened(agent="x"), input_added("coffee"), at=2)
+        await write_session(store, "b1", SessionOpened(agent="x"), input_added("tea"), at=3)
+        await write_session(store, "a3", SessionOpened(agent="y"), input_added("tea"), at=4)
+        query = SessionQuery(prefix="a", agent="x", text="TEA", status="queued", updated_before=format_time(9))
+        assert await _list_ids(store, query) == ["a1"]
+
+    async def test_pages_show_every_session_once_also_when_all_changed_at_one_time(self, store: Store) -> None:
+        names = {f"s{n}" for n in range(23)}
+        for name in names:
+            await write_session(store, name)
+        for limit in (1, 2, 5, 22, 23, 24):
+            seen: list[str] = []
+            query = SessionQuery(limit=limit)
+            while True:
+                page = await store.sessions.list(query)
+                assert len(page.sessions) <= limit
+                seen += [info.id for info in page.sessions]
+                if not page.next:
+                    break
+                query = msgspec.structs.replace(query, after=page.next)
+            assert (len(seen), set(seen)) == (23, names)
+
+    async def test_pages_miss_nothing_that_stays_while_others_change(self, store: Store) -> None:
+        pens = {f"s{n:02}": await write_session(store, f"s{n:02}") for n in range(20)}
+        first = await store.sessions.list(SessionQuery(limit=7))
+        for name in ("s19", "s03", "s10"):  # one that was shown, two that were not
+            pen = pens[name]
+            pen.at = 100
+            await pen.append_to(store, await store.events.claim(pen.session), input_added("new", "k2"), release=True)
+        await store.sessions.delete(SessionId("s05"))
+        rest = await store.sessions.list(SessionQuery(limit=50, after=first.next))
+        shown = [info.id for info in (*first.sessions, *rest.sessions)]
+        assert sorted(shown) == sorted(set(pens) - {"s03", "s05", "s10"})
+
+    async def test_a_cursor_nobody_gave_is_refused(self, store: Store) -> None:
+        await write_session(store, "s")
+        for after in ("nonsense", "e30=", "🛶", "W10=", "bnVsbA==", "'; --"):
+            with pytest.raises(InvalidInput):
+                await store.sessions.list(SessionQuery(after=after))
+        for limit in (0, -1):
+            with pytest.raises(InvalidInput):
+                await store.sessions.list(SessionQuery(limit=limit))
+
+    async def test_a_row_says_whether_somebody_writes(self, store: Store, other: Store) -> None:
+        await write_session(store, "a")
+        await begin_session(store, "b", at=1)
+        for handle in (store, other):
+            page = await handle.sessions.list(SessionQuery())
+            assert [(info.id, info.live) for info in page.sessions] == [("b", True), ("a", False)]
+
+    async def test_namespaces_list_their_own(self, store: Store) -> None:
+        await write_session(store, "mine", approval_requested("a1"))
+        await write_session(store.with_namespace("tenant"), "theirs", approval_requested("a2"))
+        assert await _list_ids(store, SessionQuery()) == ["mine"]
+        assert await _list_ids(store.with_namespace("tenant"), SessionQuery()) == ["theirs"]
+        assert [row.id for row in await store.sessions.decisions()] == ["a1"]
+
+
+class DecisionsContract:
+    """What people still have to decide."""
+
+    async def test_what_was_asked_is_listed_oldest_first(self, store: Store, other: Store) -> None:
+        one = await write_session(store, "one", input_added("x"), approval_requested("a1"), at=10)
+        two = await write_session(store, "two", question_asked("q1"), approval_requested("a2"), at=5)
+        rows = [
+            PendingDecision(id=DecisionId("q1"), session=two.session, seq=1, event=two.events[0]),
+            PendingDecision(id=DecisionId("a2"), session=two.session, seq=2, event=two.events[1]),
+            PendingDecision(id=DecisionId("a1"), session=one.session, seq=2, event=one.events[1]),
+        ]
+        assert list(await other.sessions.decisions()) == rows
+        assert list(await other.sessions.decisions(two.session)) == rows[:2]
+        assert list(await other.sessions.decisions(SessionId("unknown"))) == []
+
+    async def test_an_answer_settles_its_question_wherever_it_comes_from(self, store: Store, other: Store) -> None:
+        pen, term = await begin_session(
+            store, "s", approval_requested("a1"), approval_requested("a2"), question_asked("q1")
+        )
+        await other.events.offer(SESSION, unsealed_event("s", approval_resolved("a1")), key="a1")
+        async for event in store.events.read(SESSION, after=pen.head):
+            pen.add_sealed(event)
+        await pen.append_to(store, term, QuestionAnswered(question=DecisionId("q1")))
+        assert [row.id for row in await other.sessions.decisions()] == ["a2"]
+        found = await other.sessions.find(SESSION)
+        assert found is not None
+        assert found.pending == 1
+
+    async def test_asked_and_answered_in_one_batch_is_not_open(self, store: Store) -> None:
+        await write_session(store, "s", approval_requested("a1"), approval_resolved("a1"), approval_requested("a2"))
+        assert [row.id for row in await store.sessions.decisions()] == ["a2"]
+
+    async def test_the_end_of_a_turn_settles_what_was_open(self, store: Store) -> None:
+        pen, term = await begin_session(store, "s", input_added("x"), approval_requested("a1"))
+        await write_session(store, "t", approval_requested("a1"))
+        await pen.append_to(store, term, approval_requested("a2"), TurnCancelled())
+        assert [row.session for row in await store.sessions.decisions()] == ["t"]
+
+
+class DeleteContract:
+    """Forgetting: on request, and what ``gc`` may take."""
+
+    async def test_a_deleted_session_leaves_nothing(self, store: Store, other: Store) -> None:
+        await write_session(store, "s", approval_requested("a1"), input_added("x", "o"))
+        await write_session(store, "t")
+        await other.sessions.delete(SESSION)
+        assert await store.sessions.find(SESSION) is None
+        assert await read_log(store, "s") == []
+        assert list(await store.sessions.decisions()) == []
+        assert await _list_ids(store, SessionQuery()) == ["t"]
+        await write_session(store, "s")
+        assert await store.events.offer(SESSION, unsealed_event("s", input_added("x", "o")), key="o") == 2
+
+    async def test_a_session_that_is_written_cannot_be_deleted(self, store: Store, other: Store) -> None:
+        await begin_session(store, "s")
+        for handle in (store, other):
+            with pytest.raises(Busy):
+                await handle.sessions.delete(SESSION)
+        assert len(await read_log(store, "s")) == 1
+
+    async def test_what_does_not_exist_cannot_be_deleted(self, store: Store) -> None:
+        await write_session(store.with_namespace("tenant"), "s")
+        with pytest.raises(NotFound):
+            await store.sessions.delete(SESSION)
+
+    async def test_gc_takes_what_is_done_and_old_and_nothing_else(self, store: Store, other: Store) -> None:
+        pens = await _write_each_status(store)
+        live, _ = await begin_session(store, "live", input_added("x"), *turn_events())
+        await write_session(store, "asked", approval_requested("a1"))
+        await write_session(store, "recent", input_added("x"), *turn_events(), at=1000)
+        before = {name: await read_log(store, name) for name in (*pens, "live", "asked", "recent")}
+        dry = await other.gc(Retention(idle_before=format_time(500), dry_run=True))
+        assert set(dry.sessions) == {"idle", "closed"}
+        assert dry.bytes > 0
+        assert {name: await read_log(store, name) for name in before} == before
+        assert await other.gc(Retention(idle_before=format_time(500))) == dry
+        gone: dict[str, list[bytes]] = {"idle": [], "closed": []}
+        assert {name: await read_log(store, name) for name in before} == {**before, **gone}
+        assert await store.sessions.find(live.session) is not None
+        assert await other.gc(Retention(idle_before=format_time(500))) == GcResult()
+
+    async def test_gc_without_a_time_takes_no_session(self, store: Store) -> None:
+        await write_session(store, "s", SessionClosed())
+        assert await store.gc(Retention()) == GcResult()
+        assert await store.sessions.find(SESSION) is not None
+
+    async def test_gc_stays_in_its_namespace(self, store: Store) -> None:
+        tenant = store.with_namespace("tenant")
+        await write_session(tenant, "s", SessionClosed())
+        assert await store.gc(Retention(idle_before=FAR_FUTURE)) == GcResult()
+        assert (await tenant.gc(Retention(idle_before=FAR_FUTURE))).sessions == ("s",)
+
+    async def test_reindex_finds_every_row_as_it_was(self, store: Store, other: Store) -> None:
+        pens = await _write_each_status(store)
+        pen, term = await begin_session(store, "live", approval_requested("a9"))
+        await write_session(store.with_namespace("tenant"), "theirs")
+        page, decisions = await store.sessions.list(SessionQuery()), await store.sessions.decisions()
+        assert await other.reindex() == len(pens) + 1
+        assert await store.sessions.list(SessionQuery()) == page
+        assert await store.sessions.decisions() == decisions
+        for name, written in pens.items():
+            found = await store.sessions.find(SessionId(name))
+            assert found == msgspec.structs.replace(rebuild_row(written.session, written.events), term=1)
+        assert await store.events.offer(SessionId("idle"), unsealed_event("idle", input_added("x")), key="k") == 1
+        assert await pen.append_to(store, term, input_added("on", "k2")) == 2
+
+    async def test_many_may_list_while_many_write(self, store: Store, other: Store) -> None:
+        async def write(name: str) -> None:
+            pen, term = await begin_session(store, name)
+            for n in range(5):
+                await pen.append_to(store, term, input_added("x", f"k{n}x"))
+
+        async def look() -> None:
+            for _ in range(10):
+                for info in (await other.sessions.list(SessionQuery(limit=100))).sessions:
+                    assert info == await other.sessions.find(info.id) or info.head < 6
+                await asyncio.sleep(0)
+
+        await asyncio.gather(look(), *(write(f"s{n}") for n in range(20)))
+        assert {info.head for info in (await other.sessions.list(SessionQuery(limit=100))).sessions} == {6}
+
+
+class SessionsContract(ListContract, DecisionsContract, DeleteContract):
+    """What the index promises."""
+
+
+BLOB_SESSION = SessionId("s")
+
+BLOBS_FAR_FUTURE = "9999-01-01T00:00:00.000Z"
+
+
+class BlobsContract:
+    """Blobs, and which of them may go."""
+
+    async def test_bytes_come_back_by_their_digest(self, store: Store, other: Store) -> None:
+        for data in (b"", b"\x00", bytes(range(256)), b"x" * 5_000_000):
+            digest = await store.blobs.put(data)
+            assert digest == hashlib.sha256(data).hexdigest()
+            assert await other.blobs.get(digest) == data
+
+    async def test_the_same_bytes_are_kept_once(self, store: Store, other: Store) -> None:
+        digests = await asyncio.gather(*(handle.blobs.put(b"same") for _ in range(5) for handle in (store, other)))
+        assert len(set(digests)) == 1
+        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult(blobs=1, bytes=4)
+
+    async def test_unknown_bytes_are_not_found(self, store: Store) -> None:
+        for digest in ("0" * 64, "", "nonsense", "'; --"):
+            with pytest.raises(NotFound):
+                await store.blobs.get(Digest(digest))
+
+    async def test_namespaces_share_no_bytes(self, store: Store) -> None:
+        digest = await store.blobs.put(b"secret")
+        with pytest.raises(NotFound):
+            await store.with_namespace("tenant").blobs.get(digest)
+
+    async def test_what_a_log_names_stays_and_the_rest_may_go(self, store: Store) -> None:
+        names = {name: await store.blobs.put(name.encode()) for name in ("image", "text", "system", "tools", "loose")}
+        await write_session(
+            store, "s",
+            InputAdded(key="k", content=(Image(blob=names["image"]), Stored(blob=names["text"], size=4))),
+            StepStarted(agent="a", number=1, system=names["system"], tools=names["tools"]),
+        )  # fmt: skip
+        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE, dry_run=True)) == GcResult(blobs=1, bytes=5)
+        assert await store.blobs.get(names["loose"]) == b"loose"
+        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult(blobs=1, bytes=5)
+        with pytest.raises(NotFound):
+            await store.blobs.get(names["loose"])
+        for name in ("image", "text", "system", "tools"):
+            assert await store.blobs.get(names[name]) == name.encode()
+
+    async def test_young_bytes_stay(self, store: Store) -> None:
+        digest = await store.blobs.put(b"about to be named")
+        assert await store.gc(Retention(blobs_before=format_time())) == GcResult()
+        assert await store.gc(Retention()) == GcResult()
+        assert await store.blobs.get(digest) == b"about to be named"
+
+    async def test_bytes_two_sessions_name_stay_until_both_are_gone(self, store: Store) -> None:
+        digest = await store.blobs.put(b"shared")
+        for name in ("s", "t"):
+            await write_session(store, name, InputAdded(key="k", content=(Image(blob=digest),)))
+        await store.sessions.delete(SessionId("s"))
+        assert (await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))).blobs == 0
+        assert await store.blobs.get(digest) == b"shared"
+        await store.sessions.delete(SessionId("t"))
+        assert (await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))).blobs == 1
+
+    async def test_bytes_of_another_namespace_stay(self, store: Store) -> None:
+        tenant = store.with_namespace("tenant")
+        digest = await tenant.blobs.put(b"theirs")
+        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult()
+        assert await tenant.blobs.get(digest) == b"theirs"
+
+    async def test_bytes_that_were_removed_can_be_put_again(self, store: Store) -> None:
+        await store.blobs.put(b"again")
+        await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))
+        assert await store.blobs.get(await store.blobs.put(b"again")) == b"again"
+
+
+class SnapshotsContract:
+    """Folded states: a help, never the truth."""
+
+    async def test_the_newest_state_of_the_fold_is_loaded(self, store: Store, other: Store) -> None:
+        await write_session(store, "s")
+        assert await store.snapshots.load(BLOB_SESSION, version="1") is None
+        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
+        await store.snapshots.save(BLOB_SESSION, seq=30, version="1", data=b"\x00thirty")
+        await store.snapshots.save(BLOB_SESSION, seq=20, version="1", data=b"twenty")
+        assert await other.snapshots.load(BLOB_SESSION, version="1") == (30, b"\x00thirty")
+
+    async def test_a_state_after_the_place_asked_for_is_not(self, store: Store) -> None:
+        await write_session(store, "s")
+        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
+        await store.snapshots.save(BLOB_SESSION, seq=30, version="1", data=b"thirty")
+        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=30) == (30, b"thirty")
+        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=29) == (10, b"ten")
+        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=9) is None
+
+    async def test_a_state_of_another_fold_is_not(self, store: Store) -> None:
+        await write_session(store, "s")
+        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
+        assert await store.snapshots.load(BLOB_SESSION, version="2") is None
+        await store.snapshots.save(BLOB_SESSION, seq=5, version="2", data=b"five")
+        assert await store.snapshots.load(BLOB_SESSION, version="2") == (5, b"five")
+
+    async def test_a_state_saved_again_is_the_later_one(self, store: Store) -> None:
+        await write_session(store, "s")
+        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"old")
+        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"new")
+        assert await store.snapshots.load(BLOB_SESSION, version="1") == (10, b"new")
+
+    async def test_states_belong_to_their_session_and_namespace(self, store: Store) -> None:
+        await write_session(store, "s")
+        await store.snapshots.save(BLOB_SESSION, seq=1, version="1", data=b"x")
+        assert await store.snapshots.load(SessionId("t"), version="1") is None
+        assert await store.with_namespace("tenant").snapshots.load(BLOB_SESSION, version="1") is None
+
+    async def test_states_go_with_their_session(self, store: Store) -> None:
+        await write_session(store, "s")
+        await store.snapshots.save(BLOB_SESSION, seq=1, version="1", data=b"x")
+        await store.sessions.delete(BLOB_SESSION)
+        await write_session(store, "s")
+        assert await store.snapshots.load(BLOB_SESSION, version="1") is None
+
+
+HOSTILE_KEYS = [
+    "'; drop table x; --",
+    "%",
+    "_",
+    "a%b",
+    "a_b",
+    "aXb",
+    "🛶",
+    "é",
+    "e\u0301",
+    " ",
+    "x" * 3000,
+    "A",
+    "a",
+    "/",
+    "..",
+]
+
+
+class KeyValueContract:
+    """Names and JSON."""
+
+    async def test_a_value_is_what_was_put_last(self, store: Store, other: Store) -> None:
+        assert await store.values.get("a") is None
+        for value in (1, 1.5, "x", "", True, False, 0, [], {}, [1, None, {"a": [True]}], "\x00é🛶", {"": None}):
+            await store.values.put("a", value)
+            got = await other.values.get("a")
+            assert got == value
+            assert type(got) is type(value)
+
+    async def test_none_removes_it(self, store: Store, other: Store) -> None:
+        await store.values.put("a", 1)
+        await other.values.put("a", None)
+        await other.values.put("never", None)
+        assert await store.values.get("a") is None
+        assert await store.values.keys() == []
+
+    async def test_names_are_listed_by_prefix_and_sorted(self, store: Store) -> None:
+        for key in ("b/2", "a", "b/1", "b", "c", "b\U0010ffff", "B/3", "b/é"):
+            await store.values.put(key, key)
+        assert await store.values.keys() == ["B/3", "a", "b", "b/1", "b/2", "b/é", "b\U0010ffff", "c"]
+        assert await store.values.keys("b/") == ["b/1", "b/2", "b/é"]
+        assert await store.values.keys("b") == ["b", "b/1", "b/2", "b/é", "b\U0010ffff"]
+        assert await store.values.keys("z") == []
+
+    async def test_hostile_names_are_only_names(self, store: Store) -> None:
+        for key in HOSTILE_KEYS:
+            await store.values.put(key, key)
+        assert [await store.values.get(key) for key in HOSTILE_KEYS] == HOSTILE_KEYS
+        assert await store.values.keys() == sorted(HOSTILE_KEYS)
+        for key in HOSTILE_KEYS:
+            assert await store.values.keys(key) == sorted(name for name in HOSTILE_KEYS if name.startswith(key))
+
+    async def test_what_is_put_is_a_copy(self, store: Store) -> None:
+        value = {"list": [1]}
+        await store.values.put("a", value)
+        value["list"].append(2)
+        got = await store.values.get("a")
+        got["list"].append(3)
+        assert await store.values.get("a") == {"list": [1]}
+
+    async def test_what_is_not_json_is_refused_and_leaves_the_old_value(self, store: Store) -> None:
+        await store.values.put("a", 1)
+        for value in (object(), {"x": object()}, "\ud800"):
+            with pytest.raises(InvalidInput):
+                await store.values.put("a", value)
+        assert await store.values.get("a") == 1
+
+    async def test_a_megabyte_fits(self, store: Store) -> None:
+        await store.values.put("a", "x" * 1_000_000)
+        assert await store.values.get("a") == "x" * 1_000_000
+
+    async def test_namespaces_have_their_own_names(self, store: Store, other: Store) -> None:
+        tenant = store.with_namespace("tenant")
+        await store.values.put("a", "mine")
+        await tenant.values.put("a", "theirs")
+        await tenant.values.put("b", "theirs")
+        assert await other.values.get("a") == "mine"
+        assert await other.values.keys() == ["a"]
+        assert await other.with_namespace("tenant").values.keys() == ["a", "b"]

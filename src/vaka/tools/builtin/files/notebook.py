@@ -1,0 +1,322 @@
+"""Jupyter notebooks: render cells for Read, and NotebookEdit."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import FileChanged, FileError, InvalidInput
+from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
+from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.tools.builtin.files import read_record
+from vaka.tools.builtin.files.edit import (
+    KnownFile,
+    edit_lock,
+    edit_result,
+    maybe_applied_error,
+    open_text_file,
+    write_file,
+)
+from vaka.tools.builtin.files.file_content import MAX_IMAGE_BYTES, media_type_of
+from vaka.tools.builtin.files.replace_text import make_diff
+from vaka.tools.schema.json_types import is_array, is_object
+
+MAX_OUTPUT_CHARACTERS = 10_000
+"""Characters shown of one output."""
+
+MAX_CHARACTERS = 100_000
+"""Characters shown at once; what is left is asked for with the number of a cell."""
+
+_IMAGE_CHARACTERS_PER_UNIT = 100
+"""Characters of a picture that count as one: it is not read letter by letter."""
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+_ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class NotANotebook(ValueError):
+    """These bytes are no notebook; the message says why."""
+
+
+def parse_notebook(data: bytes) -> dict[str, Any]:
+    """Return a notebook as data. Raises ``NotANotebook``."""
+    try:
+        found = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise NotANotebook(f"it is not JSON: {error}") from error
+    if not is_object(found) or not is_array(found.get("cells")):
+        raise NotANotebook("it has no list of cells; notebooks of format 4 or newer have one")
+    for number, cell in enumerate(found["cells"], 1):
+        if not is_object(cell):
+            raise NotANotebook(f"its cell {number} is not an object")
+    return found
+
+
+def cell_id_of(cell: dict[str, Any], index: int) -> str:
+    """Return the id of a cell; one without is known by its place, from 0 on."""
+    own = cell.get("id")
+    return own if isinstance(own, str) and own else f"cell-{index}"
+
+
+def text_of(value: Any) -> str:
+    """Return a text that a notebook may keep line by line."""
+    if is_array(value):
+        return "".join(item for item in value if isinstance(item, str))
+    return value if isinstance(value, str) else ""
+
+
+class NotebookPage(msgspec.Struct, frozen=True):
+    """What a reader sees of a notebook, or of some of its cells."""
+
+    parts: list[Part]
+    cells: int
+    """How many the notebook has."""
+    last: int
+    """The number of the last one that is shown."""
+
+
+def render_notebook(data: bytes, *, offset: int = 1, limit: int | None = None) -> NotebookPage:
+    """Return cells from number ``offset`` on, as many as can be shown at once. Raises ``NotANotebook``."""
+    cells: list[dict[str, Any]] = parse_notebook(data)["cells"]
+    end = len(cells) if limit is None else min(offset - 1 + limit, len(cells))
+    parts: list[Part] = []
+    words: list[str] = []
+    room, number = MAX_CHARACTERS, offset - 1
+    for number in range(offset, end + 1):
+        for shown in _render_cell(cells[number - 1], number):
+            room -= len(shown) if isinstance(shown, str) else len(shown.data) // _IMAGE_CHARACTERS_PER_UNIT
+            if isinstance(shown, str):
+                words.append(shown)
+            else:
+                parts += [_text_part(words), shown]
+                words = []
+        if room <= 0:
+            break
+    if number < len(cells) and offset <= len(cells):
+        words.append(f"[cells {offset} to {number} of {len(cells)}; go on with offset={number + 1}]")
+    elif not parts and not words:
+        words.append(
+            f"[cell {offset} is past the end: there are {len(cells)}]" if cells else "[the notebook has no cells]"
+        )
+    return NotebookPage([*parts, *([_text_part(words)] if words else [])], len(cells), min(number, len(cells)))
+
+
+def _render_cell(cell: dict[str, Any], number: int) -> Iterator[str | Image]:
+    yield f"[cell {number}: {cell.get('cell_type', 'raw')}, id {cell_id_of(cell, number - 1)}]"
+    source = text_of(cell.get("source"))
+    more = len(source) - MAX_CHARACTERS
+    yield f"{source[:MAX_CHARACTERS]}… [{more} more characters in this cell]" if more > 0 else source
+    yield from _render_outputs(cell)
+
+
+def _text_part(words: list[str]) -> Text:
+    return Text(text=replace_surrogates("\n".join(words)))
+
+
+def _render_outputs(cell: dict[str, Any]) -> Iterator[str | Image]:
+    outputs: Any = cell.get("outputs")
+    if not is_array(outputs):
+        return
+    for output in outputs:
+        if is_object(output):
+            yield from _render_output(output)
+
+
+def _render_output(output: dict[str, Any]) -> Iterator[str | Image]:
+    kind: Any = output.get("output_type")
+    if kind == "stream":
+        yield _format_output(text_of(output.get("text")))
+    elif kind == "error":
+        trace = "\n".join(line for line in output.get("traceback", ()) if isinstance(line, str))
+        yield _format_output(trace or f"{output.get('ename', '')}: {output.get('evalue', '')}")
+    else:
+        data: Any = output.get("data")
+        yield from _render_data(data) if is_object(data) else ()
+
+
+def _render_data(data: dict[str, Any]) -> Iterator[str | Image]:
+    """The richest form of a value that a model can see."""
+    for kind in _IMAGE_TYPES:
+        picture = "".join(text_of(data.get(kind)).split())
+        if picture and len(picture) <= MAX_IMAGE_BYTES // 3 * 4 and _is_image(picture):
+            yield Image(media_type=kind, data=picture)
+            return
+    words = text_of(data.get("text/plain")) or text_of(data.get("text/markdown")) or text_of(data.get("text/html"))
+    if words:
+        yield _format_output(words)
+
+
+def _is_image(encoded: str) -> bool:
+    try:
+        return media_type_of(base64.b64decode(encoded, validate=True)) in _IMAGE_TYPES
+    except ValueError:
+        return False
+
+
+def _format_output(text: str) -> str:
+    text = _ANSI_ESCAPE.sub("", text).rstrip("\n")
+    more = (
+        f"… [{len(text) - MAX_OUTPUT_CHARACTERS} more characters in this output]"
+        if len(text) > MAX_OUTPUT_CHARACTERS
+        else ""
+    )
+    return f"[output]\n{text[:MAX_OUTPUT_CHARACTERS]}{more}"
+
+
+EditMode = Literal["replace", "insert", "delete"]
+
+CellKind = Literal["code", "markdown"]
+
+_INDENT_PATTERN = re.compile(r'\n([ \t]+)"')
+
+
+@builtin_tool("NotebookEdit", effect="idempotent")
+async def notebook_edit(
+    context: ToolContext,
+    notebook_path: Annotated[str, "The notebook (.ipynb): absolute, or from the working folder."],
+    new_source: Annotated[str, "The new source of the cell; ignored for delete."] = "",
+    cell_id: Annotated[
+        str | None, "The id of the cell as Read shows it; for insert the cell before the new one."
+    ] = None,
+    cell_type: Annotated[CellKind | None, "What the cell is; needed for insert, else it stays what it is."] = None,
+    edit_mode: Annotated[EditMode, "What to do."] = "replace",
+) -> ToolResult:
+    """Replace, insert or delete one cell of a notebook."""
+    async with edit_lock(context):
+        file = await open_text_file(context, notebook_path)
+        return await _edit_notebook(context, notebook_path, file, CellEdit(new_source, cell_id, cell_type, edit_mode))
+
+
+class CellEdit(NamedTuple):
+    """What is asked for."""
+
+    source: str
+    cell: str | None
+    kind: CellKind | None
+    mode: EditMode
+
+
+async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFile, wish: CellEdit) -> ToolResult:
+    new_source, cell_id, cell_type, edit_mode = wish
+    notebook = _read_notebook(notebook_path, file)
+    cells: list[dict[str, Any]] = notebook["cells"]
+    changed: str
+    try:
+        read_record.check_unchanged(context, file.info, file.digest)
+    except FileChanged as error:
+        if context.attempt > 1 and _is_applied(context, cells, new_source, cell_id, edit_mode):
+            read_record.save_record(context, file.info, file.digest)
+            value = {"path": file.info.path, "edit_mode": edit_mode, "already": True}
+            said = f"{file.info.path} already has this change: it was made before vaka was stopped"
+            return edit_result(context, said, value)
+        raise (maybe_applied_error(error) if context.attempt > 1 else error) from error
+    if edit_mode == "insert":
+        before, changed = "", _insert_cell(context, notebook, cell_id, cell_type, new_source)
+    else:
+        index = _find_cell(cells, cell_id)
+        before, changed = text_of(cells[index].get("source")), cell_id_of(cells[index], index)
+        if edit_mode == "delete":
+            del cells[index]
+        else:
+            _replace_cell(cells[index], new_source, cell_type)
+    return await _save_notebook(context, notebook_path, file, notebook, (edit_mode, changed, before, new_source))
+
+
+async def _save_notebook(
+    context: ToolContext, path: str, file: KnownFile, notebook: dict[str, Any], change: tuple[EditMode, str, str, str]
+) -> ToolResult:
+    mode, cell, before, after = change
+    made = await write_file(context, path, file.text.encode(_dump_notebook(file, notebook)), known=file.digest)
+    shown = await asyncio.to_thread(make_diff, before, "" if mode == "delete" else after)
+    verb = {"replace": "replaced", "insert": "inserted", "delete": "deleted"}[mode]
+    value = {
+        "path": made.info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
+        "before": file.digest, "after": made.digest, "diff": shown,
+    }  # fmt: skip
+    return edit_result(context, f"{verb} cell {cell} of {made.info.path}\n{shown}".rstrip("\n"), value)
+
+
+def _read_notebook(path: str, file: KnownFile) -> dict[str, Any]:
+    try:
+        parse_notebook(file.text.text.encode("utf-8", "replace"))
+        found: dict[str, Any] = json.loads(file.text.text)
+    except (NotANotebook, ValueError, RecursionError) as error:
+        raise FileError(f"{path!r} is no notebook: {error}") from error
+    return found
+
+
+def _dump_notebook(file: KnownFile, notebook: dict[str, Any]) -> str:
+    """Return a notebook laid out as its file was."""
+    text = file.text.text
+    found = _INDENT_PATTERN.search(text)
+    dumped = json.dumps(notebook, ensure_ascii=False, indent=found[1] if found else None)
+    dumped = dumped.replace("\n", file.text.eol) if file.text.eol != "\n" else dumped
+    return dumped + (file.text.eol if text.endswith(("\n", "\r")) else "")
+
+
+def _find_cell(cells: list[dict[str, Any]], wanted: str | None) -> int:
+    if wanted is None:
+        raise InvalidInput("cell_id is missing: which cell? Read shows the ids")
+    for index, cell in enumerate(cells):
+        if wanted == cell_id_of(cell, index):
+            return index
+    known = ", ".join(cell_id_of(cell, index) for index, cell in enumerate(cells[:20]))
+    more = ", …" if len(cells) > 20 else ""
+    raise InvalidInput(f"there is no cell {wanted!r}; there are {known or 'none'}{more}")
+
+
+def _encode_source(cell: dict[str, Any], source: str) -> "str | list[str]":
+    """Return a source in the way the notebook keeps it: whole, or line by line as most do."""
+    return source if isinstance(cell.get("source"), str) else source.splitlines(keepends=True)
+
+
+def _replace_cell(cell: dict[str, Any], source: str, kind: CellKind | None) -> None:
+    cell["source"] = _encode_source(cell, source)
+    cell["cell_type"] = kind or cell.get("cell_type", "code")
+    if cell["cell_type"] == "code":
+        cell["outputs"], cell["execution_count"] = [], None  # they are of the source that was there
+    else:
+        cell.pop("outputs", None)
+        cell.pop("execution_count", None)
+
+
+def _insert_cell(
+    context: ToolContext, notebook: dict[str, Any], after: str | None, kind: CellKind | None, source: str
+) -> str:
+    if kind is None:
+        raise InvalidInput("cell_type is missing: is the new cell code or markdown?")
+    cells: list[dict[str, Any]] = notebook["cells"]
+    index = 0 if after is None else _find_cell(cells, after) + 1
+    cell: dict[str, Any] = {"cell_type": kind, "metadata": {}}
+    if _has_ids(notebook):
+        cell["id"] = _new_cell_id(context)
+    cell["source"] = _encode_source(cells[0] if cells else {}, source)
+    cells.insert(index, cell)
+    _replace_cell(cell, source, kind)
+    return cell_id_of(cell, index)
+
+
+def _has_ids(notebook: dict[str, Any]) -> bool:
+    major, minor = notebook.get("nbformat"), notebook.get("nbformat_minor")
+    return isinstance(major, int) and isinstance(minor, int) and (major, minor) >= (4, 5)
+
+
+def _new_cell_id(context: ToolContext) -> str:
+    """Return the id of the cell this call inserts: the same when the call runs again."""
+    return hashlib.sha256(context.key.encode()).hexdigest()[:8]
+
+
+def _is_applied(
+    context: ToolContext, cells: list[dict[str, Any]], source: str, cell: str | None, mode: EditMode
+) -> bool:
+    """Tell whether what a call was to do is surely done: only what has an id of its own can show that."""
+    wanted = _new_cell_id(context) if mode == "insert" else cell
+    found = [one for one in cells if is_object(one) and one.get("id") == wanted]
+    return mode != "delete" and len(found) == 1 and text_of(found[0].get("source")) == source

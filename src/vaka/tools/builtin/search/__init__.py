@@ -1,0 +1,1 @@
+"""Grep and Glob: search files by content and by name."""

@@ -1,0 +1,350 @@
+"""Grep with ripgrep: it finds files and line numbers; the lines shown are read through the session's own files."""
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import msgspec
+
+from vaka.core.ports.files import FileKind, Files
+from vaka.core.types.errors import FileError, InvalidInput
+from vaka.tools.builtin.search import landlock_exec
+from vaka.tools.builtin.search.grep_query import GrepQuery, LineRange, name_patterns_of
+
+_MAX_OUTPUT_BYTES = 256 << 20
+"""Bytes of its answer at most."""
+_SMALL_OUTPUT_BYTES = 1 << 20
+"""Bytes of an answer with everything on all lines, which is asked for first: most searches have no more."""
+_LARGE_OUTPUT_BYTES = 32 << 20
+"""Bytes of an answer with the numbers of all lines."""
+_LINE_NUMBER_FLAGS = ("--line-number", "--heading", "--null", "--with-filename", "--max-columns=1")
+"""Ask for the numbers of lines and no more: their text is left out, which is quicker than anything else."""
+_END_EVENT = b'\n{"type":"end"'
+"""Where what is said of a file ends; a line has no end of line within."""
+_MAX_ERROR_BYTES = 2_000
+_COMMON_FLAGS = (
+    "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
+    "--no-ignore-parent", "--no-require-git", "--glob=!.git", "--no-heading", "--no-ignore-messages",
+)  # fmt: skip
+
+
+_LINE_NUMBER = re.compile(rb"\d+:")
+
+
+class _Text(msgspec.Struct, frozen=True):
+    text: str | None = None
+    bytes: str | None = None
+
+    def data(self) -> "bytearray":
+        return (
+            bytearray(base64.b64decode(self.bytes)) if self.bytes is not None else bytearray((self.text or "").encode())
+        )
+
+    def path(self) -> str:
+        name = self.text if self.text is not None else os.fsdecode(bytes(self.data()))
+        return name.removeprefix("./")
+
+
+class _Span(msgspec.Struct, frozen=True):
+    start: int
+    end: int
+
+
+class _MatchData(msgspec.Struct, frozen=True):
+    path: _Text
+    lines: _Text
+    line_number: int
+    submatches: list[_Span]
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    matched_lines: int
+    matches: int
+
+
+class _EndData(msgspec.Struct, frozen=True):
+    path: _Text
+    stats: _Stats
+    binary_offset: int | None = None
+
+
+class _Match(msgspec.Struct, frozen=True, tag="match"):
+    data: _MatchData
+
+
+class _End(msgspec.Struct, frozen=True, tag="end"):
+    data: _EndData
+
+
+class _Begin(msgspec.Struct, frozen=True, tag="begin"):
+    pass
+
+
+class _Context(msgspec.Struct, frozen=True, tag="context"):
+    pass
+
+
+class _Summary(msgspec.Struct, frozen=True, tag="summary"):
+    pass
+
+
+_decode_event = msgspec.json.Decoder(_Match | _End | _Begin | _Context | _Summary).decode
+
+MatchCounts: TypeAlias = dict[str, int]
+"""Files, and how often the pattern is in each."""
+
+
+class OutputTooLarge(FileError):
+    """It has more to say than was asked for."""
+
+
+def find_ripgrep(root: str) -> str | None:
+    """Return where ripgrep is, ``None`` when there is none that is not from the folder it is to search."""
+    found = shutil.which("rg")
+    if found is None:
+        return None
+    real = os.path.realpath(found)
+    return None if root and (real + "/").startswith(root.rstrip("/") + "/") else real
+
+
+class Ripgrep:
+    """One search with ripgrep."""
+
+    def __init__(self, program: str, files: Files, query: GrepQuery) -> None:
+        self._program, self._files, self._query = program, files, query
+        self._blocks: dict[str, bytes] = {}
+        """What it said of each file when it was asked for all at once; read when it is told."""
+        self._numbers_only = False
+        """Whether that is the numbers of lines and no more."""
+
+    async def count_matches(self, start: str) -> "MatchCounts":
+        """Return every file beneath a folder, or the one file, in which the pattern is, and how often."""
+        how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
+        base, printed = await self._run_search(start, how, _MAX_OUTPUT_BYTES)
+        return await asyncio.to_thread(_parse_counts, printed, "/" if base == "/" else "")
+
+    async def find_matches(self, start: str, kind: FileKind) -> "MatchCounts | None":
+        """Return the same and know every place, if there is not too much of it; otherwise ``None``."""
+        self._numbers_only = kind == "folder" and not self._query.multiline
+        how, most = (
+            (_LINE_NUMBER_FLAGS, _LARGE_OUTPUT_BYTES) if self._numbers_only else (("--json",), _SMALL_OUTPUT_BYTES)
+        )
+        try:
+            base, printed = await self._run_search(start, list(how), most)
+        except OutputTooLarge:
+            return None
+        top = "/" if base == "/" else ""
+        if not self._numbers_only:
+            return self._read_json_blocks(printed, top, kind)  # quick: it is read when it is told
+        short = len(printed) < _SMALL_OUTPUT_BYTES
+        return (
+            self._read_numbered_blocks(printed, top)
+            if short
+            else await asyncio.to_thread(self._read_numbered_blocks, printed, top)
+        )
+
+    async def _run_search(self, start: str, how: list[str], most: int) -> tuple[str, bytes]:
+        base, target = self._split_base(start)
+        names = [f"--type-add=vaka:{name}" for name in name_patterns_of(self._query)]
+        how = [*how, *names, "--type=vaka"] if names else how
+        with _ignore_file(await ignore_rules_above(self._files, start)) as ignored:
+            extra = [ignored] if ignored else []
+            how += [f"--ignore-file={ignored}" for ignored in extra]
+            return base, await self._run(base, how, [target], extra, most=most)
+
+    async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[LineRange]]:
+        """Return the first places in each of these files."""
+        read = _numbered_hits if self._numbers_only else self._hits_in_json
+        places = {path: read(self._blocks[path]) for path in paths if path in self._blocks}
+        rest = [path for path in paths if path not in places]
+        for base in {self._split_base(path)[0] for path in rest}:
+            targets = [target for at, target in map(self._split_base, rest) if at == base]
+            printed = await self._run(base, ["--json", f"--max-count={need}"], targets)
+            places |= await asyncio.to_thread(self._locate_in_json, printed, "/" if base == "/" else "")
+        return places
+
+    def _locate_in_json(self, printed: bytes, top: str) -> dict[str, list[LineRange]]:
+        return {top + end.path.path(): self._hits_in_json(block) for end, block in _split_blocks(printed)}
+
+    def _read_json_blocks(self, printed: bytes, top: str, kind: FileKind) -> "MatchCounts":
+        found: MatchCounts = {}
+        for end, block in _split_blocks(printed):
+            # What is binary after all is no file of text that was come across, as when it is counted.
+            if end.stats.matched_lines and (end.binary_offset is None or kind == "file"):
+                path = top + end.path.path()
+                self._blocks[path] = block
+                found[path] = end.stats.matches if self._query.multiline else end.stats.matched_lines
+        return found
+
+    def _read_numbered_blocks(self, printed: bytes, top: str) -> "MatchCounts":
+        """Read ``name NUL lines``, one line after the other, with an empty line before the next name."""
+        found: MatchCounts = {}
+        start = 0
+        while (name := printed.find(b"\0", start)) >= 0:
+            end = printed.find(b"\n\n", name)
+            block = printed[name + 1 : end if end >= 0 else len(printed)].strip(b"\n")
+            path = top + os.fsdecode(printed[start:name]).removeprefix("./")
+            # Of what is binary after all, which is no text that was come across, it says so instead of a line.
+            if _LINE_NUMBER.match(block, block.rfind(b"\n") + 1):
+                self._blocks[path], found[path] = block, block.count(b"\n") + 1
+            start = end + 2 if end >= 0 else len(printed)
+        return found
+
+    def _hits_in_json(self, block: bytes) -> list[LineRange]:
+        """Return every place that it said of one file."""
+        places: list[LineRange] = []
+        for line in block.split(b"\n"):
+            said = _decode_event(line) if line else None
+            if isinstance(said, _Match):
+                _add_hits(places, said.data, multiline=self._query.multiline)
+        return places
+
+    def _split_base(self, path: str) -> tuple[str, str]:
+        """Return the folder to work in, and the path from there."""
+        if path.startswith("/"):
+            return "/", "." + path if path != "/" else "."
+        return self._files.root, f"./{path}" if path else "."
+
+    async def _run(
+        self,
+        base: str,
+        how: Sequence[str],
+        targets: Sequence[str],
+        extra: Sequence[str] = (),
+        *,
+        most: int = _MAX_OUTPUT_BYTES,
+    ) -> bytes:
+        """Return what it prints; ``TooMuch`` when that is more than it may be."""
+        query = self._query
+        flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE_FLAGS[query.multiline]]
+        argv = [self._program, *_COMMON_FLAGS, *flags, *how, f"--regexp={query.pattern.rust}", "--", *targets]
+        roots: Sequence[str] = getattr(self._files, "roots", ())
+        readable = [self._files.root, *roots, *extra]
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            code = await landlock_exec.run_confined(
+                argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1
+            )
+            if output.seek(0, os.SEEK_END) > most:
+                raise OutputTooLarge("there is too much to tell; use a narrower pattern, path, glob or type")
+            errors.seek(0)
+            said = errors.read(_MAX_ERROR_BYTES).decode("utf-8", "replace").strip()
+            if code not in {0, 1} and said:  # without words only some files could not be read
+                raise InvalidInput(f"ripgrep cannot search for this: {said}")
+            output.seek(0)
+            return output.read()
+
+
+def _numbered_hits(block: bytes) -> list[LineRange]:
+    """Return every place that it gave the number of."""
+    numbers = [int(line.partition(b":")[0]) for line in block.split(b"\n")]
+    return [(number, number) for number in numbers]
+
+
+def _split_blocks(printed: bytes) -> Generator[tuple[_EndData, bytes]]:
+    """Yield how the search of each file ended, and what was said of it before: files come one after the other."""
+    start = 0
+    while (end := printed.find(_END_EVENT, start)) >= 0:
+        line = printed[end + 1 : printed.find(b"\n", end + 1)]
+        said = _decode_event(line)
+        if isinstance(said, _End):
+            yield said.data, printed[start:end]
+        start = end + 1 + len(line)
+
+
+def _parse_counts(printed: bytes, top: str) -> dict[str, int]:
+    """Read ``name NUL number LF``, as often as it comes; names may have ends of lines in them."""
+    counts: dict[str, int] = {}
+    name = ""
+    for piece in os.fsdecode(printed).split("\0"):
+        if name:
+            number, _, name_after = piece.partition("\n")
+            counts[top + name.removeprefix("./")] = int(number)
+            name = name_after
+        else:
+            name = piece
+    return counts
+
+
+def _add_hits(places: list[LineRange], match: _MatchData, *, multiline: bool) -> None:
+    if not multiline:
+        places.append((match.line_number, match.line_number))
+        return
+    block = match.lines.data()
+    for span in match.submatches:
+        first = match.line_number + block.count(b"\n", 0, span.start)
+        last = first + block.count(b"\n", span.start, max(span.end - 1, span.start))
+        if places and first <= places[-1][1]:
+            places[-1] = (places[-1][0], max(last, places[-1][1]))
+        else:
+            places.append((first, last))
+
+
+@contextmanager
+def _ignore_file(rules: bytes) -> Generator[str]:
+    """Give the name of a file with these rules, ``""`` when there are none."""
+    if not rules:
+        yield ""
+        return
+    with tempfile.NamedTemporaryFile(prefix="vaka-ignore-") as file:
+        file.write(rules)
+        file.flush()
+        yield file.name
+
+
+async def ignore_rules_above(files: Files, start: str) -> bytes:
+    """Return what the ``.gitignore`` files above a folder say, as if it stood in the root of the search."""
+    names = [name for name in start.split("/") if name]
+    top = "/" if start.startswith("/") else ""
+    lines: list[bytes] = []
+    for depth in range(len(names) + 1):
+        folder = "/".join(names[:depth])
+        here = f"{top}{folder}/" if folder else top
+        fresh, own = await _exists(files, f"{here}.git"), depth == len(names)  # its own rules ripgrep reads itself
+        if fresh:
+            lines = [] if own else _rebase_rules(await _read_or_empty(files, f"{here}.git/info/exclude"), folder)
+        if not own:
+            lines += _rebase_rules(await _read_or_empty(files, f"{here}.gitignore"), folder)
+    return b"".join(line + b"\n" for line in lines)
+
+
+async def _exists(files: Files, path: str) -> bool:
+    try:
+        await files.stat(path)
+    except FileError:
+        return False
+    return True
+
+
+async def _read_or_empty(files: Files, path: str) -> bytes:
+    try:
+        return (await files.read(path, size=1 << 20)).data
+    except FileError:
+        return b""
+
+
+def _rebase_rules(rules: bytes, folder: str) -> list[bytes]:
+    """Return the lines of a ``.gitignore`` as one above it would have to say them."""
+    moved: list[bytes] = []
+    prefix = b"/" + _escape_glob(folder) if folder else b""
+    for line in rules.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        rule = line.removesuffix(b"\r")
+        sign = b"!" if rule.startswith(b"!") else b""
+        body = rule[len(sign) :]
+        if not body.strip() or rule.startswith(b"#"):
+            continue
+        anchored = b"/" in body.rstrip(b" ").removesuffix(b"/")
+        moved.append(sign + prefix + (b"/" + body.lstrip(b"/") if anchored else b"/**/" + body))
+    return moved
+
+
+def _escape_glob(folder: str) -> bytes:
+    return b"".join(b"\\" + bytes([c]) if c in b"*?[]{}!# \\" else bytes([c]) for c in os.fsencode(folder))
+
+
+_MULTILINE_FLAGS = {True: ["--multiline", "--multiline-dotall", f"--max-filesize={64 * 1024**2}"], False: list[str]()}

@@ -1,0 +1,70 @@
+"""Walk a folder, hide files that the policy denies, join paths, and suggest a file for a misspelled path."""
+
+import difflib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from vaka.core.ports.files import FileInfo, Files, WalkableFiles
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import FileError
+from vaka.core.types.message import replace_surrogates
+
+_GIT_FOLDER = ".git"
+
+
+async def walk(files: Files, start: str, *, details: bool = False) -> AsyncGenerator[FileInfo]:
+    """Yield everything beneath a folder from the top, hidden names too, without what git keeps or ignores.
+
+    Links are told and not followed. Raises ``FileError`` at the end when some folders could not be looked into.
+    """
+    if isinstance(files, WalkableFiles):
+        async with aclosing(files.walk(start, hidden=True, details=details)) as found:
+            async for info in found:
+                yield info
+        return
+    waiting = deque([start])
+    while waiting:
+        for info in await files.entries(waiting.popleft()):
+            if info.path.rpartition("/")[2] == _GIT_FOLDER:
+                continue
+            if info.kind == "folder":
+                waiting.append(info.path)
+            yield info
+
+
+def visibility_check(files: Files, may_read: "Callable[[str], bool] | None") -> "Callable[[str], bool]":
+    """Return what tells whether a file may be told of, by its path in the tree: those that rules deny are not there."""
+    if may_read is None:
+        return lambda path: True
+    top = files.root.rstrip("/") + "/"
+    return lambda path: may_read(path if path.startswith("/") else top + path)
+
+
+def join_path(folder: str, path: str) -> str:
+    """Return a path as it is seen from where the folder is."""
+    if not folder or path.startswith(("/", "~")):
+        return path
+    return f"{folder.rstrip('/')}/{path}" if path else folder
+
+
+def relative_path(folder: str, path: str) -> str:
+    """Return a path from a folder on that it lies in."""
+    return path[len(folder) :].lstrip("/") if folder else path
+
+
+async def suggest_file(context: ToolContext, path: str) -> str:
+    """Return `` did you mean …?`` with a file of the same folder whose name is close, else nothing."""
+    files = context.files
+    shown = visibility_check(files, context.world.may_read)
+    folder, _, name = path.rstrip("/").rpartition("/")
+    try:
+        entries = await files.entries(folder or ("/" if path.startswith("/") else ""))
+    except FileError:
+        return ""
+    names = {
+        entry.path.rpartition("/")[2]: entry.path for entry in entries if entry.kind == "file" and shown(entry.path)
+    }
+    alike = {known.casefold(): known for known in names}
+    found = [alike[name.casefold()]] if name.casefold() in alike else difflib.get_close_matches(name, names, 1, 0.7)
+    return replace_surrogates(f"; did you mean {names[found[0]]!r}?") if found else ""

@@ -1,0 +1,235 @@
+"""Background commands: their records in the session's state, and the tools BashOutput, BashStatus and KillTask."""
+
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.message import Text, ToolResult, replace_surrogates
+from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.tools.builtin.shell.filter import filter_lines
+from vaka.tools.builtin.shell.process import ShellProcess, ShellStatus
+from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, supervisor_of
+
+STATE_KEY = "shell.tasks"
+
+MAX_RECORDS = 100
+"""Commands that are remembered; the oldest are forgotten first."""
+
+_MAX_COMMAND_CHARACTERS = 200
+
+
+class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command as it was when the session last looked at it."""
+
+    command: str
+    status: ShellStatus = "running"
+    exit_code: int | None = None
+    read: int = 0
+    """Bytes of its output the session has seen."""
+
+
+class TaskRecords(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All of them."""
+
+    number: int = 0
+    tasks: dict[str, TaskRecord] = {}
+
+
+def load_records(context: ToolContext) -> TaskRecords:
+    """Return what the log knows."""
+    try:
+        return msgspec.convert(context.get_state(STATE_KEY) or {}, TaskRecords)
+    except msgspec.ValidationError:
+        return TaskRecords()  # somebody else's value
+
+
+def save_record(context: ToolContext, shell: ShellProcess, bytes_read: int | None = None) -> None:
+    """Put down how a command is now, and how much of its output was seen if that is more than before."""
+    known = load_records(context)
+    before = known.tasks.get(shell.id)
+    seen = bytes_read if bytes_read is not None else before.read if before else 0
+    fresh = TaskRecord(shell.command[:_MAX_COMMAND_CHARACTERS], shell.status, shell.exit_code, seen)
+    if fresh == before:
+        return
+    tasks = {**known.tasks, shell.id: fresh}
+    for old in list(tasks)[: max(len(tasks) - MAX_RECORDS, 0)]:
+        del tasks[old]
+    number = shell.id.removeprefix(TASK_ID_PREFIX)
+    last = max(known.number, int(number)) if number.isdecimal() and number != shell.id else known.number
+    context.set_state(STATE_KEY, msgspec.to_builtins(TaskRecords(last, tasks)))
+
+
+class RecordedTask(msgspec.Struct, frozen=True):
+    """A command that is known to the log alone."""
+
+    id: str
+    record: TaskRecord
+
+    @property
+    def status(self) -> str:
+        """What is known of its end: one that was running has an end nobody saw."""
+        return "unknown" if self.record.status == "running" else self.record.status
+
+    @property
+    def description(self) -> str:
+        """What to say of it."""
+        if self.record.status == "running":
+            return f"{self.id} was running when vaka stopped; its outcome is unknown, and it does not run any more"
+        code = "" if self.record.exit_code is None else f" with exit code {self.record.exit_code}"
+        return f"{self.id} {_STATUS_PHRASES[self.record.status]}{code}; its output is not at hand any more"
+
+
+_STATUS_PHRASES: dict[str, str] = {"completed": "ended", "failed": "ended", "killed": "was killed, it ended"}
+
+
+def find_task(context: ToolContext, id: str) -> ShellProcess | RecordedTask:
+    """Return a command of this session. Raises ``NotFound`` for one there never was."""
+    shells = supervisor_of(context)
+    shell = shells.find(context.session, id)
+    if shell is not None:
+        return shell
+    known, past = load_records(context).tasks, shells.past_exit_of(context.session, id)
+    if past is not None:
+        return RecordedTask(id, TaskRecord(known[id].command if id in known else "", past.status, past.code))
+    if id in known:
+        return RecordedTask(id, known[id])
+    names = [other.id for other in shells.list_shells(context.session)]
+    there = f"there are {', '.join(names)}" if names else "nothing was started in the background"
+    raise NotFound(f"there is no task {id!r}; {there}")
+
+
+ID_PARAMETERS = ("task_id", "bash_id", "shell_id")
+
+
+def task_parameters(**more: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool about one command; its name may also be given as others call it."""
+    wanted = {"type": "string", "description": "What Bash returned when it started the command."}
+    return {
+        "type": "object",
+        "properties": {"task_id": wanted, **more},
+        "anyOf": [{"required": [name]} for name in ID_PARAMETERS],
+    }
+
+
+def read_task_id(tool: str, given: dict[str, Any], *more: str) -> str:
+    """Return the name that was given. Raises ``InvalidInput`` when there is none, or something unknown beside it."""
+    unknown = [name for name in given if name not in (*ID_PARAMETERS, *more)]
+    if unknown:
+        raise InvalidInput(f"{tool} takes {', '.join(('task_id', *more))}, not {', '.join(map(repr, unknown))}")
+    names = [str(given[name]) for name in ID_PARAMETERS if given.get(name)]
+    if not names:
+        raise InvalidInput(f"{tool} needs a task_id")
+    if len(set(names)) > 1:
+        raise InvalidInput(f"{tool} is about one task, not {' and '.join(names)}")
+    return names[0]
+
+
+def describe_shell(shell: ShellProcess) -> str:
+    """Return how a command is, in words."""
+    if shell.running:
+        return f"{shell.id} is running"
+    ended = "was killed" if shell.status == "killed" else "has ended"
+    return f"{shell.id} {ended} with exit code {shell.exit_code}"
+
+
+MAX_CHARACTERS = 30_000
+"""Characters that are told at once."""
+
+TAIL_CHARACTERS = 2_000
+"""Characters of the end of what was not kept."""
+
+MAX_VALUE_CHARACTERS = 4_000
+"""Characters that are told a second time, as data."""
+
+OUTPUT_PARAMETERS = task_parameters(
+    filter={"type": "string", "description": "Only lines in which this regular expression is."}
+)
+
+
+class OutputPiece(msgspec.Struct, frozen=True):
+    """Some output, and how far it reaches."""
+
+    text: str
+    end: int
+
+
+@builtin_tool("BashOutput", effect="read", poll=True, parameters=OUTPUT_PARAMETERS)
+async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
+    """Return new output."""
+    shell = find_task(context, read_task_id("BashOutput", given, "filter"))
+    if isinstance(shell, RecordedTask):
+        gone = {"task_id": shell.id, "status": shell.status, "output": ""}
+        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=gone)
+    known = load_records(context).tasks.get(shell.id)
+    start, ended = min(known.read if known else 0, shell.spool.size), not shell.running
+    pattern: str = given.get("filter", "")
+    piece = await (
+        _read_filtered(shell, start, pattern, ended=ended) if pattern else _read_next(shell, start, ended=ended)
+    )
+    save_record(context, shell, bytes_read=piece.end)
+    said = [piece.text or "(no new output)", *_describe_rest(shell, piece, ended=ended)]
+    text = "\n".join([f"[{describe_shell(shell)}]", *said])
+    value: dict[str, Any] = {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
+    if len(piece.text) <= MAX_VALUE_CHARACTERS:
+        value["output"] = piece.text
+    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(text)),), value=value)
+
+
+async def _read_next(shell: ShellProcess, start: int, *, ended: bool) -> OutputPiece:
+    data = await shell.spool.read(start, 4 * MAX_CHARACTERS)  # no character takes more than four bytes
+    text = data.decode("utf-8", "ignore")[:MAX_CHARACTERS]
+    if not ended or start + len(text.encode()) < shell.spool.size:
+        # A line that may go on is left for the next time, unless it is all there is: what is in it, such as a secret
+        # that is not to be seen, is known for what it is only as a whole.
+        text = text[: text.rfind("\n") + 1] or text
+    return OutputPiece(text.rstrip("\r\n"), start + len(text.encode()))
+
+
+async def _read_filtered(shell: ShellProcess, start: int, pattern: str, *, ended: bool) -> OutputPiece:
+    found = await filter_lines(shell.spool, start, pattern, max_characters=MAX_CHARACTERS, final=ended)
+    return OutputPiece("\n".join(found.lines), start + found.used)
+
+
+def _describe_rest(shell: ShellProcess, piece: OutputPiece, *, ended: bool) -> list[str]:
+    spool, said = shell.spool, list[str]()
+    left = spool.size - piece.end
+    if left and (ended or left > MAX_CHARACTERS):
+        said.append(f"[{left} bytes more were printed; call again for them]")
+    if spool.lost_bytes and not left:
+        last = spool.lost_tail().decode("utf-8", "ignore")[-TAIL_CHARACTERS:]
+        said.append(f"[{spool.lost_bytes} bytes after this were not kept ({spool.error}); they end so:]\n{last}")
+    return said
+
+
+@builtin_tool("BashStatus", effect="read", poll=True, parameters=task_parameters())
+async def bash_status(context: ToolContext, **given: Any) -> ToolResult:
+    """Return how a command is."""
+    shell = find_task(context, read_task_id("BashStatus", given))
+    value: dict[str, Any] = {"task_id": shell.id, "status": shell.status}
+    if isinstance(shell, RecordedTask):
+        value["exit_code"] = shell.record.exit_code
+        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=value)
+    save_record(context, shell)
+    read = load_records(context).tasks[shell.id].read
+    unread = shell.spool.size - min(read, shell.spool.size)
+    value |= {"exit_code": shell.exit_code, "unread_bytes": unread}
+    text = f"{describe_shell(shell)}; {unread} bytes of its output were not read yet"
+    return ToolResult(call=context.call, content=(Text(text=text),), value=value)
+
+
+@builtin_tool("KillTask", effect="idempotent", parameters=task_parameters())
+async def kill_task(context: ToolContext, **given: Any) -> ToolResult:
+    """End a command."""
+    shell = find_task(context, read_task_id("KillTask", given))
+    if isinstance(shell, RecordedTask):
+        value: dict[str, Any] = {"task_id": shell.id, "status": shell.status, "exit_code": shell.record.exit_code}
+        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=value)
+    ran = shell.running
+    if ran:
+        await shell.stop()
+    save_record(context, shell)
+    said = describe_shell(shell) if ran else f"{describe_shell(shell)}; there was nothing to end"
+    value = {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
+    return ToolResult(call=context.call, content=(Text(text=said),), value=value)

@@ -1,0 +1,241 @@
+"""Start the commands of a runtime in its sandbox, keep them by session, and end them with it."""
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from vaka.core.ports.files import MultiRootFiles
+from vaka.core.ports.sandbox import Command, ResourceLimits, Sandbox
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import Closed, ConfigError, InvalidInput
+from vaka.core.types.ids import SessionId
+from vaka.tools.builtin.shell.output import DEFAULT_QUOTA, Spool, SpoolStore
+from vaka.tools.builtin.shell.process import ShellProcess, ShellStatus, argv_of
+
+TASK_ID_PREFIX = "bash_"
+_MAX_PAST_EXITS = 10_000
+"""Commands of which no more is remembered than how they ended."""
+_TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+class CommandScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What commands may touch besides the folders of the workspace, which they may write to."""
+
+    env: Mapping[str, str] = {}
+    writable: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    network: bool = False
+    proxy: str = ""
+    bounds: ResourceLimits = ResourceLimits()
+
+
+class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How commands are run; times in milliseconds."""
+
+    timeout: int = 120_000
+    """For a command that names none."""
+    longest: int = 600_000
+    """No command that is waited for may ask for more."""
+    late_goes_on: bool = False
+    """Whether a command that takes too long goes on in the background; else it is ended."""
+    running: int = 50
+    """Commands in the background of one session at a time."""
+    ended: int = 50
+    """Those that have ended and whose output is still at hand."""
+    quota: int = DEFAULT_QUOTA
+    """Bytes of output that are kept on disk for all sessions together."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("timeout", 1), ("longest", 1), ("running", 0), ("ended", 0), ("quota", 0)):
+            if (given := getattr(self, name)) < least:
+                raise InvalidInput(f"{name} is at least {least}, not {given!r}")
+
+
+class ExitRecord(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    status: ShellStatus
+    code: int | None
+
+
+class ShellSupervisor:
+    """Starts commands and remembers those that were not waited for; implements ``Lasting``."""
+
+    def __init__(
+        self,
+        scope: CommandScope | None = None,
+        options: CommandOptions | None = None,
+        *,
+        folder: str | Path | None = None,
+    ) -> None:
+        """``folder``: where long output lies while its session is open; otherwise where this system keeps such."""
+        self.scope, self.options = scope or CommandScope(), options or CommandOptions()
+        self._store = SpoolStore(folder, quota=self.options.quota)
+        self._sessions: dict[SessionId, _SessionShells] = {}
+        self._past_exits: OrderedDict[tuple[SessionId, str], ExitRecord] = OrderedDict()
+        self._foreground: set[ShellProcess] = set()
+        """Those that somebody waits for."""
+        self._closed = False
+
+    async def start_foreground(self, context: ToolContext, command: str, cwd: str) -> ShellProcess:
+        """Start a command that somebody waits for; it has no name."""
+        shell = await self._start_shell(context, "", command, cwd)
+        self._foreground.add(shell)
+        shell.task.add_done_callback(lambda _: self._foreground.discard(shell))
+        return shell
+
+    async def start_background(
+        self, context: ToolContext, command: str, cwd: str, *, id: str = "", last_number: int = 0
+    ) -> ShellProcess:
+        """Start a command in the background, under a name of its own; numbers up to ``above`` are taken.
+
+        Raises ``InvalidInput`` for a name that is taken, or when there are too many.
+        """
+        session = self._session_shells(context.session)
+        id = session.reserve_id(id, last_number, self.options.running)
+        try:
+            shell = await self._start_shell(context, id, command, cwd)
+        except BaseException:
+            session.reserved_ids.discard(id)
+            raise
+        shell.in_foreground = False
+        await self._register(session, shell)
+        return shell
+
+    async def keep_in_background(self, shell: ShellProcess, *, last_number: int = 0) -> None:
+        """Give a command that was waited for a name, and keep it. Raises ``InvalidInput`` when there are too many."""
+        session = self._session_shells(shell.session)
+        shell.id = session.reserve_id("", last_number, self.options.running if shell.running else None)
+        shell.in_foreground = not shell.running
+        self._foreground.discard(shell)
+        await self._register(session, shell)
+
+    def find(self, session: SessionId, id: str) -> ShellProcess | None:
+        """Return a command of a session."""
+        known = self._sessions.get(session)
+        return known.shells.get(id) if known else None
+
+    def past_exit_of(self, session: SessionId, id: str) -> "ExitRecord | None":
+        """Return how a command of a session ended that is not at hand any more."""
+        return self._past_exits.get((session, id))
+
+    def list_shells(self, session: SessionId) -> list[ShellProcess]:
+        """Return the commands of a session, the first one first."""
+        known = self._sessions.get(session)
+        return list(known.shells.values()) if known else []
+
+    async def close(self, session: SessionId | None = None) -> None:
+        """End the commands of a session, or all of them for good."""
+        self._closed = self._closed or session is None
+        gone = [session] if session is not None else list(self._sessions)
+        shells = [shell for shell in self._foreground if session is None or shell.session == session]
+        for name in gone:
+            known = self._sessions.pop(name, None)
+            shells += known.shells.values() if known else []
+        await asyncio.gather(*(self._end_shell(shell) for shell in shells))
+
+    def _session_shells(self, session: SessionId) -> "_SessionShells":
+        return self._sessions.setdefault(session, _SessionShells())
+
+    async def _register(self, session: "_SessionShells", shell: ShellProcess) -> None:
+        session.reserved_ids.discard(shell.id)
+        if self._closed or self._sessions.get(shell.session) is not session:
+            await self._end_shell(shell)
+            raise Closed("the session was closed while the command was being started; it was ended")
+        session.shells[shell.id] = shell
+        ended = [other for other in session.shells.values() if not other.running and other is not shell]
+        for other in ended[: max(len(ended) - self.options.ended, 0)]:
+            del session.shells[other.id]
+            await self._end_shell(other)
+
+    async def _end_shell(self, shell: ShellProcess) -> None:
+        await shell.stop()
+        await shell.spool.close()
+        if shell.id:
+            self._past_exits[shell.session, shell.id] = ExitRecord(shell.status, shell.exit_code)
+            if len(self._past_exits) > _MAX_PAST_EXITS:
+                self._past_exits.popitem(last=False)
+
+    async def _start_shell(self, context: ToolContext, id: str, command: str, cwd: str) -> ShellProcess:
+        self._require_open("nothing more can be started")
+        argv, fence = argv_of(command), self.scope
+        process = await _sandbox_of(context).start(
+            Command(
+                argv=argv,
+                cwd=cwd,
+                env=fence.env,
+                writable=tuple(dict.fromkeys((*workspace_roots_of(context), *fence.writable))),
+                protected=fence.protected,
+                hidden=fence.hidden,
+                network=fence.network,
+                proxy=fence.proxy,
+                bounds=fence.bounds,
+            )
+        )
+        shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
+        try:
+            self._require_open("the command was ended while it was being started")
+        except Closed:
+            await self._end_shell(shell)
+            raise
+        return shell
+
+    def _require_open(self, otherwise: str) -> None:
+        if self._closed:
+            raise Closed(f"the runtime is closed; {otherwise}")
+
+
+class _SessionShells:
+    """The commands of one session."""
+
+    def __init__(self) -> None:
+        self.shells: OrderedDict[str, ShellProcess] = OrderedDict()
+        self.reserved_ids: set[str] = set()
+        self._last_number = 0
+
+    def reserve_id(self, id: str, last_number: int, max_running: int | None) -> str:
+        """Return a name nobody else gets."""
+        if (
+            max_running is not None
+            and sum(one.running for one in self.shells.values()) + len(self.reserved_ids) >= max_running
+        ):
+            raise InvalidInput(f"{max_running} commands run in the background already; end one with KillTask first")
+        if id and not _TASK_ID.match(id):
+            raise InvalidInput(f"task_id {id!r} must be up to 64 letters, digits, - and _")
+        if id and (id in self.shells or id in self.reserved_ids):
+            raise InvalidInput(f"there is a task {id!r} already")
+        while not id or id in self.shells or id in self.reserved_ids:
+            self._last_number = max(self._last_number, last_number) + 1
+            id = f"{TASK_ID_PREFIX}{self._last_number}"
+        self.reserved_ids.add(id)
+        return id
+
+
+def supervisor_of(context: ToolContext) -> ShellSupervisor:
+    """Return where commands of this runtime run. Raises ``ConfigError`` when there is no such place."""
+    shells = context.world.shells
+    if not isinstance(shells, ShellSupervisor):
+        raise ConfigError("this runtime runs no commands; lend tools a sandbox and shells (World(sandbox=…, shells=…))")
+    return shells
+
+
+def workspace_roots_of(context: ToolContext) -> tuple[str, ...]:
+    """Return the folders of the workspace, the first one being where commands begin."""
+    world = context.world
+    files = world.files
+    known = (files.root, *(files.roots if isinstance(files, MultiRootFiles) else ())) if files is not None else ()
+    found = tuple(dict.fromkeys(folder for folder in (world.cwd, *known) if folder))
+    if not found:
+        raise ConfigError("this runtime has no folder for commands to run in; give it one with cwd=…")
+    return found
+
+
+def _sandbox_of(context: ToolContext) -> Sandbox:
+    if context.world.sandbox is None:
+        raise ConfigError("this runtime lends no sandbox to tools, so no command can be run")
+    return context.world.sandbox

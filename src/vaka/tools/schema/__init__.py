@@ -1,0 +1,1 @@
+"""From Python types to JSON Schema: annotations, classes, signatures, docstrings and the provider dialects."""

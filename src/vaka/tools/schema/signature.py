@@ -1,0 +1,209 @@
+"""The signature of a tool function: its parameters as a schema, and how arguments are bound to them."""
+
+import collections.abc
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.message import Part, ToolResult
+from vaka.tools import convert
+from vaka.tools.schema import docstring
+from vaka.tools.schema.json_schema import SchemaWriter
+from vaka.tools.schema.json_types import MISSING, JsonType, TypeMember, UnsupportedType
+from vaka.tools.schema.type_reader import TypeReader, make_member, resolve_hints
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_STREAM_TYPES = (
+    collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator,
+    collections.abc.AsyncIterator, collections.abc.AsyncIterable, collections.abc.AsyncGenerator,
+)  # fmt: skip
+_CONTENT_TYPES = (ToolResult, *typing.get_args(Part))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """A function's parameters as a model sees them, and how to hand values over."""
+
+    members: tuple[TypeMember, ...]
+    context_names: tuple[str, ...]
+    positional: tuple[str, ...]
+    """Names that must be handed over by place, context included, in order."""
+    extra_type: JsonType | None
+    """What ``**kwargs`` takes, if there is one."""
+    description: str
+    """The docstring without what it says of parameters."""
+
+    @property
+    def known_names(self) -> frozenset[str] | None:
+        """The names that may come, or None when any may."""
+        return None if self.extra_type is not None else frozenset(part.name for part in self.members)
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments."""
+        writer = SchemaWriter()
+        rest = False if self.extra_type is None else writer.write(self.extra_type) or True
+        return writer.with_defs(writer.write_object(self.members, rest))
+
+    def bind(self, context: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return what to call the function with."""
+        values = dict.fromkeys(self.context_names, context) | convert.convert_members(self.members, arguments)
+        if self.extra_type is not None:
+            known = {part.name for part in self.members}
+            rest = {key: item for key, item in arguments.items() if key not in known}
+            values |= {key: convert.convert(self.extra_type, item) for key, item in rest.items()}
+        defaults = {part.attribute: part.default for part in self.members}
+        placed = [values.pop(name, defaults.get(name)) for name in self.positional]
+        return placed, values
+
+
+def unwrap_partial(function: Any) -> Any:
+    """Return what is inside partials."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def annotated_target_of(function: Callable[..., Any]) -> Any:
+    """Return the function that carries the annotations of a callable."""
+    function = unwrap_partial(function)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return inspect.unwrap(function)
+    return type(function).__call__
+
+
+def callable_name_of(function: Callable[..., Any]) -> str:
+    """Return what a callable is called: an object by its class."""
+    function = unwrap_partial(function)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def docstring_of(function: Callable[..., Any]) -> str | None:
+    """Return the docstring of a callable: an object's is that of its ``__call__`` or of its class."""
+    function = unwrap_partial(function)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function.__doc__
+    return type(function).__call__.__doc__ or type(function).__doc__
+
+
+def is_async_callable(function: Callable[..., Any]) -> bool:
+    """Tell whether calling a function gives something to await, and so does not block."""
+    function = unwrap_partial(function)
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def read_signature(function: Callable[..., Any], name: str, *, typed: bool = True) -> ToolSignature:
+    """Return the signature of a function; raise ``InvalidInput`` naming the parameter that cannot be.
+
+    Without ``typed`` the annotations are left alone, and values are handed over as the plain data they are.
+    """
+    target = annotated_target_of(function)
+    docs = docstring.parse(docstring_of(function))
+    hints = _hints_of(target, name)
+    reader = TypeReader()
+    fixed = _partial_keywords_of(function)
+    members, contexts, positional, rest = list[TypeMember](), list[str](), list[str](), None
+    for parameter in _parameters_of(function, name):
+        if parameter.name in fixed:
+            continue
+        hint = hints.get(parameter.name, parameter.annotation)
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(parameter.name)
+        if is_context_hint(hint):
+            contexts.append(parameter.name)
+            continue
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        shape = _parameter_type(reader, parameter, hint if typed else Any, where)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            rest = shape
+            continue
+        part = make_member(parameter.name, shape, attribute=parameter.name, **_default_of(parameter))
+        if _pydantic_field_of(parameter) is not None and not part.required:
+            part = replace(part, absent=part.default)  # the function's own default is the field, not its value
+        members.append(replace(part, description=docs.parameters.get(parameter.name, "")))
+    return ToolSignature(tuple(members), tuple(contexts), tuple(positional), rest, docs.text)
+
+
+def _parameters_of(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"tool {name!r}: Python does not know its signature; wrap it in a function") from error
+
+
+def _partial_keywords_of(function: Any) -> set[str]:
+    """Return what a partial has decided already; the model shall neither see nor change it."""
+    fixed: set[str] = set()
+    while isinstance(function, functools.partial):
+        fixed |= function.keywords.keys()
+        function = function.func
+    return fixed
+
+
+def _hints_of(target: Any, name: str) -> dict[str, Any]:
+    try:
+        return resolve_hints(target.__init__ if inspect.isclass(target) else target)
+    except UnsupportedType as error:
+        raise InvalidInput(f"tool {name!r}: {error}") from error
+
+
+def _parameter_type(reader: TypeReader, parameter: inspect.Parameter, hint: Any, where: str) -> JsonType:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        raise InvalidInput(f"{where}: *{parameter.name} has no names a model could use; use a list")
+    if parameter.name in {"self", "cls"} and hint is inspect.Parameter.empty:
+        raise InvalidInput(f"{where}: this is a method without its object; use tool(Class().method)")
+    try:
+        field = _pydantic_field_of(parameter)
+        return reader.read(hint if field is None else Annotated[hint, field])
+    except UnsupportedType as error:
+        raise InvalidInput(f"{where}: {error}") from error
+
+
+def _pydantic_field_of(parameter: inspect.Parameter) -> Any:
+    """Return pydantic's ``Field(...)`` when it was given as the default."""
+    return parameter.default if hasattr(parameter.default, "is_required") else None
+
+
+def _default_of(parameter: inspect.Parameter) -> dict[str, Any]:
+    field = _pydantic_field_of(parameter)
+    if field is not None:
+        required = field.is_required()
+        return {"required": required, "default": MISSING if required else field.get_default(call_default_factory=True)}
+    required = parameter.default is inspect.Parameter.empty
+    return {"required": required, "default": MISSING if required else parameter.default}
+
+
+def is_context_hint(hint: Any) -> bool:
+    """Tell whether a parameter wants the tool context."""
+    if typing.get_origin(hint) is Annotated:
+        return is_context_hint(typing.get_args(hint)[0])
+    if isinstance(hint, type):
+        return ToolContext in hint.__mro__
+    union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    return union and any(is_context_hint(part) for part in typing.get_args(hint))
+
+
+def output_schema_of(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """Return the schema of what a function gives back, or None when its annotation does not say."""
+    try:
+        hints = resolve_hints(annotated_target_of(function))
+        if "return" not in hints or _is_content_hint(hints["return"]):
+            return None
+        hint = hints["return"]
+        if typing.get_origin(hint) in _STREAM_TYPES and typing.get_args(hint)[:1] == (str,):
+            return {"type": "string"}
+        writer = SchemaWriter(output=True)
+        return writer.with_defs(writer.write(TypeReader().read(hint))) or None
+    except UnsupportedType:
+        return None
+
+
+def _is_content_hint(hint: Any) -> bool:
+    return hint in _CONTENT_TYPES or any(_is_content_hint(inner) for inner in typing.get_args(hint))

@@ -1,0 +1,417 @@
+"""Read Python annotations and classes (dataclass, TypedDict, NamedTuple, attrs, msgspec, pydantic) as JSON types."""
+
+import collections.abc
+import dataclasses
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Annotated, Any, Literal, NotRequired, Required, TypeAlias, TypeVar
+
+import msgspec
+
+from vaka.core.ports.tool import ToolContext
+from vaka.tools.schema import docstring, json_types
+from vaka.tools.schema.json_types import (
+    MISSING,
+    SCALAR_TYPES,
+    AliasType,
+    AnyType,
+    ArrayType,
+    EnumType,
+    JsonType,
+    MappingType,
+    PydanticType,
+    RecordType,
+    ScalarType,
+    TupleType,
+    TypeMember,
+    UnionType,
+    UnsupportedType,
+    first_line_of,
+    flatten_unions,
+    is_optional,
+    unwrap_type,
+)
+
+ReadType: TypeAlias = Callable[[Any], JsonType]
+
+_PURE_FACTORIES: tuple[Any, ...] = (list, dict, set, frozenset, tuple)
+
+
+def record_kind_of(kind: Any) -> str | None:
+    """Return which sort of record a class is, or None."""
+    if issubclass(kind, msgspec.Struct):
+        return "struct"
+    if dataclasses.is_dataclass(kind):
+        return "dataclass"
+    if hasattr(kind, "__attrs_attrs__"):
+        return "attrs"
+    names = dir(kind)
+    if dict in kind.__mro__ and "__required_keys__" in names:
+        return "typeddict"
+    return "namedtuple" if tuple in kind.__mro__ and "_fields" in names else None
+
+
+def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType) -> None:
+    """Give a record its members."""
+    hints = resolve_hints(kind)
+    docs = docstring.parse(_own_docstring(kind))
+    record.description = docs.text
+    record.tag = _struct_tag_of(kind) if record_kind == "struct" else None
+    record.sparse = record_kind == "typeddict" or (record_kind == "struct" and kind.__struct_config__.omit_defaults)
+    members = tuple(_MEMBER_READERS[record_kind](kind, hints, read))
+    record.members = tuple(
+        dataclasses.replace(member, description=docs.parameters.get(member.attribute, "")) for member in members
+    )
+
+
+def read_named_tuple(kind: Any, read: ReadType) -> TupleType:
+    """Return the shape of a NamedTuple: an array, as in every other library."""
+    hints = resolve_hints(kind)
+    shapes = tuple(read(hints.get(name, Any)) for name in kind._fields)
+    least = len(shapes) - len(kind._field_defaults)
+    return TupleType(shapes, least, lambda values: kind(*values), kind._fields)
+
+
+def resolve_hints(target: Any, names: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the annotations of a class or function with names looked up; say which name is unknown."""
+    try:
+        return typing.get_type_hints(target, localns=names, include_extras=True)
+    except NameError as error:
+        if error.name == ToolContext.__name__ and names is None:  # often imported for type checkers only
+            return resolve_hints(target, {ToolContext.__name__: ToolContext})
+        raise UnsupportedType(
+            f"the name {error.name!r} in an annotation of {target.__qualname__} is unknown at run time; "
+            "define or import it at the top of the module, outside `if TYPE_CHECKING`"
+        ) from error
+    except (AttributeError, SyntaxError, TypeError) as error:
+        raise UnsupportedType(f"an annotation of {target.__qualname__} cannot be read: {error}") from error
+
+
+def make_member(
+    name: str, json_type: JsonType, *, attribute: str, default: Any = MISSING, required: bool = True
+) -> TypeMember:
+    """Return a member; one that may be null and has no default may be left out and is then None."""
+    if required and is_optional(json_type):
+        return TypeMember(name, json_type, attribute, required=False, absent=None)
+    return TypeMember(name, json_type, attribute, required=required, default=default)
+
+
+def _own_docstring(kind: type) -> str:
+    """The docstring somebody wrote, not one that was inherited or made."""
+    text = kind.__dict__.get("__doc__") or ""
+    return "" if text.startswith(f"{kind.__name__}(") else text
+
+
+def _default_of_factory(factory: Any) -> Any:
+    return factory() if factory in _PURE_FACTORIES else MISSING
+
+
+def _dataclass_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        hint: Any = hints.get(name, Any)
+        hint = getattr(hint, "type", hint) if type(hint).__name__ == "InitVar" else hint
+        default = parameter.default
+        if name in fields and fields[name].default_factory is not dataclasses.MISSING:
+            default = _default_of_factory(fields[name].default_factory)
+        required = parameter.default is inspect.Parameter.empty
+        yield make_member(name, read(hint), attribute=name, default=MISSING if required else default, required=required)
+
+
+def _attrs_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
+    parameters = inspect.signature(kind).parameters
+    for field in kind.__attrs_attrs__:
+        if not field.init:
+            continue
+        required = parameters[field.alias].default is inspect.Parameter.empty
+        factory = getattr(field.default, "factory", None)
+        default = field.default if factory is None else _default_of_factory(factory)
+        yield make_member(
+            field.alias,
+            read(hints.get(field.name, Any)),
+            attribute=field.alias,
+            default=MISSING if required else default,
+            required=required,
+        )
+
+
+def _struct_members(kind: type[msgspec.Struct], hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
+    if kind.__struct_config__.array_like:
+        raise UnsupportedType(f"{kind.__name__} is array_like; use a Struct with named fields")
+    for field in msgspec.structs.fields(kind):
+        default = (
+            field.default if field.default is not msgspec.NODEFAULT else _default_of_factory(field.default_factory)
+        )
+        yield make_member(
+            field.encode_name,
+            read(hints[field.name]),
+            attribute=field.name,
+            default=MISSING if field.required else default,
+            required=field.required,
+        )
+
+
+def _struct_tag_of(kind: type[msgspec.Struct]) -> tuple[str, str | int] | None:
+    config = kind.__struct_config__
+    return (config.tag_field, config.tag) if config.tag_field is not None and config.tag is not None else None
+
+
+def _typed_dict_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
+    for name, hint in hints.items():
+        required = name in kind.__required_keys__
+        while getattr(typing.get_origin(hint), "_name", None) in {"Required", "NotRequired", "ReadOnly"}:
+            wrapper = typing.get_origin(hint)
+            required = wrapper is Required or (wrapper is not NotRequired and required)
+            hint = typing.get_args(hint)[0]
+        yield make_member(name, read(hint), attribute=name, required=required)
+
+
+_MEMBER_READERS: dict[str, Callable[[Any, dict[str, Any], ReadType], Iterator[TypeMember]]] = {
+    "dataclass": _dataclass_members,
+    "attrs": _attrs_members,
+    "struct": _struct_members,
+    "typeddict": _typed_dict_members,
+}
+
+TypeVarMap: TypeAlias = dict[Any, Any]
+"""What type variables stand for."""
+
+_SEQUENCES: dict[Any, Callable[[list[Any]], Any]] = {
+    list: list,
+    collections.deque: collections.deque,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Collection: list,
+    collections.abc.Iterable: list,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Set: frozenset,
+    collections.abc.MutableSet: set,
+}
+
+_SET_TYPES = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
+
+_MAPPINGS: dict[Any, Callable[[dict[Any, Any]], Any]] = {
+    dict: dict,
+    collections.OrderedDict: collections.OrderedDict,
+    collections.abc.Mapping: dict,
+    collections.abc.MutableMapping: dict,
+}
+
+_JSON_SCALARS = (str, int, float, bool, types.NoneType)
+
+SUPPORTED_TYPES_HINT = (
+    "use str, int, float, bool, None, Literal, Enum, list, set, tuple, dict, datetime, UUID, Path, Decimal, bytes, "
+    "a dataclass, TypedDict, NamedTuple, attrs class, msgspec Struct or pydantic model, or a union of these"
+)
+
+
+class TypeReader:
+    """Reads annotations; a class that is met twice has one shape."""
+
+    def __init__(self) -> None:
+        self._records: dict[Any, RecordType] = {}
+        self._aliases: dict[Any, AliasType] = {}
+        self._open_aliases: list[AliasType] = []
+        self._pydantic_types: dict[Any, PydanticType] = {}
+
+    def read(self, hint: Any, names: TypeVarMap | None = None) -> JsonType:
+        """Return the shape of an annotation; raise ``Unsupported`` when JSON cannot express it."""
+        names = names or {}
+        origin = typing.get_origin(hint)
+        if hint is None or hint is types.NoneType:
+            return ScalarType(types.NoneType)
+        if hint in (Any, object, inspect.Parameter.empty):
+            return AnyType()
+        if origin is None:
+            return self._read_name(hint, names)
+        if origin is Annotated:
+            return self._read_annotated(hint, names)
+        if origin is Literal:
+            return make_enum_type((_json_value_of(value), value) for value in typing.get_args(hint))
+        if origin in (typing.Union, types.UnionType):
+            return self._read_union(hint, names)
+        return self._read_generic(hint, origin, names)
+
+    def _read_name(self, hint: Any, names: TypeVarMap) -> JsonType:
+        if isinstance(hint, TypeVar):
+            if hint in names:
+                return self.read(names[hint])
+            return self.read(hint.__bound__, names) if hint.__bound__ is not None else AnyType()
+        if hasattr(hint, "__supertype__"):
+            return self.read(hint.__supertype__, names)
+        if type(hint).__name__ == "TypeAliasType":
+            return self._read_alias(hint, hint.__name__, lambda: self.read(_resolve_alias(hint), names))
+        if isinstance(hint, type):
+            return self._read_class(hint, names)
+        raise UnsupportedType(f"{describe_type(hint)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
+
+    def _read_alias(self, key: Any, name: str, make: Callable[[], JsonType]) -> JsonType:
+        if (found := self._aliases.get(key)) is not None:
+            found.recursive = found.recursive or found in self._open_aliases
+            return found
+        alias = self._aliases[key] = AliasType(name)
+        self._open_aliases.append(alias)
+        alias.target = make()
+        self._open_aliases.pop()
+        return alias
+
+    def _read_annotated(self, hint: Any, names: TypeVarMap) -> JsonType:
+        base, *metadata = typing.get_args(hint)
+        found = json_types.read_metadata(metadata)
+        if any(_needs_pydantic(item) for item in metadata) or isinstance(
+            unwrap_type(self.read(base, names)), PydanticType
+        ):
+            shape: JsonType = self._read_pydantic(hint, describe_type(base))
+            found.bounds, found.extra = {}, {}
+        else:
+            shape = self.read(base, names)
+        return json_types.apply_metadata(shape, found)
+
+    def _read_union(self, hint: Any, names: TypeVarMap) -> JsonType:
+        arguments = tuple(argument for argument in typing.get_args(hint) if argument is not msgspec.UnsetType)
+        some = [argument for argument in arguments if argument is not types.NoneType]
+        if len(some) > 1 and all(is_pydantic_type(argument) for argument in some):
+            inner: JsonType = self._read_pydantic(
+                typing.Union[tuple(some)], "_".join(describe_type(argument) for argument in some)
+            )  # noqa: UP007 - made at run time
+            return UnionType((inner, ScalarType(types.NoneType))) if len(some) < len(arguments) else inner
+        return UnionType(tuple(flatten_unions(self.read(argument, names) for argument in arguments)))
+
+    def _read_generic(self, hint: Any, origin: Any, names: TypeVarMap) -> JsonType:
+        arguments = typing.get_args(hint)
+        if origin is tuple:
+            return self._read_tuple(arguments, names)
+        if origin in _SEQUENCES:
+            return ArrayType(self.read(arguments[0], names), _SEQUENCES[origin], origin in _SET_TYPES)
+        if origin in _MAPPINGS:
+            return self._read_mapping(origin, arguments, names)
+        if type(origin).__name__ == "TypeAliasType":
+            inner = {**names, **dict(zip(origin.__type_params__, arguments, strict=False))}
+            name = _generic_name(origin.__name__, arguments)
+            return self._read_alias(hint, name, lambda: self.read(_resolve_alias(origin), inner))
+        if isinstance(origin, type):
+            given = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
+            return self._read_class(origin, dict(zip(_type_parameters_of(origin), given, strict=False)), given)
+        raise UnsupportedType(f"{describe_type(hint)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
+
+    def _read_tuple(self, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return ArrayType(self.read(arguments[0], names), tuple)
+        return TupleType(tuple(self.read(argument, names) for argument in arguments), len(arguments))
+
+    def _read_mapping(self, origin: Any, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
+        key = self.read(arguments[0], names)
+        inner = unwrap_type(key)
+        if not isinstance(inner, AnyType | EnumType) and not (
+            isinstance(inner, ScalarType) and inner.kind in {str, int}
+        ):
+            raise UnsupportedType(
+                "the keys of a JSON object are text; use str, int, Literal or Enum as the key of a dict"
+            )
+        return MappingType(key, self.read(arguments[1], names), _MAPPINGS[origin])
+
+    def _read_class(self, kind: Any, names: TypeVarMap, arguments: tuple[Any, ...] = ()) -> JsonType:
+        if kind in SCALAR_TYPES:
+            return ScalarType(kind)
+        if is_pydantic_type(kind):
+            return self._read_pydantic(kind[arguments] if arguments else kind, _generic_name(kind.__name__, arguments))
+        if issubclass(kind, Enum):
+            return _read_enum(kind)
+        if kind is tuple:
+            return ArrayType(AnyType(), tuple)
+        if kind in _SEQUENCES:
+            return ArrayType(AnyType(), _SEQUENCES[kind], kind in _SET_TYPES)
+        if kind in _MAPPINGS:
+            return MappingType(ScalarType(str), AnyType(), _MAPPINGS[kind])
+        if (found := record_kind_of(kind)) is not None:
+            return self._read_record(kind, found, names, arguments)
+        for base in (str, int, float):
+            if issubclass(kind, base):
+                return ScalarType(base, kind)
+        raise UnsupportedType(f"{describe_type(kind)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
+
+    def _read_record(self, kind: type, record_kind: str, names: TypeVarMap, arguments: tuple[Any, ...]) -> JsonType:
+        key = (kind, arguments)
+        name = _generic_name(kind.__name__, arguments)
+
+        def read(hint: Any) -> JsonType:
+            return self.read(hint, names)
+
+        if record_kind == "namedtuple":
+            return self._read_alias(key, name, lambda: read_named_tuple(kind, read))
+        if (found := self._records.get(key)) is not None:
+            return found
+        record = self._records[key] = RecordType(name, kind)
+        fill_record(record, kind, record_kind, read)
+        return record
+
+    def _read_pydantic(self, hint: Any, name: str) -> PydanticType:
+        if hint not in self._pydantic_types:
+            self._pydantic_types[hint] = adapt_pydantic(hint, name)
+        return self._pydantic_types[hint]
+
+
+def make_enum_type(values: Iterable[tuple[Any, Any]]) -> EnumType:
+    """Return a choice of plain values; raise ``Unsupported`` for values JSON does not have."""
+    found = tuple(values)
+    for plain, _ in found:
+        if not isinstance(plain, _JSON_SCALARS):
+            raise UnsupportedType(f"{plain!r} is no JSON value; use text, numbers, booleans or None in a Literal")
+    return EnumType(found)
+
+
+def _json_value_of(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _read_enum(kind: type[Enum]) -> EnumType:
+    """By value when all values are plain, else by name."""
+    members = list(kind)
+    if all(isinstance(member.value, _JSON_SCALARS) for member in members):
+        return EnumType(tuple((member.value, member) for member in members))
+    return EnumType(tuple((member.name, member) for member in members))
+
+
+def is_pydantic_type(hint: Any) -> bool:
+    """Tell whether pydantic describes this type itself."""
+    kind = typing.get_origin(hint) or hint
+    return isinstance(kind, type) and hasattr(kind, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
+
+
+def _needs_pydantic(item: Any) -> bool:
+    """Tell whether metadata does more than we understand: a validator, a discriminator."""
+    return hasattr(item, "__get_pydantic_core_schema__") or getattr(item, "discriminator", None) is not None
+
+
+def adapt_pydantic(hint: Any, name: str) -> PydanticType:
+    """Return the shape of a type that pydantic knows."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - an optional library, loaded by whoever made the type
+
+    try:
+        return PydanticType(name, TypeAdapter(hint))
+    except (RuntimeError, NameError, TypeError) as error:
+        raise UnsupportedType(f"pydantic cannot describe {name}: {first_line_of(error)}") from error
+
+
+def describe_type(hint: Any) -> str:
+    """Return how people write a type."""
+    return getattr(hint, "__name__", None) or str(hint).removeprefix("typing.")
+
+
+def _generic_name(name: str, arguments: tuple[Any, ...]) -> str:
+    return "_".join((name, *(describe_type(argument) for argument in arguments)))
+
+
+def _resolve_alias(alias: Any) -> Any:
+    """Return what a type alias stands for, with the names in quotes looked up."""
+    holder = types.SimpleNamespace(__annotations__={"value": alias.__value__}, __qualname__=alias.__name__)
+    return resolve_hints(holder, vars(sys.modules[alias.__module__]))["value"]
+
+
+def _type_parameters_of(kind: type) -> tuple[Any, ...]:
+    return getattr(kind, "__parameters__", ())

@@ -1,0 +1,213 @@
+"""TaskCreate, TaskGet, TaskList and TaskUpdate: the tools of the task board."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.message import Text, ToolResult, replace_surrogates
+from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.tools.tasks.board import STATUSES, Board, Task, TaskChange, TaskRow, parse_status
+from vaka.tools.tasks.storage import load_board, save_board, task_id_for
+
+ID_NAMES = ("taskId", "task_id", "id")
+
+ID_SCHEMA: dict[str, Any] = {"type": "string", "description": "What TaskCreate returned for the task."}
+
+ANY_ID_REQUIRED = [{"required": [name]} for name in ID_NAMES]
+
+
+def read_task_id(given: dict[str, Any]) -> str:
+    """Return the id that was given. Raises ``InvalidInput`` when there is none, or there are two."""
+    ids = {str(given[name]) for name in ID_NAMES if given.get(name)}
+    if len(ids) != 1:
+        raise InvalidInput("one task must be named, with taskId")
+    return ids.pop()
+
+
+def task_fields(task: Task) -> dict[str, Any]:
+    """Return a task with all its fields."""
+    return {
+        "id": task.id, "subject": task.subject, "activeForm": task.active, "description": task.description,
+        "status": task.status, "owner": task.owner, "blocks": list(task.blocks), "blockedBy": list(task.blocked_by),
+    }  # fmt: skip
+
+
+def task_refs(board: Board, ids: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return what is said of tasks where another one names them."""
+    return [
+        {"id": id, "subject": board.tasks[id].subject, "status": board.tasks[id].status, "owner": board.tasks[id].owner}
+        for id in ids
+    ]
+
+
+def json_result(context: ToolContext, value: dict[str, Any], text: str = "") -> ToolResult:
+    """Return a result that a model reads as JSON, or as words if there are some."""
+    said = text or msgspec.json.encode(value).decode()
+    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(said)),), value=value)
+
+
+@builtin_tool("TaskCreate", effect="idempotent")
+async def task_create(
+    context: ToolContext,
+    subject: Annotated[str, "What is to be done, in a few words.", Meta(min_length=1, max_length=1_000)],
+    activeForm: Annotated[str, "The same while it is being done.", Meta(min_length=1, max_length=1_000)],  # noqa: N803  # so it is called
+    description: Annotated[str, "All that is to be known about it.", Meta(max_length=50_000)] = "",
+) -> ToolResult:
+    """Make a task."""
+    if not subject.strip():
+        raise InvalidInput("a task needs a subject")
+    kept, id = load_board(context), task_id_for(context)
+    if id not in kept.board.tasks:
+        task = Task(
+            id=id,
+            subject=replace_surrogates(subject.strip()),
+            active=replace_surrogates(activeForm),
+            description=replace_surrogates(description),
+        )
+        save_board(context, kept, kept.board.create(task))
+    return json_result(context, {"taskId": id})
+
+
+GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_SCHEMA}, "anyOf": ANY_ID_REQUIRED}
+
+
+@builtin_tool("TaskGet", effect="read", parameters=GET_PARAMETERS)
+async def task_get(context: ToolContext, **given: Any) -> ToolResult:
+    """Return a task."""
+    board = load_board(context).board
+    task = board.get(read_task_id(given))
+    value = {
+        **task_fields(task),
+        "blocks": task_refs(board, task.blocks),
+        "blockedBy": task_refs(board, task.blocked_by),
+    }
+    return json_result(context, value)
+
+
+_MAX_INDENT = 10
+"""Deeper tasks are indented no further."""
+
+
+@builtin_tool("TaskList", effect="read")
+async def task_list(
+    context: ToolContext,
+    status: Annotated[str, "Only tasks that are pending, in_progress, completed or blocked."] = "",
+    owner: Annotated[str, "Only tasks of this owner, upper and lower case alike."] = "",
+) -> ToolResult:
+    """Return the tasks."""
+    wanted = parse_status(status) if status.strip() else None
+    kept = load_board(context)
+    rows = [
+        row
+        for row in kept.board.ordered_rows()
+        if (wanted is None or row.task.status == wanted)
+        and (not owner.strip() or row.task.owner.casefold() == owner.strip().casefold())
+    ]
+    counts = {name: sum(row.task.status == name for row in rows) for name in STATUSES}
+    value: dict[str, Any] = {
+        "tasks": [{**_row_summary(row), "depth": row.depth} for row in rows], "counts": counts,
+        "total": len(rows), "revision": kept.head.revision,
+    }  # fmt: skip
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return json_result(context, value, "\n".join([f"{len(rows)} tasks: {said}", *map(_format_row, rows)]))
+
+
+def _row_summary(row: TaskRow) -> dict[str, Any]:
+    value = task_fields(row.task)
+    del value["description"]
+    return value
+
+
+def _format_row(row: TaskRow) -> str:
+    task = row.task
+    owner = f" ({task.owner})" if task.owner else ""
+    waits = f" <- {', '.join(task.blocked_by)}" if task.status == "blocked" else ""
+    return f"{'  ' * min(row.depth, _MAX_INDENT)}- [{task.status}] {task.subject}{owner} {task.id}{waits}"
+
+
+_ID_LIST = {"type": "array", "items": {"type": "string"}}
+
+UPDATE_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "taskId": ID_SCHEMA,
+        "status": {"type": "string", "description": "pending, in_progress or completed."},
+        "subject": {"type": "string", "minLength": 1, "maxLength": 1_000},
+        "activeForm": {"type": "string", "maxLength": 1_000},
+        "description": {"type": "string", "maxLength": 50_000},
+        "owner": {"type": "string", "maxLength": 200, "description": "Who works on it; empty for nobody."},
+        "blocks": {**_ID_LIST, "description": "All tasks that wait for this one."},
+        "blockedBy": {**_ID_LIST, "description": "All tasks that this one waits for."},
+        "addBlocks": {**_ID_LIST, "description": "More tasks that wait for this one."},
+        "addBlockedBy": {**_ID_LIST, "description": "More tasks that this one waits for."},
+        "delete": {"type": "boolean", "default": False, "description": "Take the task off the board."},
+    },
+    "anyOf": ANY_ID_REQUIRED,
+}
+
+_DELETE_STATUSES = ("deleted", "delete")
+
+
+class TaskUpdateArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What shall be different."""
+
+    status: str | None = None
+    subject: str | None = None
+    active_form: str | None = None
+    description: str | None = None
+    owner: str | None = None
+    blocks: tuple[str, ...] | None = None
+    blocked_by: tuple[str, ...] | None = None
+    add_blocks: tuple[str, ...] = ()
+    add_blocked_by: tuple[str, ...] = ()
+    delete: bool = False
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the task shall go."""
+        return self.delete or (self.status or "").strip().lower() in _DELETE_STATUSES
+
+    def to_change(self) -> TaskChange:
+        """Return it as a change of the board."""
+        return TaskChange(
+            subject=_clean_optional(self.subject and self.subject.strip()), active=_clean_optional(self.active_form),
+            description=_clean_optional(self.description), owner=_clean_optional(self.owner and self.owner.strip()),
+            status=parse_status(self.status) if self.status is not None else None,
+            blocks=_unique_ids(self.blocks), blocked_by=_unique_ids(self.blocked_by),
+            add_blocks=self.add_blocks, add_blocked_by=self.add_blocked_by,
+        )  # fmt: skip
+
+
+@builtin_tool("TaskUpdate", effect="idempotent", parameters=UPDATE_PARAMETERS)
+async def task_update(context: ToolContext, **given: Any) -> ToolResult:
+    """Change a task."""
+    wish, id, kept = _parse_arguments(given), read_task_id(given), load_board(context)
+    if wish.subject is not None and not wish.subject.strip():
+        raise InvalidInput("a task needs a subject")
+    changed = kept.board.delete(id) if wish.is_deletion else kept.board.update(id, wish.to_change())
+    revision = save_board(context, kept, changed.board)
+    value = {
+        "task": task_fields(changed.task), "revision": revision, "unblocked": list(changed.unblocked),
+        "affected": list(changed.affected), "deleted": wish.is_deletion,
+    }  # fmt: skip
+    return json_result(context, value)
+
+
+def _parse_arguments(given: dict[str, Any]) -> TaskUpdateArguments:
+    try:
+        return msgspec.convert(
+            {name: value for name, value in given.items() if name not in ID_NAMES}, TaskUpdateArguments
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{error}; TaskUpdate takes {', '.join(UPDATE_PARAMETERS['properties'])}") from error
+
+
+def _clean_optional(text: str | None) -> str | None:
+    return None if text is None else replace_surrogates(text)
+
+
+def _unique_ids(ids: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if ids is None else tuple(dict.fromkeys(ids))

@@ -1,0 +1,108 @@
+"""What a person sees of a call: the change itself, whole, whatever the file or the arguments are."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from vaka.cli.turn.approval_view import MAX_DIFF_BYTES, render_approval, render_rules, risk_of
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.ids import CallId, DecisionId, Digest
+from vaka.core.types.message import ToolCall
+
+
+def approval_for(tool: str, cwd: Path | str = "", arguments: Any = None, **more: Any) -> ApprovalRequested:
+    call = ToolCall(id=CallId("call_1"), name=tool, arguments=arguments or {})
+    return ApprovalRequested(
+        approval=DecisionId("apr_1"), call=call, digest=Digest("d"), spec=Digest("s"), cwd=str(cwd), **more
+    )
+
+
+def barred_lines(body: ApprovalRequested) -> list[str]:
+    lines = click.unstyle(render_approval(body)).split("\n")
+    return [line.removeprefix("  │ ") for line in lines if line.startswith("  │ ")]
+
+
+def test_other_arguments_of_a_command_are_shown_too() -> None:
+    body = approval_for("Bash", arguments={"command": "make", "workdir": "/x", "run_in_background": True})
+    assert barred_lines(body) == ["make", "workdir: /x", "run_in_background: true"]
+
+
+def test_a_command_that_is_none_is_shown_as_it_came() -> None:
+    assert barred_lines(approval_for("Bash", arguments={"command": ["rm"]})) == ["command: [", '  "rm"', "]"]
+
+
+def test_what_is_drawn_as_nothing_is_shown_as_what_it_is() -> None:
+    body = approval_for("Bash", arguments={"command": "rm a\u3164b \u2800 x\ufe0f; echo \u2764\ufe0f \u00fcber"})
+    assert barred_lines(body) == ["rm a\\u3164b \\u2800 x\\ufe0f; echo \u2764\ufe0f \u00fcber"]
+    assert render_rules(["Bash(rm a\u3164b)"]) == "  Rule: Bash(rm a\\u3164b)"
+
+
+def test_where_a_command_would_begin_is_said_when_it_is_not_the_working_folder() -> None:
+    assert "\n  in /app/s\\u202eub\n" in render_approval(
+        approval_for("Bash", arguments={"command": "make"}, folder="/app/s\u202eub")
+    )
+
+
+def test_several_edits_are_shown_one_after_the_other() -> None:
+    edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "c\nd", "new_string": "c"}]
+    lines = barred_lines(approval_for("MultiEdit", arguments={"file_path": "x", "edits": edits}))
+    assert [line for line in lines if line[0] in "+-"] == ["-a", "+b", "-d"]
+    assert lines[0] == "x"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"), [
+        ("MultiEdit", {"file_path": "x", "edits": [{"old_string": "a"}]}),
+        ("MultiEdit", {"file_path": "x", "edits": "all"}),
+        ("Edit", {"file_path": "x", "old_string": "a"}),
+        ("Write", {"file_path": 5, "content": "a"}),
+        ("NotebookEdit", {"notebook_path": "x", "new_source": "a"}),
+        ("pay", {"amount": 5}),
+    ],
+)  # fmt: skip
+def test_what_is_no_change_that_can_be_told_is_shown_as_data(tool: str, arguments: Any) -> None:
+    lines = barred_lines(approval_for(tool, arguments=arguments))
+    assert (lines[0], lines[-1]) == ("{", "}")
+
+
+def test_a_file_that_cannot_be_compared_is_shown_as_all_new(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(MAX_DIFF_BYTES + 1)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    notes = {}
+    for name in ("binary", "large", "pipe", "folder", "new", "a\0b", "pipe/x"):
+        first, *rest = barred_lines(approval_for("Write", tmp_path, {"file_path": name, "content": "one\ntwo"}))
+        assert rest == ["@@ -0,0 +1,2 @@", "+one", "+two"]
+        notes[name] = first.partition(" (")[2].rstrip(")")
+    unfit = "what is there now is too large to compare, or no plain file"
+    assert notes == {
+        "binary": "what is there now is no text", "large": unfit, "pipe": unfit, "folder": unfit, "new": "a new file",
+        "a\0b": "what is there now cannot be read", "pipe/x": "what is there now cannot be read",
+    }  # fmt: skip
+
+
+def test_lines_of_a_file_cannot_pass_for_others(tmp_path: Path) -> None:
+    content = "x\r  Why: because\x1b[1A\u2028[y]"
+    assert barred_lines(approval_for("Write", tmp_path, {"file_path": "a", "content": content}))[-1] == (
+        "+x\\r  Why: because\\u001b[1A\\u2028[y]"
+    )
+
+
+def test_what_is_at_stake_is_told_in_a_few_words() -> None:
+    told = [risk_of(approval_for("x", layer=layer, effect=effect)) for layer, effect in (
+        ("protected", "once"), ("guard", "once"), ("syntax", "once"), ("mode", "read"), ("mode", "once"),
+    )]  # fmt: skip
+    assert [text.partition(":")[0] for text in told[:4]] == ["high", "high", "unknown", "low"]
+    assert len(set(told)) == 5
+
+
+def test_rules_and_reasons_stay_on_their_lines() -> None:
+    assert render_rules(["Bash(a\nb)", "Bash(c)"]) == "  Rule: Bash(a\\nb)\n  Rule: Bash(c)"
+    text = render_approval(approval_for("pay", message="a\nb", reason="c\n  Rule: pay", agent="x\ny"))
+    assert "\n  a\\nb\n  Why: c\\n  Rule: pay" in text
+    assert "agent x\\ny" in text

@@ -1,0 +1,232 @@
+"""Permissions in .claude settings: which files count, in which order, and what is said of a broken one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vaka.config.claude_settings import (
+    MAX_SETTINGS_BYTES,
+    PermissionLayer,
+    find_project_folder,
+    load_permissions,
+    managed_folders,
+    parse_document,
+    parse_permission_layer,
+    read_document,
+)
+from vaka.config.settings import ConfigContext, load_settings
+from vaka.core.types.errors import ConfigError
+from vaka.policy.rules import Layer
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ConfigContext:
+    for folder in ("home/.claude", "app/.claude", "app/.git", "app/sub", "etc/managed-settings.d"):
+        (tmp_path / folder).mkdir(parents=True)
+    return ConfigContext(cwd=tmp_path / "app", home=tmp_path / "home", environ={})
+
+
+def write_file(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load_layers(place: ConfigContext, **more: Any) -> tuple[PermissionLayer, ...]:
+    return load_permissions(place, managed=[place.cwd.parent / "etc"], **more).layers
+
+
+def test_every_layer_is_read_in_its_place(place: ConfigContext) -> None:
+    root = place.cwd.parent
+    user = write_file(
+        place.home / ".claude" / "settings.json", '{"permissions": {"allow": ["Bash(ls)"], "defaultMode": "plan"}}'
+    )
+    project = write_file(
+        place.cwd / ".claude" / "settings.json", '{"permissions": {"deny": ["Read(/x)"]}, "hooks": {"a": 1}}'
+    )
+    local = write_file(
+        place.cwd / ".claude" / "settings.local.json", '{"permissions": {"additionalDirectories": ["../lib"]}}'
+    )
+    named = write_file(root / "ci.json", '{"permissions": {"ask": ["WebFetch"], "allow": null}}')
+    managed = write_file(
+        root / "etc" / "managed-settings.json",
+        '{"permissions": {"disableBypassPermissionsMode": "disable"}, "allowManagedPermissionRulesOnly": true}',
+    )
+    for name in ("20-b.json", "10-a.json"):
+        write_file(root / "etc" / "managed-settings.d" / name, "{}")
+    flags = load_settings(place, {"deny": ["Bash(rm:*)"], "permission_mode": "acceptEdits"})
+    assert load_layers(place, settings=Path("../ci.json"), flags=flags, trust=True) == (
+        PermissionLayer(name="user", origin=str(user), folder=str(user.parent), allow=("Bash(ls)",), mode="plan"),
+        PermissionLayer(name="project", origin=str(project), folder=str(place.cwd), deny=("Read(/x)",), project=True),
+        PermissionLayer(name="local", origin=str(local), folder=str(place.cwd), directories=("../lib",), project=True),
+        PermissionLayer(name="settings", origin=f"{place.cwd}/../ci.json", folder=str(root), ask=("WebFetch",)),
+        PermissionLayer(name="flag", origin="--deny", deny=("Bash(rm:*)",)),
+        PermissionLayer(name="flag", origin="--permission-mode", mode="acceptEdits"),
+        PermissionLayer(name="managed", origin=str(managed), no_bypass=True, exclusive=True),
+        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "10-a.json")),
+        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "20-b.json")),
+    )
+    assert named.exists()
+
+
+def test_a_folder_is_not_trusted_unless_somebody_says_so(place: ConfigContext) -> None:
+    write_file(place.cwd / ".claude" / "settings.json", '{"permissions": {"allow": ["Bash"]}}')
+    (layer,) = load_layers(place)
+    assert (layer.trusted, layer.project, layer.allow) == (False, True, ("Bash",))
+
+
+def test_where_nothing_is_said_there_are_no_layers(place: ConfigContext) -> None:
+    assert load_layers(place, flags=load_settings(place)) == ()
+
+
+def test_what_vakas_own_files_say_counts_as_what_it_is(place: ConfigContext) -> None:
+    file = write_file(place.cwd / "vaka.toml", 'deny = ["WebFetch"]\nallow = ["Bash"]\npermission_mode = "plan"\n')
+    assert load_layers(place, flags=load_settings(place)) == (
+        PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",), project=True, trusted=False),
+        PermissionLayer(name="project", origin=f"{file}:3", mode="plan", project=True, trusted=False),
+    )
+    environ = ConfigContext(cwd=place.cwd / "sub", home=place.home, environ={"VAKA_DENY": "Bash"})
+    assert load_layers(environ, flags=load_settings(environ))[0].name == "environment"
+
+
+def test_a_folder_below_the_projects_has_the_projects_settings(place: ConfigContext, tmp_path: Path) -> None:
+    assert find_project_folder(place.cwd / "sub", place.home) == place.cwd
+    (place.cwd / "sub" / ".claude").mkdir()
+    assert find_project_folder(place.cwd / "sub", place.home) == place.cwd / "sub"
+    (tmp_path / ".claude").mkdir()
+    assert find_project_folder(tmp_path / "etc", place.home) is None, (
+        "outside of a repository nothing further up counts"
+    )
+    assert find_project_folder(place.home, place.home) is None, "the user's own are not a project's"
+
+
+def test_a_settings_file_is_anchored_where_it_lies(place: ConfigContext) -> None:
+    def folder(path: Path) -> str:
+        write_file(path, "{}")
+        return load_layers(place, settings=path)[-1].folder
+
+    assert folder(place.cwd / "sub" / "strict.json") == str(place.cwd / "sub")
+    assert folder(place.cwd / ".claude" / "strict.json") == str(place.cwd)
+    assert folder(place.home / ".claude" / "strict.json") == str(place.home / ".claude")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [
+        ("{", ":1: not JSON: Expecting property name"),
+        ('{\n "permissions": {,}}', ":2: not JSON"),
+        ("[]", ": expected an object, not a list"),
+        ('{"permissions": []}', ": permissions: expected an object, not a list"),
+        ('{"permissions": {"deny": "Bash"}}', ": permissions.deny: expected a list of texts, not 'Bash'"),
+        ('{"permissions": {"deny": [1]}}', ": permissions.deny: expected a list of texts, not 1"),
+        ('{"permissions": {"deny": [null]}}', ": permissions.deny: expected a list of texts, not null"),
+        ('{"permissions": {"deny": {}}}', ": permissions.deny: expected a list of texts, not an object"),
+        ('{"permissions": {"defaultMode": 5}}', ": permissions.defaultMode: expected a text, not 5"),
+        ('{"permissions": {"disableBypassPermissionsMode": "no"}}', "expected 'disable', not 'no'"),
+        ('{"permissions": {"deny": ["Bash"], "deny": []}}', ": 'deny' stands there twice"),
+        ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', ": 'permissions' stands there twice"),
+        ("[" * 200_000, ": not JSON: nested too deep"),
+        ("\udcff", ": not UTF-8"),
+    ]
+)  # fmt: skip
+def test_a_broken_file_is_an_error_with_its_name(place: ConfigContext, text: str, why: str) -> None:
+    for path in (place.home / ".claude" / "settings.json", place.cwd / ".claude" / "settings.local.json"):
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ConfigError) as caught:
+            load_layers(place)
+        assert str(caught.value).startswith(str(path))
+        assert why in str(caught.value)
+        path.unlink()
+
+
+def test_an_empty_file_a_mark_and_null_say_nothing(place: ConfigContext) -> None:
+    path = place.home / ".claude" / "settings.json"
+    for text in (
+        "",
+        "  \n",
+        "\ufeff{}",
+        '{"permissions": null}',
+        '{"permissions": {"deny": null, "defaultMode": null}}',
+    ):
+        write_file(path, text)
+        assert load_layers(place) == (PermissionLayer(name="user", origin=str(path), folder=str(path.parent)),)
+
+
+def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(place: ConfigContext) -> None:
+    path = place.cwd / ".claude" / "settings.json"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
+        load_layers(place)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_layers(place)
+    path.rmdir()
+    path.write_bytes(b" " * (MAX_SETTINGS_BYTES + 1))
+    with pytest.raises(ConfigError, match=f"it has more than {MAX_SETTINGS_BYTES} bytes"):
+        load_layers(place)
+
+
+def test_a_file_that_is_named_must_be_there(place: ConfigContext) -> None:
+    with pytest.raises(ConfigError, match=r"none\.json: there is no such file"):
+        load_layers(place, settings=Path("none.json"))
+    assert read_document(place.cwd / "none.json") is None
+    assert read_document(place.cwd / "vaka.toml" / "none.json") is None
+
+
+def test_a_key_nobody_knows_is_noted(place: ConfigContext) -> None:
+    notes: list[str] = []
+    layer = parse_permission_layer(
+        {"permissions": {"denny": ["Bash"]}, "model": "x"}, "user", origin="s.json", notes=notes
+    )
+    assert layer == PermissionLayer(name="user", origin="s.json")
+    assert notes == ["s.json: permissions.denny is not known; did you mean 'deny'?"]
+
+
+def test_only_a_manager_can_keep_the_others_from_allowing() -> None:
+    document = parse_document('{"allowManagedPermissionRulesOnly": true}', "s.json")
+    assert parse_permission_layer(document, "managed").exclusive
+    assert not parse_permission_layer(document, "project").exclusive
+
+
+def test_managers_have_places_that_no_variable_moves() -> None:
+    assert all(folder.is_absolute() for folder in managed_folders())
+
+
+def test_a_layer_here_has_the_fields_of_a_layer_of_the_policy() -> None:
+    assert PermissionLayer.__struct_fields__ == Layer.__struct_fields__
+
+
+def test_a_folders_vaka_toml_cannot_make_a_careful_user_less_so(place: ConfigContext) -> None:
+    write_file(place.cwd / "vaka.toml", 'permission_mode = "default"\n')
+    (guest,) = load_layers(place, flags=load_settings(place))
+    assert (guest.mode, guest.project, guest.trusted) == ("default", True, False)
+    user = place.user_file
+    user.parent.mkdir(parents=True)
+    write_file(user, 'permission_mode = "dontAsk"\n')
+    settings = load_settings(place)
+    assert (settings["permission_mode"], len(settings.notes)) == ("dontAsk", 1)
+    assert [(layer.name, layer.mode) for layer in load_layers(place, flags=settings)] == [("user", "dontAsk")]
+    assert load_settings(place, trust=True)["permission_mode"] == "default"
+
+
+def test_tools_that_are_not_to_be_used_are_denied_and_an_old_list_is_told_of() -> None:
+    notes: list[str] = []
+    document = {"disallowedTools": ["WebFetch"], "allowedTools": ["Bash"], "permissions": {"deny": ["Read(.env)"]}}
+    layer = parse_permission_layer(document, "user", origin="settings.json", notes=notes)
+    assert layer.deny == ("Read(.env)", "WebFetch")
+    assert layer.allow == ()
+    assert notes == ["settings.json: allowedTools does not count; write permissions.allow"]
+    with pytest.raises(ConfigError, match=r"settings\.json: disallowedTools: expected a list of texts, not 'Bash'"):
+        parse_permission_layer({"disallowedTools": "Bash"}, "user", origin="settings.json")
+
+
+def test_keys_that_claude_code_knows_are_taken_without_a_word() -> None:
+    notes: list[str] = []
+    document = {
+        "$schema": "x", "env": {"A": "b"}, "statusLine": {"type": "command", "padding": 0}, "model": "opus",
+        "hooks": {"Stop": [{"hooks": []}]}, "enabledPlugins": {"a@b": True}, "enableAllProjectMcpServers": True,
+        "permissions": {"disableAutoMode": "disable", "defaultMode": "delegate", "ask": None},
+    }  # fmt: skip
+    assert parse_permission_layer(document, "project", notes=notes).mode == "delegate"
+    assert notes == []

@@ -1,0 +1,13 @@
+"""The adapter for Chat Completions keeps every promise of a model and of an adapter."""
+
+import pytest
+
+from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.transport.client import Account
+from vaka.testing.adapters import AdapterContract, AdapterMaker
+
+
+class TestOpenAIChat(AdapterContract):
+    @pytest.fixture
+    def connecting(self) -> AdapterMaker:
+        return lambda url, model: OpenAIChat(model, Account(base_url=url + "/v1", key="sk-test"))

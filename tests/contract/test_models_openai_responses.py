@@ -1,0 +1,13 @@
+"""The adapter for Responses keeps every promise of a model and of an adapter."""
+
+import pytest
+
+from vaka.models.openai_responses.model import OpenAIResponses
+from vaka.models.transport.client import Account
+from vaka.testing.adapters import AdapterContract, AdapterMaker
+
+
+class TestOpenAIResponses(AdapterContract):
+    @pytest.fixture
+    def connecting(self) -> AdapterMaker:
+        return lambda url, model: OpenAIResponses(model, Account(base_url=url + "/v1", key="sk-test"))

@@ -1,0 +1,23 @@
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.sandbox.unconfined import Unconfined
+from vaka.testing.sandboxes import SandboxContract
+
+
+class TestUnconfined(SandboxContract):
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        return Unconfined()
+
+    def test_it_says_that_it_enforces_nothing(self, sandbox: Sandbox) -> None:
+        assert (sandbox.name, sandbox.enforces) == ("none", frozenset())
+
+
+class TestPortable(SandboxContract):
+    ends_detached_processes = False
+    enforces_bounds = False
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        return Unconfined(portable=True)

@@ -1,0 +1,70 @@
+"""Registered secrets never reach the log, and redacting never breaks it."""
+
+import pytest
+
+from tests.core.session.log_harness import (
+    T1,
+    LogHarness,
+    approval_resolved,
+    assert_same_after_reopening,
+    input_added,
+    log_line,
+    tool_called,
+    tool_completed,
+    turn_started,
+    write_simple_turn,
+)
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.control import StateChanged
+from vaka.core.types.event import Custom
+from vaka.core.types.ids import EventScope
+from vaka.core.types.message import Text
+
+
+@pytest.mark.parametrize("secret", ["hunter22", 'with "quotes" \\ and\nlines', "päßwörd🔑", "0123456789", "</script>"])
+async def test_a_secret_is_in_no_byte_of_the_log(secret: str) -> None:
+    desk = LogHarness()
+    log = await desk.open(secrets=Secrets([secret, "short"]))
+    await log.append(
+        T1,
+        input_added(f"it is {secret}!"),
+        turn_started("k"),
+        tool_called("call_1", "look", where=[{secret: f"x{secret}"}]),
+    )
+    await log.append(T1, tool_completed("call_1", f"<{secret}>"), log_line(secret * 2))
+    await log.append(EventScope(), Custom(name="mine", value=(secret, 5, None)))
+    await log.append(EventScope(), StateChanged(key="quoted", value=f'{{"key": "{secret}"}}'))
+    everything = b"".join(event.stored for event in await desk.stored_events()).decode()
+    assert secret not in everything
+    assert "hunter22" not in everything
+    assert "[redacted]" in everything
+    await assert_same_after_reopening(desk, log)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["session", "channel", "control", "progress", "message", "content", "arguments", "call_1", "approve", "message_id",
+     "tool.called", "completed", "1.1234", "000000", "assistant", "reasoning", "document", "queued", "2023-11-14T22"],
+)  # fmt: skip
+async def test_a_secret_that_looks_like_a_part_of_the_log_does_not_break_it(secret: str) -> None:
+    desk = LogHarness()
+    log = await desk.open(secrets=Secrets([secret]))
+    for number in range(1, 4):
+        await write_simple_turn(log, number)
+    await log.append(EventScope(), approval_resolved(), log_line(f"it is {secret}"))
+    last = (await desk.stored_events())[-1]
+    assert last.data == log_line("it is [redacted]")
+    assert log.state.calls == 3
+    await assert_same_after_reopening(desk, log)
+
+
+async def test_what_is_too_short_is_found_in_ordinary_words_and_left_alone() -> None:
+    secrets = Secrets(["abc", ""])
+    assert not secrets
+    assert not secrets.may_contain(b"abc")
+    assert Secrets(["abcdef"])
+
+
+def test_longer_values_go_first() -> None:
+    secrets = Secrets(["secret", "secret-and-more"])
+    assert secrets.redact_struct(Text(text="secret-and-more secret")) == Text(text="[redacted] [redacted]")

@@ -1,0 +1,91 @@
+"""Every event there is: its name, its channel, and whether it is stored."""
+
+import inspect
+
+import pytest
+
+from vaka.core.types import control, event, monitor, progress
+from vaka.core.types.control import key_of
+from vaka.core.types.event import BODY_TYPES, Body, Channel, Custom, Event, Unknown
+
+STORED: dict[Channel, str] = {
+    "progress": """
+        turn.queued turn.started turn.resumed turn.completed turn.failed turn.cancelled turn.interrupted
+        step.started step.completed message.completed message.discarded tool.called tool.started tool.returned
+        tool.completed tool.failed subagent.started subagent.completed
+    """,
+    "control": """
+        input.added interrupt.requested approval.requested approval.resolved approval.expired question.asked
+        question.answered session.opened session.forked session.reverted session.closed context.compacted
+        checkpoint.saved handoff state.changed
+    """,
+    "monitor": """
+        usage model.selected model.failed hook.ran budget.warning cache.busted mcp.changed log error
+        script.called script.answered custom
+    """,
+}
+LIVE: dict[Channel, str] = {
+    "progress": """
+        message.started text.delta reasoning.delta message.snapshot tool.args.delta tool.output.delta
+    """,
+    "control": "stream.reset stream.end",
+    "monitor": "",
+}
+TABLE = [
+    (name, channel, durable)
+    for durable, half in ((True, STORED), (False, LIVE))
+    for channel, names in half.items()
+    for name in names.split()
+]
+
+
+@pytest.mark.parametrize(("name", "channel", "durable"), TABLE)
+def test_an_event_is_on_its_channel_and_stored_or_live(name: str, channel: Channel, durable: bool) -> None:
+    body = BODY_TYPES[name]
+    assert (body.type, body.channel, body.durable) == (name, channel, durable)
+    assert {"progress": "Progress", "control": "Control", "monitor": "Monitor"}[channel] in {
+        base.__name__ for base in body.__mro__
+    }
+
+
+def test_there_is_no_event_outside_the_table() -> None:
+    assert {name for name, _, _ in TABLE} | {"unknown"} == set(BODY_TYPES)
+
+
+def test_every_event_says_in_one_sentence_what_happened() -> None:
+    for module in (progress, control, monitor, event):
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, Body):
+                assert kind.__doc__
+                assert kind.__doc__.strip()[-1] in ".)"
+
+
+def test_events_are_data_and_cannot_be_changed() -> None:
+    body = progress.TurnQueued(input="k")
+    with pytest.raises(AttributeError):
+        body.input = "other"
+    for kind in BODY_TYPES.values():
+        own = {name for name, value in vars(kind).items() if inspect.isfunction(value) and not name.startswith("__")}
+        assert own == set(), f"{kind.__name__} does something"
+
+
+def test_an_event_without_an_order_of_its_own_takes_its_name_from_its_body() -> None:
+    custom = Event(data=Custom(name="mine", value=1), session="s", ts="")  # type: ignore[arg-type]  # an id is a string
+    assert (custom.type, custom.channel, custom.id) == ("custom.mine", "monitor", "")
+    unknown = Event(data=Unknown(name="new.kind", raw=b"{}", of="control"), session="s", ts="", seq=3)  # type: ignore[arg-type]  # an id is a string
+    assert (unknown.type, unknown.channel, unknown.id) == ("new.kind", "control", "1.3")
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (control.InputAdded(key="a", content=()), "a"),
+        (control.InterruptRequested(key="b"), "b"),
+        (control.ApprovalResolved(approval="c", decision="reject"), "c"),  # type: ignore[arg-type]  # an id is a string
+        (control.ApprovalExpired(approval="d"), "d"),  # type: ignore[arg-type]  # an id is a string
+        (control.QuestionAnswered(question="e"), "e"),  # type: ignore[arg-type]  # an id is a string
+        (progress.StepCompleted(number=1), ""),
+    ],
+)
+def test_what_can_be_offered_has_a_key(body: Body, key: str) -> None:
+    assert key_of(body) == key

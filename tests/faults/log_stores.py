@@ -1,0 +1,80 @@
+"""Stores for crash tests: a new session for every run, in its own SQLite file or in PostgreSQL."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from tests.faults.crash_run import Plan, open_store
+from tests.postgres_server import PostgresServer
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.runtime.lazy import Durability
+
+STORE_KINDS = ("sqlite-power", "sqlite-process", "postgres")
+
+
+class LogStore:
+    """A place for logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._plan_count = 0
+
+    def new_plan(self, **more: object) -> Plan:
+        """Return a plan for a session nobody has begun."""
+        self._plan_count += 1
+        fields: dict[str, Any] = {**self._store_fields(self._plan_count), **more}
+        return Plan(ledger=str(self.folder / f"ledger-{self._plan_count}.db"), **fields)
+
+    def _store_fields(self, number: int) -> dict[str, str]:
+        raise NotImplementedError
+
+    async def expire_claim(self, plan: Plan) -> None:
+        """Make sure that the claim of a process that died is over."""
+
+
+class SqliteLogStore(LogStore):
+    """One file for each session: a lock there dies with its process."""
+
+    def __init__(self, folder: Path, durability: Durability) -> None:
+        super().__init__(folder)
+        self._durability = durability
+
+    def _store_fields(self, number: int) -> dict[str, str]:
+        path = self.folder / f"log-{number}" / "vaka.db"
+        return {"store": f"sqlite:///{path}", "session": "voyage", "durability": self._durability}
+
+
+class PostgresLogStore(LogStore):
+    """One database for all: a lease there ends with its time, or when the test says that it has passed."""
+
+    def __init__(self, folder: Path, dsn: str, server: PostgresServer) -> None:
+        super().__init__(folder)
+        self.dsn, self.server = dsn, server
+
+    def _store_fields(self, number: int) -> dict[str, str]:
+        return {"store": self.dsn, "session": f"voyage-{number}"}
+
+    async def expire_claim(self, plan: Plan) -> None:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            expire = (
+                "update vaka.sessions set lease_until = now() - interval '1 second' where convert_from(id, 'UTF8') = $1"
+            )
+            if await connection.fetchval("select to_regclass('vaka.sessions')"):
+                await connection.execute(expire, plan.session)
+        finally:
+            await connection.close()
+
+
+async def read_log(plan: Plan) -> list[Event]:
+    """Return the log as a stranger reads it, from the stored bytes."""
+    store = open_store(plan)
+    try:
+        async with asyncio.timeout(60), aclosing(store.events.read(SessionId(plan.session))) as events:
+            return [event async for event in events]
+    finally:
+        await store.close()

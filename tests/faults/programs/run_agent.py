@@ -1,0 +1,64 @@
+"""Run or resume the voyage: ``python -m tests.faults.programs.run_agent PLAN``.
+
+Each durable event that this process was shown is acknowledged by a line with its cursor and the hash of its bytes.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from tests.faults.crash_run import GatedModel, Plan
+from tests.faults.line_protocol import InputLines, print_event, print_line
+from tests.faults.run_plan import run_plan
+from vaka.stores import failpoint
+from vaka.testing import failpoints
+
+
+def pause_at(plan: str) -> None:
+    """Stop at a place of an append, until somebody continues this process."""
+    place, _, number = plan.partition(":")
+    passes: Counter[str] = Counter()
+
+    def hit(name: str) -> None:
+        passes[name] += 1
+        if (name, passes[name]) == (place, int(number)):
+            print_line("paused")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    failpoint.hit = hit
+
+
+def fill_disk_at(plan: Plan) -> None:
+    """Leave no room for the log of the store to grow, from one of its writes on."""
+    wal = Path(f"{plan.store.removeprefix('sqlite:///')}-wal")
+    passes: Counter[str] = Counter()
+
+    def hit(name: str) -> None:
+        passes[name] += 1
+        if (name, passes[name]) == ("append.before_begin", plan.full):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, resource.RLIM_INFINITY))
+
+    failpoint.hit = hit
+
+
+async def main(plan: Plan) -> None:
+    failpoints.enable()
+    if plan.pause:
+        pause_at(plan.pause)
+    if plan.full:
+        fill_disk_at(plan)
+    ears = InputLines()
+    if plan.wait:
+        await ears.wait_at_gate("start")
+    model = GatedModel(ears.wait_at_gate, plan.gates) if plan.gates else None
+    print_line(await run_plan(plan, print_event, model))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Plan)))

@@ -1,0 +1,50 @@
+"""Tell a story word by word, each when told to go on: ``python -m tests.faults.programs.stream_words PLAN``."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+
+from tests.faults.crash_run import Gate, Plan, open_store, runtime_options
+from tests.faults.line_protocol import InputLines, print_event, print_line
+from vaka.agents.react import Agent
+from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.message import Usage
+from vaka.runtime.runtime import Runtime
+
+WORDS = ("Once ", "upön ", "a tíme ", "there 🛶 ", "was a\nreef.")
+
+
+class WordByWordModel:
+    """A model that waits after each word, if there is someone to wait for."""
+
+    name = "tale"
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self._gate = gate
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        for word in WORDS:
+            yield TextChunk(word)
+            if self._gate is not None:
+                await self._gate(str(prompt.number))
+        yield UsageChunk(Usage(input=1, output=len(WORDS)))
+        yield StopChunk()
+
+
+async def main(plan: Plan) -> None:
+    store, ears = open_store(plan), InputLines()
+    async with Runtime(runtime_options(plan, store)) as runtime:
+        session = await runtime.open(Agent("teller", model=WordByWordModel(ears.wait_at_gate)), id=plan.session)
+        events = session.resume() if plan.how == "resume" else session.stream("Tell.")
+        async with aclosing(events) as seen:
+            async for event in seen:
+                print_event(event)
+    await store.close()
+    print_line("ended")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Plan)))

@@ -1,0 +1,168 @@
+"""Run scripts with the three surfaces and chosen host services; a fake network, store and journal."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
+from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
+from vaka.core.types.errors import NetworkUnreachable
+from vaka.core.types.ids import JSON, Digest
+from vaka.core.types.message import ToolResult
+from vaka.luau.host.compat import surface_functions
+from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.memory import StoredMemory
+from vaka.luau.prelude import main_source, prelude_source
+from vaka.luau.program import Program
+from vaka.luau.protocol import ReplayJournal
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.vm import VmRunner
+
+
+class DictValues:
+    """A key-value store in a dictionary."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, JSON] = {}
+
+    async def get(self, key: str) -> JSON:
+        """Return a value."""
+        return self.entries.get(key)
+
+    async def put(self, key: str, value: JSON) -> None:
+        """Keep a value."""
+        if value is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = value
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """Return the names."""
+        return sorted(key for key in self.entries if key.startswith(prefix))
+
+
+class FakeNetwork:
+    """A network whose servers answer what ``answers`` has for an address; ``sent`` is what they were sent."""
+
+    def __init__(self, answers: Mapping[str, NetResponse] | None = None) -> None:
+        self.answers = dict(answers or {})
+        self.sent: list[NetRequest] = []
+
+    def decide(self, url: str) -> NetVerdict:
+        """Allow everything."""
+        return NetVerdict(url=url)
+
+    async def send(self, request: NetRequest) -> NetResponse:
+        """Answer."""
+        self.sent.append(request)
+        answer = self.answers.get(request.url.partition("?")[0])
+        if answer is None:
+            raise NetworkUnreachable(f"nobody listens at {request.url!r}", reason="refused")
+        return answer
+
+    def stream(self, request: NetRequest) -> Any:
+        """Not needed by scripts."""
+        raise NotImplementedError(request.url)
+
+
+class MemoryJournal:
+    """A ledger in a list, which can be read again."""
+
+    def __init__(self, answers: Sequence[ScriptAnswer] = ()) -> None:
+        self.answers = list(answers)
+        self._recorded_count = len(self.answers)
+        self.commits = 0
+
+    def record_start(self, detail: JSON) -> ScriptAnswer:
+        """Return the start."""
+        if not self.answers:
+            self.answers.append(ScriptAnswer(ScriptRequest(0, "start", Digest("")), detail, "", 1_700_000_000_000))
+            self._recorded_count = 1
+        return self.answers[0]
+
+    async def replay(self) -> AsyncGenerator[ScriptAnswer]:
+        """Yield what was told before."""
+        for told in self.answers[1 : self._recorded_count]:
+            yield told
+
+    async def record_answer(
+        self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
+    ) -> ScriptAnswer:
+        """Put down an answer."""
+        told = ScriptAnswer(request, value, error, 1_700_000_000_000 + len(self.answers), result)
+        self.answers.append(told)
+        return told
+
+    async def commit(self) -> None:
+        """Count."""
+        self.commits += 1
+
+
+_vm_runner = VmRunner()
+
+
+async def run_script(
+    source: str,
+    *args: JSON,
+    mode: str = "plain",
+    services: HostServices | None = None,
+    startup_info: Mapping[str, JSON] | None = None,
+    journal: ReplayJournal | None = None,
+) -> Sequence[JSON]:
+    """Run a script and return what it returned."""
+    program = Program(source, "script", preludes=(prelude_source(),), main=main_source(), trusted=True)
+    return await drive(
+        _vm_runner.open(program),
+        surface_functions(services or HostServices()),
+        journal or NullJournal(),
+        [{"mode": mode, **(startup_info or {})}, *args],
+    )
+
+
+async def run_for_result(
+    source: str, *args: JSON, services: HostServices | None = None, startup_info: Mapping[str, JSON] | None = None
+) -> JSON:
+    """Run a plain script and return its first result."""
+    values = await run_script(source, *args, services=services, startup_info=startup_info)
+    return values[0] if values else None
+
+
+async def run_for_error(
+    body: str, services: HostServices | None = None, startup_info: Mapping[str, JSON] | None = None
+) -> str:
+    """Run something that must fail, and return what it raised."""
+    ok, why = await run_script(f"return pcall(function() {body} end)", services=services, startup_info=startup_info)
+    assert ok is False
+    assert isinstance(why, str)
+    return why
+
+
+class AgentConversation:
+    """An agent's ears and mouth: hears what it is given, then nothing."""
+
+    def __init__(self, *inputs: JSON) -> None:
+        self.inputs, self.emitted_chunks = list(inputs), list[JSON]()
+
+    async def recv(self, _: ScriptRequest) -> JSON:
+        """Return the next, or nothing when it is closed."""
+        heard = self.inputs.pop(0) if self.inputs else None
+        return {"parts": [{"type": "text", "text": heard}]} if isinstance(heard, str) else heard
+
+    async def emit(self, chunk: JSON) -> None:
+        """Note what was said."""
+        self.emitted_chunks.append(chunk)
+
+    @property
+    def emitted_texts(self) -> list[JSON]:
+        """What was said, and whether a turn ended with it."""
+        return [("".join(part["text"] for part in chunk["parts"]), chunk["eof"]) for chunk in self.emitted_chunks]
+
+    @property
+    def host_services(self) -> HostServices:
+        """Lend them."""
+        return HostServices(recv=self.recv, emit=self.emit)
+
+
+def memory_services(values: DictValues | None = None) -> HostServices:
+    """Parts with an agent's notes."""
+    notes = StoredMemory(values or DictValues(), "")
+    return HostServices(state=notes.state, history=notes.history, summary=notes.summary)

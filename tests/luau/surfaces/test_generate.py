@@ -1,0 +1,233 @@
+"""``ctx.generate`` and its sisters."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+import pytest
+
+from tests.luau.surfaces.surface_fixtures import MemoryJournal, run_for_error, run_for_result, run_script
+from vaka.core.ports.model import Chunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.errors import NotFound, ScriptError
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import Usage
+from vaka.core.types.monitor import UsageRecorded
+from vaka.luau.host.host_services import HostServices
+from vaka.testing.models import FunctionModel, ScriptedModel, fail, say
+
+
+async def test_generate_asks_a_model_by_name() -> None:
+    model = ScriptedModel(say("Yes.", usage={"input": 3, "output": 1}), say("No."))
+    names: list[str] = []
+    costs: list[UsageRecorded] = []
+
+    def find(name: str) -> ScriptedModel:
+        names.append(name)
+        return model
+
+    source = """
+        local one = ctx.generate("a/b", "Is it?", {system = "Be brief.", temperature = 0.5})
+        local before = {{role = "user", content = "1"}}
+        return one, ctx.generate("c", {{role = "user", content = "Sure?"}}, {messages = before})
+    """
+    assert await run_script(source, services=HostServices(models=find, usage=costs.append)) == ["Yes.", "No."]
+    assert names == ["a/b", "c"]
+    first, second = model.prompts
+    assert (first.system, first.options, first.number, second.number) == ("Be brief.", {"temperature": 0.5}, 1, 2)
+    assert len(second.messages) == 2
+    assert costs[0].usage == Usage(input=3, output=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("generate()", "generate: model must be a string, not nil"),
+        ("generate('')", "generate: model is required"),
+        ("generate('m')", "generate: prompt must be a string, not nil"),
+        ("generate('m', 'x', 1)", "generate: options must be a table, not a number"),
+        ("generate('m', {})", "generate: there is nothing to ask: no message"),
+        ("generate('m', {1})", "generate: a message must be a table with names, not a number"),
+        ("generate('m', {promt = 'x'})", "generate: a prompt has system, messages and prompt, and no 'promt'"),
+        ("generate('m', 'x', {system = 1})", "generate: system must be a string, not a number"),
+        ("generate('m', {{role = 'user'}})", "generate: the content of a message must be a string, not nil"),
+        ("generate('m', {{role = 'x', content = ''}})", "generate: there is no role 'x'"),
+        ("generate('m', 'x', {f = print})", "a function is not plain data"),
+        ("generate('other', 'x')", "no model 'other'"),
+        ("generate_json('m', 'x')", "generate_json: schema must be a table, not nil"),
+        ("generate_json('m', 'x', {})", "generate_json is not available here: nothing here can tell"),
+        ("generate_stream('m', 1)", "generate_stream: prompt must be a string, not a number"),
+    ],
+)
+async def test_generate_raises_what_is_wrong(call: str, why: str) -> None:
+    def find(name: str) -> ScriptedModel:
+        if name == "other":
+            raise NotFound(f"no model {name!r}")
+        return ScriptedModel()
+
+    assert why in await run_for_error(f"ctx.{call}", HostServices(models=find))
+
+
+async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
+    model = ScriptedModel(fail(529, "busy"), {"chunks": ["a"], "cut_after": 0}, say("no", stop="refusal"))
+    source = """
+        local errors = {}
+        for _ = 1, 3 do
+            local ok, why = pcall(ctx.generate, "m", "x")
+            table.insert(errors, why)
+        end
+        return errors
+    """
+    busy, cut, refused = await run_for_result(source, services=HostServices(models=lambda _: model))
+    assert "busy" in busy
+    assert cut == "scripted: the answer was cut off"
+    assert refused == "scripted: the model refused to answer"
+
+
+async def test_without_models_generate_says_so() -> None:
+    for call in ("generate('m', 'x')", "generate_json('m', 'x', {})", "generate_stream('m', 'x')"):
+        assert "is not available here: this script has no models" in await run_for_error(f"ctx.{call}")
+
+
+def find_schema_problem(schema: JSON, value: JSON) -> str:
+    """Say what is missing: enough of a schema for these tests."""
+    if not isinstance(value, dict):
+        return "not an object"
+    lacking = [name for name in schema["required"] if name not in value]
+    return f"{lacking[0]!r} is missing" if lacking else ""
+
+
+async def test_generate_json_returns_what_fits_the_schema() -> None:
+    model = ScriptedModel(say('```json\n{"city": "Hilo"}\n```'))
+    source = "return ctx.generate_json('m', 'Where?', {type = 'object', required = {'city'}, enum = {}})"
+    assert await run_for_result(source, services=HostServices(models=lambda _: model, fits=find_schema_problem)) == {
+        "city": "Hilo"
+    }
+    assert '"enum":[]' in model.prompts[0].system
+
+
+async def test_generate_json_asks_once_more_and_says_what_was_wrong() -> None:
+    model = ScriptedModel(say("Hilo!"), say('{"city": "Hilo"}'))
+    source = "return ctx.generate_json('m', 'Where?', {required = {'city'}})"
+    assert await run_for_result(source, services=HostServices(models=lambda _: model, fits=find_schema_problem)) == {
+        "city": "Hilo"
+    }
+    *_, answer, again = model.prompts[1].messages
+    assert "Hilo!" in repr(answer)
+    assert "the answer is not JSON" in repr(again)
+    assert [prompt.number for prompt in model.prompts] == [1, 2]
+
+
+async def test_generate_json_gives_up_after_the_second_answer() -> None:
+    model = ScriptedModel(say("[]"), say("{}"), say('{"city": 1}'))
+    why = await run_for_error(
+        "ctx.generate_json('m', 'x', {required = {'city'}})",
+        HostServices(models=lambda _: model, fits=find_schema_problem),
+    )
+    assert why == "script:1: generate_json: m gave no answer that fits the schema: 'city' is missing"
+    assert len(model.prompts) == 2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_generate_stream_gives_the_answer_in_pieces(whole: bool) -> None:
+    model = ScriptedModel({"chunks": ["日", "", "本 ", "x" * 100, "語"]})
+    source = """
+        local pieces = {}
+        for piece in ctx.generate_stream("m", "x") do table.insert(pieces, piece) end
+        return pieces
+    """
+    async with AsyncExitStack() as closing:
+        parts = HostServices(models=lambda _: model, closing=None if whole else closing)
+        assert await run_for_result(source, services=parts) == ["日", "本 ", "x" * 100, "語"]
+
+
+async def test_a_stream_that_nobody_reads_to_the_end_is_closed_with_the_script() -> None:
+    before = asyncio.all_tasks()
+    model = ScriptedModel({"chunks": ["a", "b", "c"]})
+    async with AsyncExitStack() as closing:
+        source = "for piece in ctx.generate_stream('m', 'x') do return piece end"
+        assert await run_for_result(source, services=HostServices(models=lambda _: model, closing=closing)) == "a"
+    assert asyncio.all_tasks() == before
+
+
+def select_model(model: ScriptedModel, _: str) -> ScriptedModel:
+    """Whatever the name."""
+    return model
+
+
+STREAMED = """
+    local pieces = {}
+    for piece in ctx.generate_stream("m", "x") do table.insert(pieces, piece) end
+    return table.concat(pieces)
+"""
+
+
+async def test_a_stream_goes_on_where_it_was_cut() -> None:
+    pieces = ["日" * 30, "b", "本" * 40, "c"]
+    book = MemoryJournal()
+    whole = await run_script(
+        STREAMED, services=HostServices(models=lambda _: ScriptedModel({"chunks": pieces})), journal=book
+    )
+    for cut in range(1, len(book.answers) + 1):
+        parts = HostServices(models=lambda _: ScriptedModel({"chunks": pieces}))
+        assert await run_script(STREAMED, services=parts, journal=MemoryJournal(book.answers[:cut])) == whole
+
+
+async def test_a_stream_that_cannot_go_on_says_so() -> None:
+    book = MemoryJournal()
+    await run_script(
+        STREAMED, services=HostServices(models=lambda _: ScriptedModel({"chunks": ["a", "b", "c"]})), journal=book
+    )
+    for model in (ScriptedModel({"chunks": ["a", "x", "c"]}), ScriptedModel(say("a"))):
+        with pytest.raises(ScriptError, match="asked again the model says something else"):
+            await run_script(
+                STREAMED,
+                services=HostServices(models=partial(select_model, model)),
+                journal=MemoryJournal(book.answers[:3]),
+            )
+
+
+def model_with_chunks(*chunks: Chunk) -> FunctionModel:
+    """A model that gives these chunks."""
+
+    async def answer(_: Prompt) -> Sequence[Chunk]:
+        return chunks
+
+    return FunctionModel(answer)
+
+
+async def test_a_model_may_begin_again_before_anything_was_told() -> None:
+    model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
+    parts = HostServices(models=lambda _: model)
+    assert await run_for_result("return ctx.generate('m', 'x')", services=parts) == "right"
+    assert await run_for_result(STREAMED, services=parts) == "right"
+
+
+async def test_only_the_last_count_of_a_call_is_told() -> None:
+    costs: list[UsageRecorded] = []
+    counts = (UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5, output=2), "real"))
+    parts = HostServices(
+        models=lambda _: model_with_chunks(counts[0], TextChunk("a"), counts[1], StopChunk()), usage=costs.append
+    )
+    assert await run_for_result("return ctx.generate('m', 'x')", services=parts) == "a"
+    assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
+
+
+async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None:
+    costs: list[UsageRecorded] = []
+    lost, kept = UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5))
+    model = model_with_chunks(lost, TextChunk("wro"), RetryChunk("busy", "busy"), kept, TextChunk("right"), StopChunk())
+    assert (
+        await run_for_result(
+            "return ctx.generate('m', 'x')", services=HostServices(models=lambda _: model, usage=costs.append)
+        )
+        == "right"
+    )
+    assert [cost.usage.input for cost in costs] == [1, 5]
+
+
+async def test_a_model_cannot_begin_again_after_something_was_told() -> None:
+    model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
+    async with AsyncExitStack() as closing:
+        with pytest.raises(ScriptError, match="had to begin again after some of its answer"):
+            await run_script(STREAMED, services=HostServices(models=lambda _: model, closing=closing))

@@ -1,0 +1,98 @@
+"""Scripts as a whole: what they see, and what they come to when they are told the same again."""
+
+from collections.abc import Sequence
+
+from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, MemoryJournal, run_script
+from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.ports.net import NetResponse
+from vaka.core.types.ids import JSON
+from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.memory import StoredMemory
+from vaka.testing.models import ScriptedModel, say
+
+DATA = NetResponse(
+    status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"
+)
+
+
+async def answer_with_everything(_: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
+    """Answer with everything that was said."""
+    return f"{name}/{config}/{len(history)}/{text}"
+
+
+GIVEN: dict[str, JSON] = {"name": "assistant", "state": True}
+
+
+async def test_time_ids_and_chance() -> None:
+    source = "local r = ctx.random(1, 6) return ctx.now(), ctx.uuid(), r >= 1 and r <= 6, ctx.random() < 1"
+    book = MemoryJournal()
+    first = await run_script(source, journal=book)
+    assert first[0] == 1_700_000_000
+    assert len(first[1]) == 36
+    assert first[2:] == [True, True]
+    assert await run_script(source, journal=MemoryJournal(book.answers)) == first
+
+
+async def test_scripts_see_nothing_of_each_other() -> None:
+    await run_script("leak = 1 rawset(ctx, 'leak', 2) rawset(ctx.log, 'leak', 3) rawset(__builtin, 'leak', 4)")
+    assert (
+        await run_script("return leak, rawget(ctx, 'leak'), ctx.leak, ctx.log.leak, __builtin.leak, __enter")
+        == [None] * 6
+    )
+
+
+EVERYTHING = """
+    local state = ctx.agent.state
+    state.count = (state.count or 0) + 1
+    local a, b, c = ctx.parallel(
+        function() return ctx.generate("m", "one") end,
+        function() return ctx.http.get("http://host/a").json.a[1] end,
+        function() ctx.sleep(0.001) return ctx.invoke("t", {x = 1}) end)
+    local agent = ctx.create_agent("helper")
+    agent:send(a)
+    ctx.log.info("half")
+    state.last = agent:collect()
+    return a, b, c, state:all(), ctx.uuid(), ctx.now() > 0, ctx.random()
+"""
+
+
+async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
+    async def invoke(*_: JSON) -> JSON:
+        return "invoked"
+
+    def parts() -> HostServices:
+        notes = StoredMemory(DictValues(), "")
+        return HostServices(
+            models=lambda _: ScriptedModel(say("Yes.")), network=FakeNetwork({"http://host/a": DATA}), invoke=invoke,
+            agents=answer_with_everything, state=notes.state, history=notes.history, uuid=lambda: "id",
+        )  # fmt: skip
+
+    book = MemoryJournal()
+    whole = await run_script(EVERYTHING, services=parts(), startup_info=GIVEN, journal=book)
+    assert whole[:3] == ["Yes.", 1, "invoked"]
+    for cut in range(1, len(book.answers) + 1):
+        assert (
+            await run_script(
+                EVERYTHING, services=parts(), startup_info=GIVEN, journal=MemoryJournal(book.answers[:cut])
+            )
+            == whole
+        )
+
+
+SHARED = """
+    local response = ctx.http.get("http://host/a")
+    local things = {
+        ctx, ctx.agent, ctx.log, ctx.json, rt, __builtin, response, response.headers, ctx.spawn(function() end),
+        rt:sleep(0), rt:timeout(0), ctx.create_agent("a"), ctx.agent.history, ctx.agent.memory, ctx.agent.state,
+    }
+    local seen = {}
+    for index, thing in things do
+        seen[index] = getmetatable(thing)
+    end
+    return seen
+"""
+
+
+async def test_what_scripts_share_cannot_be_reached() -> None:
+    seen = await run_script(SHARED, services=HostServices(network=FakeNetwork({"http://host/a": DATA})))
+    assert seen == [["The metatable is locked"] * 15]

@@ -1,0 +1,141 @@
+"""Scripts inside a session: what they ask of the world goes the way of every tool call."""
+
+from typing import Any
+
+import vaka
+from tests.luau.surfaces.surface_fixtures import FakeNetwork
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect,
+    event_types,
+    log_writer,
+    read_log,
+    results_by_call,
+    runtime,
+)
+from vaka.core.loop.children.subagent import open_script_journal, record_script_end
+from vaka.core.ports.net import NetResponse
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.progress import SubagentCompleted, ToolStarted
+from vaka.luau.host.compat import surface_functions
+from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.http import http_tools
+from vaka.luau.prelude import main_source, prelude_source
+from vaka.luau.program import Program
+from vaka.luau.scheduler import drive
+from vaka.luau.vm import VmRunner
+from vaka.policy.names import NamePolicy
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, say
+
+ANSWER = NetResponse(status=200, body=b'{"x": 1}', url="http://host/a")
+SOURCE = """
+    function invoke(ctx)
+        local got, sent, kept = ctx.parallel(
+            function() return ctx.http.get("http://host/a").json.x end,
+            function() return ctx.http.post("http://host/a", {body = {y = 2}}).status end,
+            function() return ctx.http.put("http://host/a", {body = "z", idempotency_key = "k"}).status end)
+        local ok, why = pcall(ctx.http.get, "http://nobody")
+        return {got, sent, kept, why, ctx.generate("m", "Hi"), ctx.generate("m", "Ho"), ctx.invoke("look", {at = "b"})}
+    end
+"""
+
+
+class ScriptSession:
+    """An agent with one tool that runs the script, and what the script did."""
+
+    def __init__(self, source: str = SOURCE) -> None:
+        self.network = FakeNetwork({"http://host/a": ANSWER})
+        self.program = Program(source, "script", preludes=(prelude_source(),), main=main_source(), trusted=True)
+        self.model = ScriptedModel(
+            call("script"), say("done"), agents={"script": [say("one", usage={"input": 2, "output": 1}), say("two")]}
+        )
+        self.usage: list[UsageRecorded] = []
+
+    def agent(self) -> vaka.Agent:
+        @vaka.tool(effect="read")
+        async def look(at: str) -> str:
+            """Look."""
+            return f"seen {at}"
+
+        @vaka.tool(effect="resume")
+        async def script(context: ToolContext) -> Any:
+            """Run the script."""
+            tools = http_tools(self.network)
+            async with open_script_journal(context, "script", self.program.digest, tools) as (nest, before):
+                if before is not None:
+                    return before.value
+                parts = HostServices(
+                    nest=nest, network=self.network, models=lambda _: self.model, usage=self.usage.append
+                )
+                script = VmRunner().open(self.program)
+                values = await drive(script, surface_functions(parts), nest, [{"mode": "tool"}, {}])
+                await record_script_end(context, nest, "script", values[0])
+                return values[0]
+
+        return agent(self.model, look, script)
+
+
+async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
+    """Run the script in a session, or go on with it, and return the log."""
+    store = MemoryStore()
+    async with runtime(store, clock=FakeClock(auto=True), ask="deny", **options) as rt:
+        if prefix is not None:
+            await log_writer(store, "s", prefix)()
+        session = await rt.open(script_session.agent(), id="s")
+        await collect(session.resume() if prefix else session.stream("Go."))
+    log = await read_log(store, "s")
+    check_log(log)
+    return log
+
+
+def script_outcome(log: list[Any]) -> Any:
+    """What the script came to."""
+    return next(event.data.value for event in log if isinstance(event.data, SubagentCompleted))
+
+
+async def test_requests_are_calls_of_tools_each_with_its_effect() -> None:
+    world = ScriptSession()
+    log = await run_session(world)
+    assert script_outcome(log) == [1, 200, 200, "nobody listens at 'http://nobody'", "one", "two", "seen b"]
+    effects = {event.data.call.name: event.data.effect for event in log if isinstance(event.data, ToolStarted)}
+    assert effects == {
+        "script": "resume", "http": "read", "http_send": "once", "http_send_keyed": "idempotent", "look": "read",
+    }  # fmt: skip
+    keyed = next(sent for sent in world.network.sent if sent.method == "PUT")
+    assert keyed.headers == (("Idempotency-Key", "k"),)
+    assert [(cost.agent, cost.usage.input) for cost in world.usage] == [("script", 2), ("script", 1)]
+    assert [prompt.number for prompt in world.model.prompts if prompt.agent == "script"] == [1, 2]
+
+
+async def test_a_script_is_told_what_the_rules_say() -> None:
+    source = """
+        function invoke(ctx)
+            local ok, why = pcall(ctx.http.post, "http://host/a")
+            local put = __builtin.http{url = "http://host/a", method = "PUT"}
+            return {ok, why, ctx.http.get("http://host/a").status, put}
+        end
+    """
+    world = ScriptSession(source)
+    ok, why, status, returned = script_outcome(await run_session(world, policy=NamePolicy(deny=["http_send"])))
+    assert (ok, status) == (False, 200)
+    assert why == "http_send is not allowed here"
+    assert (returned["status"], returned["err"]) == (0, why)
+    assert [sent.method for sent in world.network.sent] == ["GET"]
+
+
+async def test_a_script_that_is_cut_anywhere_sends_nothing_twice() -> None:
+    log = await run_session(ScriptSession())
+    for cut in range(3, len(log)):
+        world, prefix = ScriptSession(), log[:cut]
+        after = await run_session(world, prefix)
+        assert event_types(after)[-1] == "turn.completed", cut
+        begun = {event.data.call.name for event in prefix if isinstance(event.data, ToolStarted)}
+        posted = [sent for sent in world.network.sent if sent.method == "POST"]
+        assert not ("http_send" in begun and posted), cut
+        lost = [why for why in results_by_call(after).values() if why.reason == "outcome_unknown"]
+        if not lost and "script.answered" in event_types(prefix):
+            assert script_outcome(after) == script_outcome(log), cut

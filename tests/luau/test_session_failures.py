@@ -1,0 +1,297 @@
+"""Scripts in sessions when something goes wrong: failures, stops, secrets, lost calls, limits."""
+
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect,
+    count_events,
+    event_types,
+    last_body,
+    log_writer,
+    read_log,
+    results_by_call,
+    runtime,
+    wait_until,
+)
+from vaka.core.ports.model import Estimate, Prompt
+from vaka.core.ports.net import NetRequest, NetResponse
+from vaka.core.types.errors import Busy, Suspended, TurnError
+from vaka.core.types.message import Usage
+from vaka.core.types.monitor import UsageRecorded
+from vaka.policy.names import NamePolicy
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, say
+
+PICKY = """ function on_input(ctx, input)
+    if input.text == "bad" then error("not that") end
+    ctx.emit({ text = "half " })
+    if input.text == "slow" then ctx.sleep(3600) end
+    ctx.emit({ text = `heard {input.text}`, eof = true })
+end"""
+
+
+def make_agent(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
+    return vaka.LuauAgent("chat", text, tools=tools, **more)
+
+
+class TestAnAgentThatIsAScript:
+    async def test_hears_the_next_thing_after_one_it_failed_at(self) -> None:
+        async with runtime() as rt:
+            session = await rt.open(make_agent(PICKY), id="s")
+            with pytest.raises(TurnError, match="not that"):
+                await session.run("bad")
+            assert (await session.run("good")).text == "half heard good"
+            await session.close()
+
+    async def test_hears_the_next_thing_after_one_it_was_stopped_at_and_keeps_what_it_said(self) -> None:
+        store = MemoryStore()
+        async with runtime(store, clock=FakeClock()) as rt:
+            session = await rt.open(make_agent(PICKY), id="s")
+            async for event in session.stream("slow"):
+                if event.type == "text.delta":
+                    await session.interrupt("enough")
+            assert (await session.run("two")).text == "half heard two"
+            said = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
+        assert said == ["slow", "half ", "two", "half heard two"]
+        check_log(await read_log(store, "s"))
+
+    async def test_goes_on_saying_in_a_new_message_what_it_was_stopped_in(self) -> None:
+        text = """ function run(ctx)
+            while true do
+                local input = ctx.recv()
+                ctx.emit({ text = `half {input.text} ` })
+                if input.text == "slow" then pcall(ctx.invoke, "wait", {}) end
+                ctx.emit({ text = "whole", eof = true })
+            end
+        end"""
+
+        @vaka.tool(effect="read")
+        async def wait(context: vaka.ToolContext) -> str:
+            """Wait for a person."""
+            return str(await context.ask("When?"))
+
+        store = MemoryStore()
+        async with runtime(store) as rt:
+            session = await rt.open(make_agent(text, wait), id="s")
+            async for event in session.stream("slow"):
+                if event.type == "question.asked":
+                    await session.interrupt("enough")
+            await session.run("two")
+            said = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
+        assert said == ["slow", "half slow ", "two", "whole", "half two whole"]
+
+    async def test_hears_what_it_was_told_and_not_what_others_were(self) -> None:
+        echo = make_agent(" function run(ctx) ctx.emit({ text = `heard {ctx.recv().text}`, eof = true }) end")
+        model = ScriptedModel(
+            call("one"), call("chat", prompt="first"), call("chat", prompt="second"), say("done"),
+        )  # fmt: skip
+        tool = vaka.LuauTool(" function invoke() return 1 end", name="one")
+        async with runtime() as rt:
+            log = await collect((await rt.open(agent(model, tool, echo), id="s")).stream("Go."))
+        assert [results_by_call(log)[f"call_{n}"].text for n in (1, 2, 3)] == ["1", "heard first", "heard second"]
+
+    async def test_cannot_be_closed_while_something_is_unfinished(self) -> None:
+        @vaka.tool
+        async def sign() -> str:
+            """Sign."""
+            return "signed"
+
+        text = ' function on_input(ctx) ctx.emit({ text = ctx.invoke("sign", {}), eof = true }) end'
+        async with runtime(ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+            session = await rt.open(make_agent(text, sign), id="s")
+            with pytest.raises(Suspended):
+                await collect(session.stream("x"))
+            with pytest.raises(Busy, match="unfinished"):
+                await session.close()
+
+    async def test_spends_no_more_than_its_turn_may(self) -> None:
+        text = """ function run(ctx)
+            ctx.recv()
+            for i = 1, 9 do ctx.emit({ text = ctx.generate("default", "More?") }) end
+        end"""
+        cost = {"usage": {"input": 80, "output": 20}}
+        model = ScriptedModel(*[say("x") | cost for _ in range(9)])
+        who = make_agent(text, model=model, turn_limits=vaka.Limits(max_tokens=300))
+        async with runtime() as rt:
+            response = await (await rt.open(who, id="s")).run("Go.")
+        assert (response.stop, response.limit, response.text, response.usage.total) == ("limit", "tokens", "xxx", 300)
+
+    async def test_a_script_that_is_a_tool_is_paid_by_its_agent_which_goes_on_when_the_money_is_gone(self) -> None:
+        class Priced(ScriptedModel):
+            def estimate(self, prompt: Prompt) -> Estimate:
+                return Estimate(usage=Usage(input=80), max_tokens=20)
+
+        text = """ function invoke(ctx)
+            for i = 1, 9 do ctx.generate("low", "More?") end
+        end"""
+        cost = {"usage": {"input": 80, "output": 20}}
+        small = Priced(agents={"more": [say("x") | cost for _ in range(9)]})
+        model = ScriptedModel(call("more") | cost, say("That is all.") | {"usage": {"input": 5}})
+        tool = vaka.LuauTool(text, name="more", description="More.")
+        store = MemoryStore()
+        async with runtime(store, model_pool={"low": small}) as rt:
+            who = vaka.Agent("a", model=model, tools=[tool], limits=vaka.Limits(max_tokens=390))
+            response = await (await rt.open(who, id="s")).run("Go.")
+        assert (response.stop, response.text, response.usage.total) == ("end", "That is all.", 305)
+        used = [event.data for event in await read_log(store, "s") if isinstance(event.data, UsageRecorded)]
+        assert [body.call for body in used] == [None, "call_1", "call_1", None]
+
+
+class TestSecrets:
+    async def test_a_script_is_told_the_same_before_and_after_a_crash(self) -> None:
+        seen: list[str] = []
+
+        @vaka.tool(effect="read")
+        async def read() -> str:
+            """Read."""
+            return "the word is hunter22"
+
+        @vaka.tool(effect="idempotent")
+        async def write(text: str) -> str:
+            """Write."""
+            seen.append(text)
+            return "ok"
+
+        text = """ function invoke(ctx)
+            ctx.invoke("write", { text = ctx.invoke("read", {}) })
+            return ctx.invoke("write", { text = "hunter22, by the way" })
+        end"""
+
+        def who() -> vaka.Agent:
+            model = ScriptedModel(call("script"), say("done"))
+            return agent(model, vaka.LuauTool(text, name="script"), read, write)
+
+        store = MemoryStore()
+        async with runtime(store, secrets=("hunter22",)) as rt:
+            await collect((await rt.open(who(), id="s")).stream("Go."))
+        log: list[Any] = await read_log(store, "s")
+        assert seen == ["the word is [redacted]", "hunter22, by the way"]
+        for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
+            again, seen[:] = MemoryStore(), []
+            await log_writer(again, "s", log[:cut])()
+            async with runtime(again, secrets=("hunter22",)) as rt:
+                await collect((await rt.open(who(), id="s")).resume())
+            after = await read_log(again, "s")
+            assert results_by_call(after)["call_1"].text == "ok", cut
+            assert set(seen) <= {"the word is [redacted]", "hunter22, by the way"}, cut
+
+
+class TestLostCalls:
+    async def test_one_that_did_not_happen_runs_again_and_is_remembered_as_that(self) -> None:
+        paid: list[str] = []
+
+        @vaka.tool(timeout=None)
+        async def pay(context: vaka.ToolContext) -> str:
+            """Pay."""
+            paid.append(context.call)
+            return "paid"
+
+        text = ' function invoke(ctx) return ctx.invoke("pay", {}) end'
+
+        def who() -> vaka.Agent:
+            return agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"), pay)
+
+        async def go_on(prefix: list[Any]) -> list[Any]:
+            store = MemoryStore()
+            await log_writer(store, "s", prefix)()
+            async with runtime(store, ask="suspend") as rt:
+                session = await rt.open(who(), id="s")
+                for _ in range(3):
+                    try:
+                        await collect(session.resume())
+                    except Suspended:
+                        for row in await rt.decisions():
+                            await rt.answer(row.id, "did not happen")
+            return await read_log(store, "s")
+
+        store = MemoryStore()
+        async with runtime(store) as rt:
+            await collect((await rt.open(who(), id="s")).stream("Go."))
+        log: list[Any] = await read_log(store, "s")
+        begun = [n for n, e in enumerate(log, 1) if e.type == "tool.started" and e.path]
+        once: list[Any] = await go_on(log[: begun[0]])
+        check_log(once)
+        assert results_by_call(once)["call_1"].text == "paid"
+        again = [n for n, e in enumerate(once, 1) if e.type == "tool.started" and e.path]
+        twice: list[Any] = await go_on(once[: again[-1]])
+        check_log(twice)
+        assert results_by_call(twice)["call_1"].text == "paid"
+        assert paid == ["call_1.1", "call_1.2", "call_1.3"]
+        assert event_types(twice).count("question.asked") == 2
+
+
+class RecordingNetwork:
+    """A network that answers everything, and never."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def decide(self, url: str) -> Any:
+        raise NotImplementedError
+
+    def stream(self, request: NetRequest) -> Any:
+        raise NotImplementedError
+
+    async def send(self, request: NetRequest) -> NetResponse:
+        """Answer."""
+        self.sent.append(request.method)
+        return NetResponse(status=200, url=request.url)
+
+
+class TestWhatIsGoverned:
+    async def test_what_was_sent_is_in_the_log_before_the_script_goes_on(self) -> None:
+        wire, store = RecordingNetwork(), MemoryStore()
+        text = """ function invoke(ctx)
+            local status = ctx.http.post("https://example.com/", { body = "x" }).status
+            ctx.sleep(3600)
+            return status
+        end"""
+        who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"))
+        async with runtime(store, network=wire, clock=FakeClock()) as rt:
+            session = await rt.open(who, id="s")
+            await session.send("Go.")
+            await wait_until(lambda: count_events(store, "s", "tool.completed") == 1)
+            assert wire.sent == ["POST"]
+            await session.interrupt()
+
+    async def test_a_script_from_elsewhere_does_nothing_by_itself_that_was_not_allowed(self) -> None:
+        wire = RecordingNetwork()
+        texts = [
+            'return ctx.http.post("https://example.com/", { body = "x" }).status',
+            'return ctx.create_agent("poet", { instructions = "Rhyme." }):send("Hi")',
+        ]
+        for text in texts:
+            tool = vaka.LuauTool(f" function invoke(ctx) {text} end", name="script", layer="definition")
+            model = ScriptedModel(call("script"), say("done"), agents={"poet": [say("no")]})
+            async with runtime(network=wire, ask="deny", allow=("script",)) as rt:
+                log = await collect((await rt.open(agent(model, tool), id="s")).stream("Go."))
+            assert "nobody can be asked here" in results_by_call(log)["call_1"].text
+        assert wire.sent == []
+
+    async def test_a_script_that_calls_itself_without_end_is_stopped(self) -> None:
+        text = ' function invoke(ctx) return ctx.invoke("script", {}) end'
+        who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"))
+        async with runtime() as rt:
+            log = await collect((await rt.open(who, id="s")).stream("Go."))
+        assert "one of them calls itself" in results_by_call(log)["call_1"].text
+        assert last_body(log).type == "turn.completed"
+
+    async def test_large_results_and_large_states_are_not_in_the_events(self) -> None:
+        text = """ function invoke(ctx)
+            local ok, why = pcall(function() ctx.agent.state.big = string.rep("x", 40000) ctx.uuid() end)
+            return { why = why, big = string.rep("x", 40000) }
+        end"""
+        store = MemoryStore()
+        who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"))
+        async with runtime(store) as rt:
+            await collect((await rt.open(who, id="s")).stream("Go."))
+        log: list[Any] = await read_log(store, "s")
+        assert max(len(event.stored) for event in log) < 10_000
+        done = next(event.data for event in log if event.type == "subagent.completed")
+        assert "at most 32768 bytes" in (await store.blobs.get(done.blob)).decode()

@@ -1,0 +1,119 @@
+"""Eviction: long results are put away, and can be read again."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.core.ports.tool import World
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Image, Stored, Text, ToolMessage, ToolResult, UserMessage, text_of
+from vaka.files.workspace import Workspace
+from vaka.middleware import Eviction
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin import builtin_tools
+
+SECRET = "hunter2-hunter2"
+
+
+def long_tool(size: int) -> object:
+    @vaka.tool(effect="read")
+    async def long() -> str:
+        """Return much."""
+        return f"begin {SECRET} " + "x" * size + "\nneedle\n" + "y" * size + " end"
+
+    return long
+
+
+@pytest.mark.parametrize("size", [5_000, 60_000])
+async def test_a_long_result_is_told_in_part_and_read_again_by_its_name(size: int, tmp_path: Path) -> None:
+    store = MemoryStore()
+    model = ScriptedModel(call("long"), say("done"))
+    bot = agent(model, long_tool(size), *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
+    async with runtime(store, secrets=(SECRET,), permission_mode="bypassPermissions") as rt:
+        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+        await (await rt.open(bot, id="s")).run("Go.")
+        part = results_by_call(await read_log(store, "s"))["call_1"].content[0]
+        assert isinstance(part, Stored)
+        last = model.prompts[-1].messages[-1]
+        assert isinstance(last, ToolMessage)
+        told = last.results[0].text
+        assert told == part.preview
+        assert told.startswith("begin [redacted] xxx")
+        assert told.endswith("y end")
+        assert "needle" not in told
+        assert len(told) < 7_000
+        line = size // 2_000 + 2  # the long line before it is shown as several
+        again = ScriptedModel(
+            call("long"), say("done"), call("Read", file_path=f"output:{part.blob}", offset=line, limit=1), say("done")
+        )
+        await (await rt.open(agent(again, *bot.tools, middleware=[Eviction(2_000)]), id="s")).run("Read it.")
+    assert "needle" in results_by_call(await read_log(store, "s"))["call_2"].text
+    assert SECRET.encode() not in b"".join([event.stored for event in await read_log(store, "s")])
+
+
+async def test_a_short_result_stays_and_without_a_reader_none_is_named() -> None:
+    store = MemoryStore()
+    bot = agent(ScriptedModel(call("long"), say("done")), long_tool(100), middleware=[Eviction(2_000)])
+    big = agent(ScriptedModel(call("long"), say("done")), long_tool(9_000), middleware=[Eviction(2_000)])
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        await (await rt.open(bot, id="s")).run("Go.")
+        await (await rt.open(big, id="b")).run("Go.")
+    assert "needle" in results_by_call(await read_log(store, "s"))["call_1"].text
+    assert "ask for less at a time" in results_by_call(await read_log(store, "b"))["call_1"].text
+
+
+def test_a_bound_below_what_is_shown_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Eviction(100)
+    with pytest.raises(ConfigError, match="said"):
+        Eviction(input_tokens=100)
+
+
+@vaka.tool(effect="read")
+async def pages() -> ToolResult:
+    """Return many texts."""
+    parts = tuple(Text(text=f"page {number} " + "x" * 3_000) for number in range(9))
+    return ToolResult(call=CallId(""), content=(parts[0], Image(media_type="image/gif", data="R0lGODlh"), *parts[1:]))
+
+
+async def test_many_texts_that_are_too_long_together_are_put_away_as_one(tmp_path: Path) -> None:
+    store, model = MemoryStore(), ScriptedModel(call("pages"), say("done"))
+    bot = agent(model, pages, *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+        await (await rt.open(bot, id="s")).run("Go.")
+    kinds = results_by_call(await read_log(store, "s"))["call_1"].content
+    assert [type(part) for part in kinds] == [Stored, Image]
+    told = model.prompts[-1].messages[-1]
+    assert isinstance(told, ToolMessage)
+    assert told.results[0].text.startswith("page 0 xxx")
+    assert told.results[0].text.endswith("xxx")
+    assert len(told.results[0].text) < 7_000
+    assert isinstance(kinds[0], Stored)
+    whole = (await store.blobs.get(kinds[0].blob)).decode()
+    assert [line[:6] for line in whole.splitlines()] == [f"page {number}" for number in range(9)]
+
+
+async def test_what_a_person_says_at_great_length_is_told_in_part_and_can_be_read(tmp_path: Path) -> None:
+    store = MemoryStore()
+    words = "begin " + "x" * 20_000 + "\nneedle\n" + "y" * 20_000 + " end"
+    digest = hashlib.sha256(words.encode()).hexdigest()
+    model = ScriptedModel(call("Read", file_path=f"output:{digest}", offset=12, limit=1), say("done"))
+    bot = agent(model, *builtin_tools(["Read"]), middleware=[Eviction(input_tokens=2_000)])
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+        await (await rt.open(bot, id="s")).run(words)
+    for prompt in model.prompts:
+        said = prompt.messages[0]
+        assert isinstance(said, UserMessage)
+        text = text_of(said.content)
+        assert text.startswith("begin xxx")
+        assert text.endswith("y end")
+        assert f"output:{digest}" in text
+        assert len(text) < 7_000
+    assert "needle" in results_by_call(await read_log(store, "s"))["call_1"].text

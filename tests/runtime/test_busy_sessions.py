@@ -1,0 +1,408 @@
+"""A second input on a busy session, the same input twice, two handles, two runtimes."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import (
+    agent,
+    check_log,
+    collect,
+    collect_turn,
+    count_commits,
+    count_events,
+    event_types,
+    last_body,
+    read_log,
+    runtime,
+    wait_until,
+)
+from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted
+from vaka.core.types.message import UserMessage
+from vaka.core.types.progress import TurnCancelled, TurnStarted
+from vaka.runtime.session import Session
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import FunctionModel, ScriptedModel, call, say, stall
+
+
+class BlockingTool:
+    """A tool that can be seen to run and is let go by the test."""
+
+    def __init__(self) -> None:
+        self.inside, self.opened = asyncio.Event(), asyncio.Event()
+
+    def tool(self) -> Any:
+        @vaka.tool(effect="read")
+        async def knock() -> str:
+            """Wait at the door."""
+            self.inside.set()
+            await self.opened.wait()
+            return "open"
+
+        return knock
+
+
+async def start_run(session: Session, says: str, **more: Any) -> "asyncio.Task[Any]":
+    return asyncio.create_task(session.run(says, **more))
+
+
+def user_texts(model: ScriptedModel) -> list[list[str]]:
+    """What users had said at each model call."""
+    return [
+        ["".join(getattr(part, "text", "") for part in m.content) for m in p.messages if isinstance(m, UserMessage)]
+        for p in model.prompts
+    ]
+
+
+async def test_a_second_input_waits_for_the_turn_before_it() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("one"), say("two"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        second = await start_run(session, "Second.", on_busy="enqueue")
+        await asyncio.sleep(0)
+        door.opened.set()
+        assert ((await first).text, (await second).text) == ("one", "two")
+    log = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("turn.started") == 2
+    assert user_texts(model)[-1] == ["First.", "Second."]
+
+
+@pytest.mark.parametrize("word", ["interrupt", "rollback"])
+async def test_an_input_can_take_the_place_of_the_running_turn(word: Any) -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("two"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        assert (await session.run("Second.", on_busy=word)).text == "two"
+        with pytest.raises(Interrupted):
+            await first
+    check_log(await read_log(store, "s"))
+
+
+async def test_an_input_that_interrupts_goes_before_what_was_queued() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("b"), say("c"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "a")
+        await door.inside.wait()
+        queued = await start_run(session, "b")
+        await wait_until(lambda: count_events(store, "s", "input.added") == 2)
+        urgent = await start_run(session, "c", on_busy="interrupt")
+        assert (await urgent).text == "b"
+        assert (await queued).text == "c"
+        with pytest.raises(Interrupted):
+            await first
+    assert user_texts(model)[1][-1] == "c"
+
+
+async def test_a_steered_input_joins_with_the_next_step_behind_the_results() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("both"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        steered = await start_run(session, "Also this.", on_busy="steer")
+        await asyncio.sleep(0)
+        await session.steer("And that.")
+        door.opened.set()
+        assert (await first).text == (await steered).text == "both"
+    assert [type(message).__name__ for message in model.prompts[1].messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+        "UserMessage",
+    ]
+    assert user_texts(model)[1] == ["First.", "Also this.And that."]
+    log = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("turn.started") == 1
+
+
+async def test_an_input_steered_into_the_last_answer_still_gets_one() -> None:
+    store = MemoryStore()
+    answers = asyncio.Event()
+
+    async def answer(prompt: Any) -> str:
+        if prompt.number == 1:
+            await session.steer("Wait.")
+            answers.set()
+            return "first"
+        return "second"
+
+    async with runtime(store) as rt:
+        session = await rt.open(agent(FunctionModel(answer)), id="s")
+        assert (await session.run("Go.")).text == "second"
+    assert event_types(await read_log(store, "s")).count("turn.started") == 1
+
+
+async def test_steering_an_idle_session_begins_a_turn() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("Hello."))), id="s")
+        assert (await session.run("Hi.", on_busy="steer")).text == "Hello."
+
+
+async def test_a_busy_session_can_be_refused() -> None:
+    door = BlockingTool()
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("knock"), say("one")), door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        with pytest.raises(Busy, match="'s' is at work"):
+            await session.run("Second.", on_busy="reject")
+        door.opened.set()
+        assert (await first).text == "one"
+        await rt.close()
+        with pytest.raises(Closed):
+            await session.run("Third.", on_busy="reject")
+
+
+async def test_many_inputs_on_a_new_session_at_once_are_all_answered() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("yes", repeat=True))), id="s")
+        answers = await asyncio.gather(*(session.run(f"{n}") for n in range(10)))
+    assert [answer.text for answer in answers] == ["yes"] * 10
+    check_log(await read_log(store, "s"))
+
+
+async def test_the_same_key_twice_is_one_turn() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(say("once"), say("twice"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model), id="s")
+        first = await session.run("Pay.", key="k")
+        again = await session.run("Pay.", key="k")
+        other = await session.run("Pay.", key="l")
+    assert first == again
+    assert other.text == "twice"
+
+
+async def test_the_same_key_at_the_same_time_is_one_turn() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(say("once"), say("twice"))
+    async with runtime(store) as rt:
+        one, two = await rt.open(agent(model), id="s"), await rt.open(agent(model), id="s")
+        answers = await asyncio.gather(*(handle.run("Pay.", key="k") for handle in (one, two, one, two)))
+    assert {answer.turn_id for answer in answers} == {answers[0].turn_id}
+    assert event_types(await read_log(store, "s")).count("input.added") == 1
+
+
+async def test_a_request_sent_twice_gets_the_first_ones_response() -> None:
+    async with runtime(agent=agent(ScriptedModel(say("once"), say("twice")))) as rt:
+        request = vaka.Request(prompt="Pay.", session_id="s", request_id="r")
+        assert await rt.run(request) == await rt.run(request)
+        events = await collect(rt.run_stream(request))
+    assert last_body(events).text == "once"
+
+
+async def test_what_was_sent_is_kept_before_send_returns() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Hello."))), id="s")
+        key = await session.send("Hi.")
+        assert any(getattr(event.data, "key", "") == key for event in await read_log(store, "s"))
+    check_log(await read_log(store, "s"))
+
+
+async def test_what_was_sent_to_an_agent_that_cannot_run_is_an_error() -> None:
+    async with runtime() as rt:
+        session = await rt.open(vaka.Agent("nobody"), id="s")
+        with pytest.raises(vaka.VakaError, match="agent 'nobody' has no model"):
+            await session.send("Hi.")
+
+
+async def test_a_caller_that_withdraws_stops_only_its_own_turn() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("one"), say("never"))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        second = await start_run(session, "Second.")
+        await wait_until(lambda: count_events(store, "s", "input.added") == 2)
+        second.cancel()
+        await asyncio.wait([second])
+        door.opened.set()
+        assert (await first).text == "one"
+    log = await read_log(store, "s")
+    check_log(log)
+    assert isinstance(last_body(log), TurnCancelled)
+    assert len(model.prompts) == 2
+
+
+async def test_a_caller_that_withdraws_before_its_turn_was_written_leaves_nothing() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("one", repeat=True))), id="s")
+        await session.run("Zero.")
+        counting = count_commits(store)
+        task = await start_run(session, "First.")
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert (await session.run("Second.")).text == "one"
+    check_log(await read_log(store, "s"))
+    assert len(counting.commits) <= 4
+
+
+async def test_a_caller_that_withdraws_a_steered_input_leaves_the_turn_alone() -> None:
+    door = BlockingTool()
+    model = ScriptedModel(call("knock"), call("knock"), say("done"))
+    async with runtime() as rt:
+        session = await rt.open(agent(model, door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        joined = await start_run(session, "Also.", on_busy="steer")
+        await asyncio.sleep(0)
+        door.opened.set()
+        await wait_until(lambda: len(model.prompts) == 2)
+        joined.cancel()
+        await asyncio.wait([joined])
+        assert (await first).text == "done"
+
+
+async def test_whoever_stops_reading_does_not_stop_the_turn() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Hello."))), id="s")
+        async with aclosing(session.stream("Hi.")) as events:
+            await anext(events)
+    log = await read_log(store, "s")
+    check_log(log)
+    assert last_body(log).text == "Hello."
+
+
+async def test_a_second_runtime_leaves_its_input_with_the_first_and_follows() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("one"), say("two"))
+    other = store.open_handle()
+    async with runtime(store) as rt, runtime(other) as rt2:
+        one = await rt.open(agent(model, door.tool()), id="s")
+        two = await rt2.open(agent(ScriptedModel(say("wrong", repeat=True))), id="s")
+        first = await start_run(one, "First.")
+        await door.inside.wait()
+        with pytest.raises(Busy):
+            await two.run("Now.", on_busy="reject")
+        second = await start_run(two, "Second.", key="2")
+        await wait_until(lambda: count_events(store, "s", "input.added") == 2)
+        door.opened.set()
+        assert (await first).text == "one"
+        assert (await second).text in {"two", "wrong"}  # whoever claims first
+    log = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("turn.started") == 2
+
+
+async def test_a_second_runtime_takes_over_when_the_first_dies() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    model = ScriptedModel(call("knock"), say("done"), say("two"))
+    other = store.open_handle()
+    async with runtime(store) as rt, runtime(other) as rt2:
+        one, two = await rt.open(agent(model, door.tool()), id="s"), await rt2.open(agent(model, door.tool()), id="s")
+        first = await start_run(one, "First.")
+        await door.inside.wait()
+        second = await start_run(two, "Second.", key="2")
+        await wait_until(lambda: count_events(store, "s", "input.added") == 2)
+        driver = rt.driver(one.id)
+        assert driver is not None
+        driver.abort()
+        with pytest.raises(Closed, match="resume it"):
+            await first
+        door.opened.set()
+        assert (await second).text == "two"
+    log = await read_log(store, "s")
+    check_log(log)
+    assert "turn.resumed" in event_types(log)
+
+
+async def test_a_second_runtime_waits_for_a_new_session_to_exist() -> None:
+    hold = asyncio.Event()
+
+    async def slowly(turn: Any, content: Any) -> Any:
+        await hold.wait()
+        return content
+
+    store = MemoryStore()
+    slow = vaka.from_functions("slow", before_agent=slowly)
+    async with runtime(store) as rt, runtime(store.open_handle()) as rt2:
+        one = await rt.open(agent(ScriptedModel(say("a", repeat=True)), middleware=[slow]), id="s")
+        two = await rt2.open(agent(ScriptedModel(say("a", repeat=True))), id="s")
+        first = await start_run(one, "First.")
+        await asyncio.sleep(0)
+        second = await start_run(two, "Second.", key="2")
+        await asyncio.sleep(0)
+        hold.set()
+        assert [(await first).text, (await second).text] == ["a", "a"]
+    check_log(await read_log(store, "s"))
+
+
+async def test_a_visitor_is_told_when_its_own_runtime_closes() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    other = store.open_handle()
+    async with runtime(store) as rt:
+        one = await rt.open(agent(ScriptedModel(call("knock"), say("done"), say("two")), door.tool()), id="s")
+        first = await start_run(one, "First.")
+        await door.inside.wait()
+        rt2 = runtime(other)
+        two = await rt2.open(agent(ScriptedModel(say("never"))), id="s")
+        second = await start_run(two, "Second.", key="2")
+        await wait_until(lambda: count_events(store, "s", "input.added") == 2)
+        await rt2.close()
+        with pytest.raises(Closed):
+            await second
+        door.opened.set()
+        await first
+    assert event_types(await read_log(store, "s")).count("turn.started") == 2
+
+
+async def test_closing_with_cancel_ends_the_turn_and_leaves_the_queue_in_the_log() -> None:
+    door, store = BlockingTool(), MemoryStore()
+    rt = runtime(store)
+    session = await rt.open(agent(ScriptedModel(call("knock"), say("one"), stall()), door.tool()), id="s")
+    first = await start_run(session, "First.")
+    await door.inside.wait()
+    await session.send("Second.")
+    await rt.close(cancel=True)
+    with pytest.raises(Cancelled):
+        await first
+    log = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("turn.started") == 1
+    async with runtime(store) as again:
+        late = await again.open(agent(ScriptedModel(say("late", repeat=True))), id="s")
+        events = await collect(late.resume())
+    assert isinstance(events[0].data, TurnStarted)
+    assert last_body(events).text == "late"
+
+
+async def test_a_session_is_free_again_after_a_turn_that_could_not_begin() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        for _ in range(2):
+            with pytest.raises(vaka.VakaError, match="has no model"):
+                await (await rt.open(vaka.Agent("nobody"), id="s")).run("Hi.")
+        assert (await (await rt.open(agent(ScriptedModel(say("yes"))), id="s")).run("Hi.")).text == "yes"
+
+
+async def test_a_steered_stream_begins_where_it_joined() -> None:
+    door = BlockingTool()
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("knock"), say("both")), door.tool()), id="s")
+        first = await start_run(session, "First.")
+        await door.inside.wait()
+        joined = asyncio.create_task(collect_turn(session, "Also.", on_busy="steer"))
+        await asyncio.sleep(0)
+        door.opened.set()
+        await first
+        assert event_types(await joined)[:2] == ["input.added", "step.started"]

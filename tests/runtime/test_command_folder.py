@@ -1,0 +1,101 @@
+"""Rules look at a command from the folder it runs in, also when an earlier command has left the session elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.builtin.shell_harness import ShellHarness
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import ToolResult
+from vaka.policy.names import NamePolicy, combine
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.rules import Layer
+from vaka.runtime.runtime import Runtime
+
+DENY = ("Read(./secret/plan)", "Read(./sub/key)", "Edit(./sub/locked)")
+
+
+class RuledShellBench(ShellHarness):
+    """Commands under rules about files."""
+
+    rules: Any = None
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Return a runtime that judges by the rules."""
+        return super().runtime(policy=self.rules, **options)
+
+
+@pytest.fixture(params=["layered", "narrowed"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> RuledShellBench:
+    made = RuledShellBench(tmp_path)
+    for path in ("secret/plan", "sub/secret/plan", "sub/key", "sub/deep/x", "key"):
+        made.write(path, f"{path} is here\n")
+    rules = LayeredPolicy(
+        [Layer(name="flag", mode="bypassPermissions", deny=DENY)], cwd=str(tmp_path), home=str(tmp_path)
+    )
+    made.rules = combine(rules, NamePolicy("bypassPermissions")) if request.param == "narrowed" else rules
+    return made
+
+
+def is_refused(result: ToolResult) -> bool:
+    return result.failed and result.reason == "denied"
+
+
+async def test_what_is_denied_is_denied_from_every_folder(bench: RuledShellBench) -> None:
+    assert (await bench.bash("cat key")).text.startswith("key is here")
+    await bench.bash("cd sub")
+    assert is_refused(await bench.bash("cat key")), "it is sub/key from here"
+    assert is_refused(await bench.bash("echo x > locked"))
+    assert is_refused(await bench.bash("cat ../secret/plan"))
+    assert (await bench.bash("cat secret/plan")).text.startswith("sub/secret/plan is here"), "another one is denied"
+    assert is_refused(await bench.bash("cd .. && cat secret/plan"))
+    await bench.bash("cd deep")
+    assert is_refused(await bench.bash("cat ../key"))
+    await bench.bash("cd ../..")
+    assert (await bench.bash("cat key")).text.startswith("key is here")
+
+
+async def test_so_it_is_with_a_folder_that_the_call_names(bench: RuledShellBench) -> None:
+    assert is_refused(await bench.bash("cat key", workdir="sub"))
+    assert (await bench.bash("cat key", workdir=".")).text.startswith("key is here")
+    assert is_refused(await bench.bash("cat plan", workdir="secret"))
+    await bench.bash("cd sub")
+    assert is_refused(await bench.bash("cat ../key", workdir="deep"))
+    assert (await bench.bash("cat key", workdir="..")).text.startswith("key is here")
+
+
+async def test_a_link_to_a_folder_is_the_folder(bench: RuledShellBench) -> None:
+    (bench.root / "way").symlink_to("sub")
+    await bench.bash("cd way")
+    assert is_refused(await bench.bash("cat key"))
+    assert is_refused(await bench.bash("cat key", workdir="../way"))
+
+
+async def test_calls_made_at_once_begin_where_the_rules_looked_at_them(bench: RuledShellBench) -> None:
+    done = await bench.run_calls(("Bash", {"command": "cd sub"}), ("Bash", {"command": "cat key"}), at_once=True)
+    texts = {result.call: result.text for result in done}
+    assert f"the working folder is now {bench.root}/sub" in texts[CallId("call_1")]
+    assert texts[CallId("call_2")].startswith("key is here"), "that of the working folder, which is not denied"
+
+
+async def test_a_folder_that_is_gone_is_no_way_around(bench: RuledShellBench) -> None:
+    (bench.root / "hollow").mkdir()
+    await bench.bash("cd hollow")
+    (bench.root / "hollow").rmdir()
+    told = await bench.bash("cat secret/plan")
+    assert "secret/plan is here" not in told.text
+    assert is_refused(await bench.bash("cat secret/plan"))
+
+
+async def test_after_a_restart_the_folder_is_still_known_to_the_rules(bench: RuledShellBench) -> None:
+    await bench.bash("cd sub")
+    await bench.restart()
+    assert is_refused(await bench.bash("cat key"))
+
+
+def test_a_workdir_that_is_none_is_never_allowed(tmp_path: Path) -> None:
+    rules = LayeredPolicy([Layer(name="flag", allow=("Bash",), deny=DENY)], cwd=str(tmp_path))
+    spec = ShellHarness(tmp_path).tools[0].spec
+    assert rules.decide(spec, {"command": "cat key", "workdir": 7}).decision == "ask"
+    assert rules.decide(spec, {"command": "cat key", "workdir": "a\0b"}).decision == "ask"

@@ -1,0 +1,95 @@
+"""A runtime whose files are several trees: every tool sees all of them, and commands keep to the folders."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import read_log, results_by_call
+from tests.tools.builtin.harness import value_of
+from vaka.core.types.message import ToolResult
+from vaka.files.composite import CompositeFiles
+from vaka.files.disk import DiskFiles
+from vaka.files.kv import KeyValueFiles
+from vaka.files.memory import MemoryFiles
+from vaka.files.workspace import Workspace
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, ScriptLine, call, say
+from vaka.tools.builtin.shell.supervisor import CommandOptions
+
+
+async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
+    """Let a runtime's own agent make calls, and return their results."""
+    store, model = MemoryStore(), ScriptedModel(*made, say("done"))
+    settings: dict[str, Any] = {"permission_mode": "bypassPermissions", "ask": "deny", **options}
+    async with vaka.Runtime(store=store, model=model, **settings) as runtime:
+        await (await runtime.open(id="s")).run("Go.")
+    return list(results_by_call(await read_log(store, "s")).values())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CompositeFiles:
+    work = tmp_path / "work"
+    (work / "src").mkdir(parents=True)
+    (work / "src" / "a.py").write_text("import os\n")
+    notes = MemoryFiles({"n.md": b"about os\n", "deep/m.md": b"nothing\n"})
+    return CompositeFiles(Workspace(work), {"memories": notes, "kept/here": KeyValueFiles(MemoryStore().values)})
+
+
+async def test_all_trees_are_searched_from_above_them(files: CompositeFiles, tmp_path: Path) -> None:
+    made = [
+        call("Write", file_path="kept/here/k.txt", content="kept os\n"),
+        call("Grep", pattern="os", output_mode="content"),
+        call("Grep", pattern="os", path="memories", output_mode="content"),
+        call("Grep", pattern="os", path="kept", output_mode="count"),
+        call("Grep", pattern="os", path="src", output_mode="content"),
+        call("Grep", pattern="os", path="memories/n.md", output_mode="content"),
+        call("Glob", pattern="**/*.md"),
+    ]
+    told = [result.text for result in await run_tools(*made, files=files, cwd=str(tmp_path / "work"))]
+    assert told[1:] == [
+        "kept/here/k.txt:1: kept os\nmemories/n.md:1: about os\nsrc/a.py:1: import os",
+        "memories/n.md:1: about os",
+        "kept/here/k.txt: 1",
+        "src/a.py:1: import os",
+        "memories/n.md:1: about os",
+        "memories/deep/m.md\nmemories/n.md",
+    ]
+
+
+async def test_what_lies_in_no_folder_is_told_apart(files: CompositeFiles, tmp_path: Path) -> None:
+    assert files.roots == (str(tmp_path / "work"),)
+    assert CompositeFiles(MemoryFiles(), {"x": MemoryFiles()}).roots == ()
+    assert CompositeFiles(files, {"x": MemoryFiles()}).roots == files.roots
+    places = ("", "src", "src/a.py", "memories", "memories/n.md", "kept", "kept/here", "kept/other", "memoriesX")
+    assert [files.is_local(path) for path in places] == [False, True, True, False, False, False, False, True, True]
+    both = CompositeFiles(files, {"x": MemoryFiles()})
+    assert [both.is_local(path) for path in ("src", "memories", "x")] == [True, False, False]
+
+
+async def test_commands_begin_in_a_folder_of_the_files_and_write_to_no_other(
+    files: CompositeFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for lent in (files, Workspace(tmp_path / "work"), DiskFiles(tmp_path / "work")):
+        where, outside, guarded = await run_tools(
+            call("Bash", command="pwd"), call("Bash", command=f"touch {elsewhere}/x"),
+            call("Bash", command="d=.gi; mkdir -p ${d}t/hooks"), files=lent, sandbox="on", allow=("Bash",),
+        )  # fmt: skip
+        assert where.text == f"{tmp_path / 'work'}\n[exit code 0]"
+        assert outside.failed
+        assert guarded.failed
+        assert list(elsewhere.iterdir()) == []
+        assert not (tmp_path / "work" / ".git").exists()
+
+
+async def test_commands_have_the_habits_that_were_given(tmp_path: Path) -> None:
+    late, most = await run_tools(
+        call("Bash", command="echo begun; sleep 30"), call("Bash", command="true", timeout=9_000), cwd=str(tmp_path),
+        command_habits=CommandOptions(timeout=300, longest=1_000, late_goes_on=True),
+    )  # fmt: skip
+    assert late.text.splitlines()[1].startswith("[it takes longer than 300 ms and goes on in the background as bash_1]")
+    assert value_of(most)["timeout_ms"] == 1_000

@@ -1,0 +1,231 @@
+"""Other arguments that a person gives a call: what cannot be used is said to them, and the question stays open."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import vaka
+from tests.runtime.approval_project import ApprovalProject, bash_call
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import StepStarted
+from vaka.core.types.tool import InvalidArguments
+from vaka.middleware import Approval
+from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools.builtin import builtin_tools
+
+REFUSED_EDIT = "Bash does not take these arguments: "
+REFUSED_AT_RUN = "Bash does not take the arguments that a person gave it: "
+
+
+async def offer_edit(office: ApprovalProject, asked: ApprovalRequested, **said: Any) -> None:
+    """Let an answer come from a program that does not look at it."""
+    body = ApprovalResolved(approval=asked.approval, decision="approve", **said)
+    async with runtime(office.store.open_handle()) as rt:
+        await rt.offer(SessionId("s"), body, asked.approval)
+
+
+# -------------------------------------------------------------------------------- when it is answered
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"), [
+        ({"command": 7}, "command: expected string"),
+        ({}, "'command' is missing"),
+        ({"command": "x", "comand": "y"}, "unknown 'comand'"),
+    ],
+)  # fmt: skip
+async def test_arguments_the_tool_does_not_take_are_refused_and_the_question_stays(
+    office: ApprovalProject, edit: dict[str, Any], why: str
+) -> None:
+    """By a process that knows nothing of the agent: the log names what the model was told of its tools."""
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    with pytest.raises(InvalidInput, match=REFUSED_EDIT) as caught:
+        await office.resolve(asked, edit=edit)
+    assert why in str(caught.value)
+    assert await office.pending_ids() == [asked.approval]
+    await office.resolve(asked, edit={"command": "npm build"})
+    await office.resume(who)
+    assert office.executed == ["npm build"]
+
+
+async def test_a_tool_of_ours_reads_what_a_person_wrote_as_it_reads_what_a_model_wrote(office: ApprovalProject) -> None:
+    who = agent(ScriptedModel(bash_call("sleep 1"), say("done")), *builtin_tools(["Bash"]))
+    [asked] = await office.run_until_asked(who)
+    with pytest.raises(InvalidInput, match="timeout"):
+        await office.resolve(asked, edit={"command": "sleep 2", "timeout": "soon"})
+    resolved = await office.resolve(asked, edit={"command": "sleep 2", "timeout": "60"})
+    assert resolved.edit["timeout"] == "60"
+
+
+async def test_the_tool_of_a_child_is_known_too(office: ApprovalProject) -> None:
+    lines = ScriptedModel(agents={"helper": [bash_call("npm test"), say("helped")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
+    who = agent(ScriptedModel(call("helper", prompt="Go."), say("done")), helper)
+    [asked] = await office.run_until_asked(who)
+    with pytest.raises(InvalidInput, match=REFUSED_EDIT):
+        await office.resolve(asked, edit={"command": 7})
+    await office.resolve(asked, edit={"command": "npm build"})
+    await office.resume(who)
+    assert office.executed == ["npm build"]
+
+
+async def test_the_tool_is_found_however_much_came_before_the_question(office: ApprovalProject) -> None:
+    many = calls(*(bash_call(f"echo {number}") for number in range(300)), bash_call("npm test"))
+    [asked] = await office.run_until_asked(office.make_agent(many, say("done")))
+    with pytest.raises(InvalidInput, match=REFUSED_EDIT):
+        await office.resolve(asked, edit={"command": 7})
+
+
+def nested_value(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"), [
+        ({"command": "x" * (1 << 20)}, "may have 1048576 bytes"),
+        ({"command": nested_value(100)}, "nested deeper than 64"),
+        ({"command": nested_value(100_000)}, "cannot be written as JSON|nested deeper"),
+        ({"command": float("nan")}, "not a JSON number|command: expected string"),
+        ({"command": 2**70}, "does not fit in 64 bits|cannot be written as JSON"),
+        ({"command": object()}, "cannot be written as JSON"),
+        ({"command": "\ud800"}, "half of a surrogate|cannot be written as JSON"),
+        ({7: "x"}, "is not text"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_json_or_too_much_of_it_is_refused_and_the_question_stays(
+    office: ApprovalProject, edit: Any, why: str
+) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match=why):
+        await office.resolve(asked, edit=edit)
+    assert await office.pending_ids() == [asked.approval]
+
+
+async def test_a_secret_cannot_be_given_so_for_the_log_would_not_keep_it(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    async with runtime(office.store.open_handle(), secrets=("hunter2hunter2",)) as rt:
+        with pytest.raises(InvalidInput, match="have a secret in them"):
+            await rt.resolve(asked.approval, "approve", edit={"command": "login hunter2hunter2"})
+    assert await office.pending_ids() == [asked.approval]
+
+
+async def test_words_that_are_no_text_are_made_text(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    resolved = await office.resolve(asked, "reject", message="no\udcff", by="k\udcffm")
+    assert (resolved.message, resolved.by) == ("no\ufffd", "k\ufffdm")
+
+
+# -------------------------------------------------------------------------------- when the call runs
+
+
+async def test_what_is_found_out_when_the_call_runs_is_asked_again_with_the_reason(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await offer_edit(office, asked, edit={"command": 7})
+    [again] = await office.run_until_asked(who)
+    assert again.approval != asked.approval
+    assert again.reason.startswith(REFUSED_AT_RUN)
+    assert (again.call, again.rule_names, again.grant) == (asked.call, asked.rule_names, asked.grant)
+    assert await office.run_until_asked(who) == [again], "it is asked once, whoever goes on"
+    await office.resolve(again)
+    await office.resume(who)
+    assert office.executed == ["npm test"], "the second answer is a yes to the call as it was"
+
+
+async def test_a_second_edit_takes_the_place_of_the_first(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await offer_edit(office, asked, edit={"command": []})
+    [again] = await office.run_until_asked(who)
+    await offer_edit(office, again, edit={"comand": "npm build"})
+    [third] = await office.run_until_asked(who)
+    await office.resolve(third, edit={"command": "npm build"})
+    await office.resume(who)
+    assert office.executed == ["npm build"]
+
+
+async def test_a_yes_for_longer_with_arguments_that_cannot_be_used_does_not_run_the_call_as_it_was(
+    office: ApprovalProject,
+) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await offer_edit(office, asked, edit={"command": 7}, scope="session", rule="Bash(npm test)")
+    [again] = await office.run_until_asked(who)
+    assert (again.rule_names, again.reason.startswith(REFUSED_AT_RUN), office.executed) == (asked.rule_names, True, [])
+    await office.resolve(again)
+    await office.resume(who)
+    assert office.executed == ["npm test"]
+
+
+async def test_where_nobody_can_be_asked_again_it_is_a_no_that_says_why(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await offer_edit(office, asked, edit={"command": 7})
+    events = await office.resume(who, ask="deny")
+    assert results_by_call(events)["call_1"].reason == "denied"
+    assert results_by_call(events)["call_1"].text.startswith(REFUSED_AT_RUN)
+
+
+async def test_an_answer_that_the_question_does_not_take_is_a_no_when_nobody_looked_at_it(
+    office: ApprovalProject,
+) -> None:
+    asking = Approval({"Bash": {"allowed_decisions": ["approve"]}})
+    who = office.make_agent(bash_call("npm test"), say("done"), middleware=[asking])
+    rules = {"allow": ("Bash",)}
+    [asked] = await office.run_until_asked(who, rules=rules)
+    await offer_edit(office, asked, edit={"command": "npm build"})
+    events = await office.resume(who, rules=rules)
+    assert (results_by_call(events)["call_1"].reason, office.executed) == ("denied", [])
+
+
+async def test_a_no_to_the_second_question_counts(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await offer_edit(office, asked, edit={"command": 7})
+    [again] = await office.run_until_asked(who)
+    await office.resolve(again, "reject", message="leave it")
+    await office.resume(who)
+    assert office.executed == []
+
+
+async def test_a_tool_that_has_changed_since_is_asked_about_again_and_not_failed(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, edit={"command": "npm build"})
+
+    class Changed:
+        """The tool as it is by now: it takes something else."""
+
+        def __init__(self, tool: Any) -> None:
+            self.spec = msgspec.structs.replace(tool.spec, description="Run it.")
+            self.call = tool.call
+
+        def parse(self, raw: Any) -> Any:
+            found = office.tools[0].parse(raw)
+            return InvalidArguments("npm is gone") if "build" in str(raw) else found
+
+    [again] = await office.run_until_asked(
+        agent(ScriptedModel(bash_call("npm test"), say("done")), Changed(office.tools[0]))
+    )
+    assert again.reason == f"{REFUSED_AT_RUN}npm is gone"
+
+
+async def test_a_log_that_no_longer_knows_its_tools_takes_the_answer(office: ApprovalProject) -> None:
+    who = office.make_agent(calls(bash_call("npm test")), say("done"))
+    [asked] = await office.run_until_asked(who)
+    step = next(event.data for event in await read_log(office.store, "s") if isinstance(event.data, StepStarted))
+    assert step.tools is not None
+    blobs: Any = office.store.hub.shared.blobs
+    for key in [key for key in blobs if step.tools in key]:
+        del blobs[key]
+    await office.resolve(asked, edit={"command": 7})
+    [again] = await office.run_until_asked(who)
+    assert again.reason.startswith(REFUSED_AT_RUN)

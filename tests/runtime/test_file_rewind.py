@@ -1,0 +1,281 @@
+"""Going back in a session puts back what its file tools changed, and nothing that somebody else did is lost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.runtime_fixtures import agent, check_log, event_types, log_writer, read_log, runtime
+from tests.tools.builtin.harness import ToolHarness
+from vaka.core.ports.files import FileInfo
+from vaka.core.ports.store import Retention
+from vaka.core.ports.tool import CHANGED_FILE_KEY, World
+from vaka.core.session.index_rows import blobs_of
+from vaka.core.types.control import StateChanged
+from vaka.core.types.errors import Busy, FileChanged, FileError, InvalidInput, NotFound
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Digest, SessionId
+from vaka.core.types.progress import ToolStarted
+from vaka.files.snapshots import FileSnapshots
+from vaka.files.workspace import Workspace
+from vaka.runtime.file_rewind import FileRewind
+from vaka.runtime.runtime import Runtime
+from vaka.stores.memory import MemoryStore
+from vaka.stores.sqlite import SqliteStore
+from vaka.testing.models import ScriptedModel
+
+NOTEBOOK = '{"cells": [{"cell_type": "code", "id": "a", "source": "1", "metadata": {}, "outputs": []}], "metadata": {}}'
+
+
+class RewindBench(ToolHarness):
+    """A bench whose files are copied before they change."""
+
+    def __init__(self, root: Path, *, copies: bool = True, store: Any = None) -> None:
+        super().__init__(root)
+        self.copies = copies
+        self.store = store or self.store
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Return a runtime that lends the files and keeps copies."""
+        rt = runtime(self.store, permission_mode="bypassPermissions", **options)
+        snapshots = FileSnapshots(self.files, self.store.blobs) if self.copies else None
+        rt.env.world = World(files=self.files, snapshots=snapshots, cwd=str(self.root))
+        return rt
+
+    async def head(self) -> str:
+        return str(len(await read_log(self.store, "s")))
+
+    async def rewind(self, to: str, **more: Any) -> Event:
+        async with self.runtime() as rt:
+            return await rt.rewind("s", to, files=True, **more)
+
+    async def preview(self, to: str) -> FileRewind:
+        async with self.runtime() as rt:
+            return await rt.files_back("s", to)
+
+    def read_files(self) -> dict[str, str]:
+        """Return every file and what it holds."""
+        found = [path for path in self.root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.root)): path.read_text() for path in sorted(found)}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> RewindBench:
+    return RewindBench(tmp_path)
+
+
+async def test_every_file_tool_is_undone_and_the_conversation_with_it(desk: RewindBench) -> None:
+    desk.write("a.py", "one\n")
+    desk.write("b.py", "x y\n")
+    desk.write("c.ipynb", NOTEBOOK)
+    before = desk.read_files()
+    await desk.run_calls(
+        ("Read", {"file_path": "a.py"}), ("Read", {"file_path": "b.py"}), ("Read", {"file_path": "c.ipynb"})
+    )
+    place = await desk.head()
+    await desk.run_calls(
+        ("Write", {"file_path": "new/file.txt", "content": "new"}),
+        ("Edit", {"file_path": "a.py", "old_string": "one", "new_string": "two"}),
+        ("Write", {"file_path": "a.py", "content": "three\n"}),
+        ("MultiEdit", {"file_path": "b.py", "edits": [{"old_string": "x", "new_string": "1"}]}),
+        ("NotebookEdit", {"notebook_path": "c.ipynb", "cell_id": "a", "new_source": "2"}),
+    )
+    after = desk.read_files()
+    assert set(after) - set(before) == {"new/file.txt"}
+    assert all(after[path] != before[path] for path in before)
+    assert await desk.preview(place) == FileRewind(restored=("a.py", "b.py", "c.ipynb"), removed=("new/file.txt",))
+    assert desk.read_files() == after, "looking touches nothing"
+    event = await desk.rewind(place)
+    assert desk.read_files() == before
+    assert event.type == "session.reverted"
+    assert len(await desk.results()) == 8, "what happened stays readable"
+    assert await desk.preview(place) == FileRewind()
+
+
+async def test_a_session_can_say_it_itself(desk: RewindBench) -> None:
+    await desk.call("Write", file_path="f", content="1")
+    async with desk.runtime() as rt:
+        await (await rt.open(agent(ScriptedModel()), id="s")).rewind("1", files=True)
+    assert desk.read_files() == {}
+
+
+async def test_going_back_again_and_forth_again(desk: RewindBench) -> None:
+    places: list[str] = []
+    for text in ("1", "2", "3"):
+        await desk.call("Write", file_path="f", content=text)
+        places.append(await desk.head())
+    await desk.rewind(places[1])
+    assert desk.read_files() == {"f": "2"}
+    await desk.rewind(places[0])
+    assert desk.read_files() == {"f": "1"}
+    await desk.rewind(places[2])
+    assert desk.read_files() == {"f": "3"}, "a place that was left can be gone back to, with its files"
+    await desk.rewind("1")
+    assert desk.read_files() == {}
+
+
+async def test_what_somebody_else_changed_is_named_and_kept_unless_forced_and_even_then_not_lost(
+    desk: RewindBench,
+) -> None:
+    await desk.call("Write", file_path="mine", content="1")
+    await desk.call("Write", file_path="theirs", content="1")
+    place = await desk.head()
+    await desk.call("Write", file_path="mine", content="2")
+    await desk.call("Write", file_path="theirs", content="2")
+    desk.write("theirs", "a person was here")
+    events = await desk.head()
+    looked = await desk.preview(place)
+    assert (looked.changed, looked.restored) == (("theirs",), ("mine", "theirs"))
+    with pytest.raises(FileChanged, match="not overwritten: 'theirs'"):
+        await desk.rewind(place)
+    assert desk.read_files() == {"mine": "2", "theirs": "a person was here"}
+    assert await desk.head() == events, "nothing is done unless all of it can be done"
+    await desk.rewind(place, force=True)
+    assert desk.read_files() == {"mine": "1", "theirs": "1"}
+    await desk.rewind(events)
+    assert desk.read_files() == {"mine": "2", "theirs": "a person was here"}
+
+
+async def test_a_file_that_somebody_removed_or_put_back_already(desk: RewindBench) -> None:
+    await desk.call("Write", file_path="gone", content="1")
+    await desk.call("Write", file_path="back", content="1")
+    place = await desk.head()
+    await desk.call("Write", file_path="gone", content="2")
+    await desk.call("Write", file_path="back", content="2")
+    (desk.root / "gone").unlink()
+    desk.write("back", "1")
+    looked = await desk.preview(place)
+    assert looked == FileRewind(restored=("gone",), changed=("gone",))
+    await desk.rewind(place, force=True)
+    assert desk.read_files() == {"back": "1", "gone": "1"}
+
+
+async def test_the_copy_is_in_the_log_before_the_file_changes(desk: RewindBench) -> None:
+    desk.write("a", "old")
+    await desk.call("Read", file_path="a")
+    place = await desk.head()
+    await desk.call("Write", file_path="a", content="new")
+    log = await read_log(desk.store, "s")
+    [change] = [event for event in log if isinstance(event.data, StateChanged) and event.data.key == CHANGED_FILE_KEY]
+    started = max(event.seq for event in log if isinstance(event.data, ToolStarted))
+    assert change.seq == started + 1
+    # The process died after the file was written and before the result of the call was.
+    died = MemoryStore()
+    for digest in blobs_of(change):
+        assert await died.blobs.put(await desk.store.blobs.get(digest)) == digest
+    await log_writer(died, "s", log[: change.seq])()
+    desk.store = died
+    await desk.rewind(place)
+    assert desk.read_files() == {"a": "old"}
+    check_log(await read_log(died, "s"))
+
+
+async def test_a_change_of_which_the_log_has_no_copy_is_named(desk: RewindBench) -> None:
+    desk.write("a", "old")
+    await desk.call("Read", file_path="a")
+    place = await desk.head()
+    await desk.call("Edit", file_path="a", old_string="old", new_string="new")
+    again = await desk.rerun_after_crash(2)
+    assert not again.failed, "the change is there already"
+    assert (await desk.preview(place)).lost == ("a",)
+
+
+async def test_without_snapshots_the_files_stay_and_are_named(tmp_path: Path) -> None:
+    desk = RewindBench(tmp_path, copies=False)
+    await desk.call("Write", file_path="a", content="1")
+    assert CHANGED_FILE_KEY not in str(await read_log(desk.store, "s"))
+    assert await desk.preview("1") == FileRewind(lost=("a",))
+    await desk.rewind("1")
+    assert desk.read_files() == {"a": "1"}
+
+
+async def test_a_failed_change_is_no_change(desk: RewindBench) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    place = await desk.head()
+    assert (await desk.call("Edit", file_path="a", old_string="none", new_string="2")).failed
+    assert await desk.preview(place) == FileRewind()
+
+
+async def test_another_folder_is_not_touched(desk: RewindBench, tmp_path_factory: pytest.TempPathFactory) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    other = tmp_path_factory.mktemp("other")
+    (other / "a").write_text("1")
+    desk.files = Workspace(other)
+    with pytest.raises(InvalidInput, match="work in that folder"):
+        await desk.rewind("1")
+    assert (other / "a").read_text() == "1"
+
+
+async def test_copies_are_kept_as_long_as_the_session(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "vaka.db")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    desk = RewindBench(folder, store=store)
+    desk.write("a", "old")
+    await desk.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    removed = await store.gc(Retention(blobs_before="9999"))
+    assert removed.blobs == 0
+    await desk.rewind("1")
+    assert desk.read_files() == {"a": "old"}
+    await store.close()
+
+
+async def test_a_copy_that_was_erased_stops_everything(desk: RewindBench) -> None:
+    desk.write("a", "old")
+    await desk.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    log, empty = await read_log(desk.store, "s"), MemoryStore()
+    await log_writer(empty, "s", log)()
+    desk.store = empty
+    with pytest.raises(NotFound):
+        await desk.rewind("1")
+    assert desk.read_files() == {"a": "new"}
+    assert event_types(await read_log(empty, "s")) == event_types(log)
+
+
+class FailingWorkspace(Workspace):
+    """A folder whose disk fails at one file."""
+
+    broken = "b"
+
+    async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
+        """Write, unless it is that file."""
+        if path == self.broken:
+            raise FileError("the disk is full")
+        return await super().write(path, data, known=known, new=new)
+
+
+async def test_the_same_call_again_finishes_what_was_cut_off(desk: RewindBench) -> None:
+    for path in ("a", "b", "c"):
+        await desk.call("Write", file_path=path, content="1")
+    place = await desk.head()
+    for path in ("a", "b", "c"):
+        await desk.call("Write", file_path=path, content="2")
+    sound, desk.files = desk.files, FailingWorkspace(desk.root)
+    with pytest.raises(FileError, match="the disk is full") as failed:
+        await desk.rewind(place)
+    assert "the same call again goes on with them" in failed.value.__notes__[0]
+    assert desk.read_files() == {"a": "1", "b": "2", "c": "2"}
+    desk.files = sound
+    await desk.rewind(place)
+    assert desk.read_files() == {"a": "1", "b": "1", "c": "1"}
+
+
+async def test_a_session_at_work_is_left_alone(desk: RewindBench) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    async with desk.runtime() as rt:
+        await desk.store.events.claim(SessionId("s"))
+        with pytest.raises(Busy):
+            await rt.rewind("s", "1", files=True)
+    assert desk.read_files() == {"a": "1"}
+
+
+async def test_without_files_or_without_a_session_there_is_nothing_to_put_back(desk: RewindBench) -> None:
+    await desk.call("Write", file_path="a", content="1")
+    async with runtime(desk.store) as rt:
+        rt.env.world = World()
+        with pytest.raises(InvalidInput, match="no files to put back"):
+            await rt.rewind("s", "1", files=True)
+    with pytest.raises(NotFound, match="nobody"):
+        async with desk.runtime() as rt:
+            await rt.files_back("nobody", "1")
+    assert desk.read_files() == {"a": "1"}

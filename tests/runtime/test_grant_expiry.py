@@ -1,0 +1,167 @@
+"""What is allowed in a session for some time: it counts until then, in every process, and never again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.approval_project import ApprovalProject, bash_call
+from tests.runtime.runtime_fixtures import (
+    agent,
+    collect,
+    collect_turn,
+    count_events,
+    last_body,
+    read_log,
+    runtime,
+    wait_until,
+)
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.ids import SessionId
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, calls, say
+
+HOUR = 3600.0
+
+
+async def resolve_at(office: ApprovalProject, clock: FakeClock, id: str, **more: Any) -> Any:
+    async with runtime(office.store.open_handle(), clock=clock) as rt:
+        return (await rt.resolve(id, "approve", scope="session", **more)).data
+
+
+async def test_it_counts_until_its_time_is_over_and_then_is_asked_again(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    resolved = await resolve_at(office, clock, asked.approval, ttl=HOUR)
+    assert (resolved.scope, resolved.rule, resolved.until) == ("session", "Bash(npm test)", "2023-11-14T23:13:20.000Z")
+    clock.advance(HOUR - 1)
+    await office.resume(who, clock=clock)
+    assert office.executed == ["npm test", "npm test"]
+    clock.advance(1)
+    async with office.runtime(clock=clock) as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(who, id="s")).run("Again.")
+    assert office.executed == ["npm test", "npm test"]
+
+
+async def test_an_old_session_that_is_opened_again_does_not_honour_it(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    await resolve_at(office, clock, asked.approval, ttl=60)
+    await office.resume(who, clock=clock)
+    clock.advance(30 * 24 * HOUR)
+    async with office.runtime(clock=clock) as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(who, id="s")).run("Again.")
+    assert office.executed == ["npm test"]
+
+
+async def test_it_is_over_for_good_once_the_log_has_passed_it_even_when_the_clock_goes_back(
+    office: ApprovalProject,
+) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), say("one"), say("two"), bash_call("npm test"), say("three"))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    await resolve_at(office, clock, asked.approval, ttl=60)
+    await office.resume(who, clock=clock)
+    clock.advance(61)
+    async with office.runtime(clock=clock) as rt:
+        session = await rt.open(who, id="s")
+        assert (await session.run("Hello.")).text == "two"
+        clock.jump(-61)
+        with pytest.raises(Suspended):
+            await session.run("Again.")
+        assert (await reopen(office.store, SessionId("s"))).state.grants == []
+
+
+async def test_what_was_allowed_for_longer_beside_it_still_counts(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(
+        calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), bash_call("make"), say("done")
+    )
+    first, second = await office.run_until_asked(who, clock=clock)
+    await resolve_at(office, clock, first.approval, ttl=60)
+    await resolve_at(office, clock, second.approval)
+    clock.advance(61)
+    [again] = await office.run_until_asked(who, clock=clock)
+    assert again.call.arguments == {"command": "npm test"}
+    assert sorted(office.executed) == ["make", "npm test"]
+    await resolve_at(office, clock, again.approval)
+    await office.resume(who, clock=clock)
+    assert sorted(office.executed) == ["make", "make", "npm test", "npm test"]
+
+
+async def test_it_answers_what_else_waits_and_is_meant(office: ApprovalProject) -> None:
+    who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls"), bash_call("make")), say("done"))
+    first, _, third = await office.run_until_asked(who)
+    await office.resolve(first, scope="session", ttl=60)
+    assert await office.pending_ids() == [third.approval]
+
+
+async def test_a_turn_that_waits_does_not_take_it_for_longer_than_it_was_given(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), say("done"))
+    async with office.runtime(ask="wait", clock=clock) as rt:
+        task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
+        await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 2)
+        first, second = [row.id for row in await rt.decisions()]
+        await rt.resolve(first, "approve", scope="session", ttl=60)
+        await wait_until(lambda: count_events(office.store, "s", "tool.completed") == 1)
+        clock.advance(61)
+        await rt.resolve(second, "approve")
+        await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 3)
+        [third] = await rt.decisions()
+        await rt.resolve(third.id, "approve")
+        assert last_body(await task).text == "done"
+
+
+async def test_an_agent_may_say_how_long_it_counts_and_a_person_otherwise(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(
+        calls(bash_call("npm test"), bash_call("make")), say("done"), limits=vaka.Limits(grant_ttl=60)
+    )
+    first, second = await office.run_until_asked(who, clock=clock)
+    assert first.lasts == 60
+    assert (await resolve_at(office, clock, first.approval)).until == "2023-11-14T22:14:20.000Z"
+    assert (await resolve_at(office, clock, second.approval, ttl=120)).until == "2023-11-14T22:15:20.000Z"
+
+
+async def test_going_back_does_not_bring_back_what_is_over(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), say("one"), say("two"), bash_call("npm test"), say("three"))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    await resolve_at(office, clock, asked.approval, ttl=60)
+    await office.resume(who, clock=clock)
+    end = (await read_log(office.store, "s"))[-1].seq
+    clock.advance(61)
+    async with office.runtime(clock=clock) as rt:
+        session = await rt.open(who, id="s")
+        await session.run("Hello.")
+        clock.jump(-61)
+        await session.rewind(f"1.{end}")
+        again = await rt.open(agent(ScriptedModel(*[say("-")] * 2, bash_call("npm test")), *office.tools), id="s")
+        with pytest.raises(Suspended):
+            await collect(again.stream("Again."))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"), [
+        ({"scope": "session", "ttl": 0}, "must be seconds above zero"),
+        ({"scope": "session", "ttl": -1}, "must be seconds above zero"),
+        ({"scope": "session", "ttl": float("nan")}, "must be seconds above zero"),
+        ({"scope": "session", "ttl": float("inf")}, "must be seconds above zero"),
+        ({"scope": "project", "ttl": 60}, "only what is allowed for the session"),
+        ({"ttl": 60}, "only what is allowed for the session"),
+        ({"scope": "session", "tll": 60}, "an answer has no 'tll'; it may have message, edit, scope, rule, ttl, by"),
+    ],
+)  # fmt: skip
+async def test_a_time_that_makes_no_sense_decides_nothing(office: ApprovalProject, more: Any, why: str) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match=why):
+        await office.resolve(asked, **more)
+    assert await office.pending_ids() == [asked.approval]
+    assert not office.local_settings_file.exists()

@@ -1,0 +1,239 @@
+"""What is allowed for good: kept in the settings of a project or a user, once, whole, and only if the answer counts."""
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.approval_project import ApprovalProject, bash_call
+from tests.runtime.runtime_fixtures import agent, runtime
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, Suspended
+from vaka.policy.policy import LayeredPolicy
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+
+def allow_rules_in(path: Path) -> Any:
+    return json.loads(path.read_text())["permissions"]["allow"]
+
+
+# -------------------------------------------------------------------------------- project and user
+
+
+async def test_a_yes_for_the_project_is_kept_in_its_local_settings(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    resolved = await office.resolve(asked, scope="project")
+    assert (resolved.scope, resolved.rule) == ("project", "Bash(npm test)")
+    assert json.loads(office.local_settings_file.read_text()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+    assert stat.S_IMODE(office.local_settings_file.stat().st_mode) == 0o600
+    await office.resume(who)
+    assert office.executed == ["npm test", "npm test"], "it counts at once, though the rules were read before"
+
+
+async def test_a_yes_for_the_user_is_kept_in_their_settings(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test && make"), say("done")))
+    await office.resolve(asked, scope="user")
+    assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
+
+
+async def test_a_command_with_a_whole_path_can_be_kept_for_good(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("/opt/tool run"), say("done")))
+    await office.resolve(asked, scope="user")
+    assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(/opt/tool run)"]
+
+
+async def test_the_rest_of_the_settings_stays_as_it_is(office: ApprovalProject) -> None:
+    office.local_settings_file.parent.mkdir()
+    permissions = '{"deny": ["Read(.env)"], "allow": ["Bash(ls)"]}'
+    before = f'{{\n\t"zeta": {{"é": [1, 2.5]}},\n\t"permissions": {permissions},\n\t"alpha": null\n}}'
+    office.local_settings_file.write_text(before)
+    office.local_settings_file.chmod(0o640)
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="project")
+    text = office.local_settings_file.read_text()
+    assert list(json.loads(text)) == ["zeta", "permissions", "alpha"]
+    assert json.loads(text) == json.loads(before.replace('"Bash(ls)"', '"Bash(ls)", "Bash(npm test)"'))
+    assert '\n\t"zeta"' in text
+    assert "é" in text
+    assert stat.S_IMODE(office.local_settings_file.stat().st_mode) == 0o640
+    assert [file.name for file in office.local_settings_file.parent.iterdir()] == ["settings.local.json"]
+
+
+@pytest.mark.parametrize("before", [b'{"permissions": null}', b'{"permissions": {"allow": null}}'])
+async def test_settings_that_say_nothing_of_permissions_yet_take_the_rule(
+    office: ApprovalProject, before: bytes
+) -> None:
+    office.local_settings_file.parent.mkdir()
+    office.local_settings_file.write_bytes(before)
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="project")
+    assert json.loads(office.local_settings_file.read_bytes()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+
+
+async def test_the_ends_of_lines_stay_as_they_are(office: ApprovalProject) -> None:
+    office.local_settings_file.parent.mkdir()
+    office.local_settings_file.write_bytes(b'{\r\n  "model": "x"\r\n}\r\n')
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="project")
+    text = office.local_settings_file.read_bytes()
+    assert text.count(b"\n") == text.count(b"\r\n") > 3
+
+
+async def test_a_rule_that_is_there_is_not_written_again(office: ApprovalProject) -> None:
+    office.local_settings_file.parent.mkdir()
+    office.local_settings_file.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')
+    before = office.local_settings_file.stat()
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="project")
+    after = office.local_settings_file.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [
+        ('{"permissions": ', "not JSON"),
+        ('{"permissions": []}', "permissions: expected an object"),
+        ('{"permissions": {"allow": "Bash"}}', "permissions.allow: expected a list of texts"),
+        ('{"permissions": {"allow": [1]}}', "permissions.allow: expected a list of texts"),
+        ('{"a": 1, "a": 2}', "'a' stands there twice"),
+        ('{"a": 1e999}', "cannot be written again"),
+        ("[]", "expected an object"),
+    ],
+)  # fmt: skip
+async def test_settings_that_are_broken_are_left_alone_and_the_question_stays_open(
+    office: ApprovalProject, text: str, why: str
+) -> None:
+    office.local_settings_file.parent.mkdir()
+    office.local_settings_file.write_text(text)
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(ConfigError, match=why):
+        await office.resolve(asked, scope="project")
+    assert office.local_settings_file.read_text() == text
+    assert await office.pending_ids() == [asked.approval]
+
+
+async def test_settings_that_are_no_plain_file_are_left_alone(office: ApprovalProject) -> None:
+    office.local_settings_file.mkdir(parents=True)
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        await office.resolve(asked, scope="project")
+    office.local_settings_file.rmdir()
+    os.mkfifo(office.local_settings_file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        await office.resolve(asked, scope="project")
+    assert await office.pending_ids() == [asked.approval]
+
+
+async def test_a_place_that_cannot_be_written_leaves_the_question_open(office: ApprovalProject) -> None:
+    (office.project / ".claude").write_text("")
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(ConfigError, match="cannot be written"):
+        await office.resolve(asked, scope="project")
+    assert await office.pending_ids() == [asked.approval]
+
+
+async def test_a_project_cannot_lead_the_rule_elsewhere(office: ApprovalProject, tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else/settings.local.json").write_text("{}")
+    (office.project / ".claude").symlink_to(tmp_path / "else")
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match="leads out of the project"):
+        await office.resolve(asked, scope="project")
+    assert (tmp_path / "else/settings.local.json").read_text() == "{}"
+
+
+async def test_a_users_settings_may_be_a_link(office: ApprovalProject, tmp_path: Path) -> None:
+    (office.home / ".claude").mkdir()
+    (tmp_path / "dotfiles.json").write_text("{}")
+    (office.home / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="user")
+    assert (office.home / ".claude/settings.json").is_symlink()
+    assert allow_rules_in(tmp_path / "dotfiles.json") == ["Bash(npm test)"]
+
+
+async def test_the_project_is_where_its_settings_are_or_its_repository_begins(office: ApprovalProject) -> None:
+    deep = office.project / "a/b"
+    deep.mkdir(parents=True)
+    inner = LayeredPolicy(cwd=str(deep), home=str(office.home))
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=inner)
+    with pytest.raises(InvalidInput, match="write // before a whole path"):
+        await office.resolve(asked, scope="project", rule="Bash(npm test)\nEdit(/src/**)")
+    await office.resolve(asked, scope="project")
+    assert allow_rules_in(office.local_settings_file) == ["Bash(npm test)"]
+
+
+async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: ApprovalProject) -> None:
+    at_home = LayeredPolicy(cwd=str(office.home), home=str(office.home))
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=at_home)
+    with pytest.raises(InvalidInput, match="is a home and no project"):
+        await office.resolve(asked, scope="project")
+    gone = LayeredPolicy(cwd=str(office.home / "gone"), home=str(office.home))
+    async with office.runtime(policy=gone) as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(office.make_agent(bash_call("npm test")), id="other")).run("Go.")
+        with pytest.raises(InvalidInput, match="is not here"):
+            await rt.resolve((await rt.decisions("other"))[0].id, "approve", scope="project")
+
+
+async def test_a_rule_that_asks_in_the_settings_cannot_be_answered_for_good(office: ApprovalProject) -> None:
+    rules = {"ask": ("Bash(git push:*)",)}
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("git push x"), say("done")), rules=rules)
+    with pytest.raises(InvalidInput, match="would ask again all the same; possible is once or session"):
+        await office.resolve(asked, scope="project")
+    assert not office.local_settings_file.exists()
+
+
+async def test_of_two_who_keep_rules_at_once_neither_loses_one(office: ApprovalProject) -> None:
+    who = office.make_agent(calls(*(bash_call(f"make {n}") for n in range(8))), say("done"))
+    asked = await office.run_until_asked(who)
+    await asyncio.gather(*(office.resolve(one, scope="project") for one in asked))
+    assert sorted(allow_rules_in(office.local_settings_file)) == [f"Bash(make {n})" for n in range(8)]
+
+
+# -------------------------------------------------------------------------------- one answer wins
+
+
+async def test_what_was_kept_for_an_answer_that_came_second_is_taken_back(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    store: Any = office.store.open_handle()
+    offer = store.events.offer
+
+    async def late(*arguments: Any, **more: Any) -> int:
+        store.events.offer = offer  # only the first one is late
+        await office.resolve(asked, "reject", message="no", by="bob")
+        done: int = await offer(*arguments, **more)
+        return done
+
+    store.events.offer = late  # somebody else is faster
+    async with runtime(store) as rt:
+        event = await rt.resolve(asked.approval, "approve", scope="project", by="ana")
+    assert (event.data.decision, event.data.by) == ("reject", "bob")  # type: ignore[attr-defined]  # an answer
+    assert allow_rules_in(office.local_settings_file) == []
+
+
+async def test_the_second_answer_hears_that_there_was_one(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, "reject", by="ana")
+    with pytest.raises(NotFound):
+        await office.resolve(asked, scope="project")
+    assert not office.local_settings_file.exists()
+
+
+async def test_a_question_is_not_approved(office: ApprovalProject) -> None:
+    @vaka.tool(effect="resume")
+    async def wonder(context: vaka.ToolContext) -> str:
+        """Ask something."""
+        return str(await context.ask("Colour?"))
+
+    async with office.runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("wonder")), wonder), id="s")
+        with pytest.raises(Suspended) as caught:
+            await session.run("Go.")
+        with pytest.raises(InvalidInput, match="is a question"):
+            await rt.resolve(caught.value.decisions[0], "approve")

@@ -1,0 +1,449 @@
+"""A person's answer: for how long it counts, what it covers, and what still wins over it when the call runs."""
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.approval_project import ApprovalProject, bash_call
+from tests.runtime.runtime_fixtures import (
+    agent,
+    collect,
+    collect_turn,
+    count_events,
+    last_body,
+    read_log,
+    reasons_by_call,
+    results_by_call,
+    runtime,
+    wait_until,
+)
+from vaka.core.types.control import ApprovalResolved
+from vaka.core.types.errors import InvalidInput, NotFound, Suspended
+from vaka.core.types.ids import SessionId
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+# -------------------------------------------------------------------------------- what a person is told
+
+
+async def test_a_question_carries_the_rule_a_yes_would_keep(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test && ls"), say("done")))
+    assert asked.grant == "Bash(npm test)"
+    assert asked.allowed_scopes == ("once", "session", "project", "user")
+    assert (asked.agent, asked.effect, asked.cwd) == ("assistant", "once", str(office.project))
+
+
+async def test_an_answer_says_who_gave_it_where_and_with_which_rule(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    resolved = await office.resolve(asked, scope="session", by="ana")
+    assert (resolved.by, resolved.scope, resolved.rule) == ("ana", "session", "Bash(npm test)")
+    assert f"process {os.getpid()}" in resolved.source
+
+
+async def test_a_middleware_asks_in_every_session_and_its_question_can_be_answered_for_one(
+    office: ApprovalProject,
+) -> None:
+    async def careful(turn: Any, given: Any) -> Any:
+        return vaka.Ask("sure?")
+
+    mw = [vaka.from_functions("careful", before_tool=careful)]
+    who = office.make_agent(bash_call("make"), bash_call("make"), bash_call("make x"), say("done"), middleware=mw)
+    rules = {"allow": ("Bash",)}
+    [asked] = await office.run_until_asked(who, rules=rules)
+    assert (asked.rule, asked.grant, asked.allowed_scopes) == ("middleware:careful", "Bash(make)", ("once", "session"))
+    with pytest.raises(InvalidInput, match="'middleware:careful' would ask again all the same; possible is once or"):
+        await office.resolve(asked, scope="user")
+    await office.resolve(asked, scope="session")
+    [second] = await office.run_until_asked(who, rules=rules)
+    assert (second.grant, office.executed) == ("Bash(make x)", ["make", "make"])
+
+
+# -------------------------------------------------------------------------------- session
+
+
+async def test_a_yes_for_the_session_covers_what_the_rule_means_and_nothing_else(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), bash_call("npm test"), bash_call("npm run evil"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    [second] = await office.run_until_asked(who)
+    assert office.executed == ["npm test", "npm test"]
+    assert second.call.arguments == {"command": "npm run evil"}
+
+
+async def test_what_a_session_that_has_ended_had_asked_cannot_be_answered_any_more(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    async with office.runtime() as rt:
+        session = await rt.open(office.make_agent(say("-"), say("never mind")), id="s")
+        await session.run("Forget it.", on_busy="interrupt")
+        await session.close()
+    answers: list[dict[str, Any]] = [{"scope": "project"}, {"edit": {"command": "x"}}, {}]
+    for answer in answers:
+        with pytest.raises(NotFound):
+            await office.resolve(asked, **answer)
+    assert not office.local_settings_file.exists()
+
+
+async def test_a_yes_for_the_session_ends_with_it(office: ApprovalProject) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    await office.resolve(asked, scope="session")
+    await office.resume(office.make_agent(bash_call("npm test"), say("done")))
+    async with office.runtime() as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(office.make_agent(bash_call("npm test")), id="other")).run("Go.")
+
+
+async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office: ApprovalProject) -> None:
+    who = office.make_agent(
+        bash_call("npm run test"), bash_call("npm run test -- --watch"), bash_call("npm run build"), say("done")
+    )
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session", rule="Bash(npm run test:*)")
+    [second] = await office.run_until_asked(who)
+    assert office.executed == ["npm run test", "npm run test -- --watch"]
+    assert second.call.arguments == {"command": "npm run build"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [
+        ({"scope": "session", "rule": "Bash(npm build)"}, "does not mean this call of Bash; 'Bash\\(npm test\\)' does"),
+        ({"scope": "session", "rule": "Bash("}, "expected Tool or Tool\\(pattern\\)"),
+        ({"scope": "session", "rule": "Edit(//**)"}, "does not mean this call"),
+        ({"scope": "session", "rule": "Bash(npm test)\nBash(npm \x1b[31m)"}, "cannot be shown as they are"),
+        ({"scope": "project", "rule": "Bash(npm test)\nBash(\u202e:*)"}, "cannot be shown as they are"),
+        ({"scope": "user", "rule": "Bash(npm test)\nEdit(/x)"}, "write // before a whole path"),
+        ({"scope": "once", "rule": "Bash(npm test)"}, "a yes for once keeps none"),
+        ({"scope": "for ever"}, "must be one of once, session, project, user"),
+        ({"scope": "session", "edit": {"command": "npm build"}}, "does not mean this call"),
+    ],
+)  # fmt: skip
+async def test_an_answer_that_makes_no_sense_decides_nothing(office: ApprovalProject, said: Any, why: str) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match=why):
+        await office.resolve(asked, **said)
+    assert await office.pending_ids() == [asked.approval]
+    assert not office.local_settings_file.exists()
+
+
+@pytest.mark.parametrize("said", [{"scope": "session"}, {"rule": "Bash"}, {"edit": {"command": "x"}}])
+async def test_a_no_is_only_a_no(office: ApprovalProject, said: Any) -> None:
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    with pytest.raises(InvalidInput, match="a no has no scope, no rule and no edit"):
+        await office.resolve(asked, "reject", **said)
+
+
+async def test_what_no_rule_can_tell_is_approved_once_only(office: ApprovalProject) -> None:
+    who = office.make_agent(call("Write", file_path=".git/config", content="x"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    assert (asked.layer, asked.grant, asked.allowed_scopes) == ("protected", "", ("once",))
+    for scope in ("session", "project", "user"):
+        with pytest.raises(InvalidInput, match="can only be approved once"):
+            await office.resolve(asked, scope=scope, rule="Edit(//**)")
+    await office.resolve(asked)
+    await office.resume(who)
+    assert office.executed == [".git/config"]
+
+
+async def test_a_yes_answers_what_else_waits_and_is_meant(office: ApprovalProject) -> None:
+    both = calls(bash_call("npm test"), bash_call("npm test && ls"), bash_call("npm build"))
+    who = office.make_agent(both, say("done"))
+    first, _, third = await office.run_until_asked(who)
+    await office.resolve(first, scope="session", by="ana")
+    assert await office.pending_ids() == [third.approval]
+    await office.resolve(third, "reject", message="no build")
+    events = await office.resume(who)
+    assert sorted(office.executed) == ["npm test", "npm test && ls"]
+    assert reasons_by_call(events) == {"call_1": "ok", "call_2": "ok", "call_3": "denied"}
+    said = [e.data for e in await read_log(office.store, "s") if isinstance(e.data, ApprovalResolved)]
+    assert [body.by for body in said] == ["ana", "ana", ""]
+    assert said[1].message == f"covered by what was allowed with {first.approval}"
+
+
+async def test_a_yes_does_not_answer_what_another_rule_asks(office: ApprovalProject) -> None:
+    rules = {"ask": ("Bash(git push:*)",)}
+    who = office.make_agent(calls(bash_call("git push x"), bash_call("git push x && make")), say("done"))
+    first, second = await office.run_until_asked(who, rules=rules)
+    assert first.allowed_scopes == ("once", "session")
+    await office.resolve(first, scope="session", rule="Bash(git push x)\nBash(make)")
+    assert await office.pending_ids() == [second.approval], "the mode asks about make, and nobody has answered that"
+
+
+async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_covers_it(
+    office: ApprovalProject,
+) -> None:
+    who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls")), say("done"))
+    async with office.runtime(ask="wait") as rt:
+        session = await rt.open(who, id="s")
+        task = asyncio.create_task(collect_turn(session))
+        await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 2)
+        first, second = [row.id for row in await rt.decisions()]
+        body = ApprovalResolved(approval=first, decision="approve", scope="session", rule="Bash(npm test)")
+        await rt.offer(session.id, body, body.approval)  # whoever kept it died before it answered the other
+        events = await task
+    assert last_body(events).text == "done"
+    assert sorted(office.executed) == ["npm test", "npm test && ls"]
+    resolved = [e.data for e in events if isinstance(e.data, ApprovalResolved)]
+    assert [(one.approval, one.by) for one in resolved] == [(second, "vaka")]
+    assert await office.pending_ids() == []
+
+
+async def test_a_no_that_comes_before_it_is_known_that_no_answer_is_needed_wins(office: ApprovalProject) -> None:
+    who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls")), say("done"))
+    first, second = await office.run_until_asked(who)
+    store: Any = office.store.open_handle()
+    append = store.events.append
+
+    async def late(session: Any, events: Any, **more: Any) -> int:
+        if any(isinstance(event.data, ApprovalResolved) for event in events):
+            store.events.append = append
+            await office.resolve(second, "reject", message="not that")
+        done: int = await append(session, events, **more)
+        return done
+
+    yes = ApprovalResolved(approval=first.approval, decision="approve", scope="session", rule="Bash(npm test)")
+    async with runtime(office.store.open_handle()) as rt:
+        await rt.offer(SessionId("s"), yes, first.approval)
+    store.events.append = late
+    async with runtime(store, ask="suspend", policy=office.policy()) as rt:
+        events = await collect((await rt.open(who, id="s")).resume())
+    assert reasons_by_call(events) == {"call_1": "ok", "call_2": "denied"}
+    assert office.executed == ["npm test"]
+
+
+async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allowed(office: ApprovalProject) -> None:
+    who = office.make_agent(calls(bash_call("npm test"), bash_call("npm build")), say("done"))
+    async with office.runtime(ask="wait") as rt:
+        task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
+        await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 2)
+        first, second = [row.id for row in await rt.decisions()]
+        await rt.resolve(first, "approve", scope="session")
+        await wait_until(lambda: count_events(office.store, "s", "tool.completed") == 1)
+        assert [row.id for row in await rt.decisions()] == [second]
+        await rt.resolve(second, "reject", message="no build")
+        events = await task
+    assert reasons_by_call(events) == {"call_1": "ok", "call_2": "denied"}
+
+
+async def test_children_are_covered_too_and_do_not_get_more(office: ApprovalProject) -> None:
+    lines = ScriptedModel(agents={"helper": [bash_call("npm test"), bash_call("npm build"), say("helped")]})
+    helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
+    who = agent(ScriptedModel(bash_call("npm test"), call("helper", prompt="Go."), say("done")), *office.tools, helper)
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    [second] = await office.run_until_asked(who)
+    assert (second.agent, second.call.arguments) == ("helper", {"command": "npm build"})
+    assert office.executed == ["npm test", "npm test"]
+
+
+async def test_a_yes_for_the_session_survives_compaction_of_the_log_and_goes_back_with_it(
+    office: ApprovalProject,
+) -> None:
+    who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    await office.resume(who)
+    before = next(e.seq for e in await read_log(office.store, "s") if e.type == "input.added")
+    async with office.runtime() as rt:
+        session = await rt.open(who, id="s")
+        await session.rewind(f"1.{before - 1}")
+        with pytest.raises(Suspended):
+            await session.run("Again.")
+
+
+async def test_a_yes_for_the_session_does_not_hold_in_a_copy_of_it(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    await office.resume(who)
+    async with office.runtime() as rt:
+        copy = await (await rt.open(who, id="s")).fork(id="copy")
+        with pytest.raises(Suspended):
+            await copy.run("Again.")
+    assert office.executed == ["npm test"]
+
+
+async def test_going_back_in_a_copy_to_before_it_was_one_does_not_bring_back_what_was_allowed(
+    office: ApprovalProject,
+) -> None:
+    who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    await office.resume(who)
+    async with office.runtime() as rt:
+        copy = await (await rt.open(who, id="s")).fork(id="copy")
+        copied = next(e.seq for e in await read_log(office.store, "copy") if e.type == "session.forked")
+        await copy.rewind(f"1.{copied - 1}")
+        with pytest.raises(Suspended):
+            await copy.run("Again.")
+    assert office.executed == ["npm test"]
+
+
+async def test_going_back_and_then_forth_again_does_not_bring_back_what_was_allowed(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    await office.resume(who)
+    end = (await read_log(office.store, "s"))[-1].seq
+    async with office.runtime() as rt:
+        session = await rt.open(who, id="s")
+        await session.rewind(f"1.{end}")
+        assert (await session.run("Again.")).text == "two", "going back to where it was allowed leaves it allowed"
+        await session.rewind("1.2")
+        await session.rewind(f"1.{end}")
+        with pytest.raises(Suspended):
+            await session.run("And again.")
+    assert office.executed == ["npm test", "npm test"]
+
+
+# -------------------------------------------------------------------------------- asked once more when it runs
+
+
+async def test_a_yes_that_has_expired_when_the_call_runs_is_asked_again_and_stays_expired(
+    office: ApprovalProject,
+) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    async with office.runtime(clock=clock) as rt:
+        await rt.resolve(asked.approval, "approve")
+    clock.advance(61)
+    [again] = await office.run_until_asked(who, clock=clock)
+    assert again.approval != asked.approval
+    clock.jump(-60)
+    assert await office.run_until_asked(who, clock=clock) == [again], (
+        "an expired yes stays expired when the clock goes back"
+    )
+    async with office.runtime(clock=clock) as rt:
+        await rt.resolve(again.approval, "approve")
+    await office.resume(who, clock=clock)
+    assert office.executed == ["npm test"]
+
+
+async def test_what_has_expired_allows_nothing_for_longer(office: ApprovalProject) -> None:
+    clock = FakeClock()
+    who = office.make_agent(bash_call("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
+    [asked] = await office.run_until_asked(who, clock=clock)
+    clock.advance(61)
+    async with office.runtime(clock=clock) as rt:
+        with pytest.raises(InvalidInput, match="has expired"):
+            await rt.resolve(asked.approval, "approve", scope="project")
+    assert not office.local_settings_file.exists()
+
+
+@pytest.mark.parametrize(
+    "tightened", [{"ask": ("Bash(npm:*)",)}, {"ask": ("Bash",)}, {"ask": ("Bash(npm:*)", "Bash(npm test)")}]
+)
+async def test_rules_that_were_tightened_meanwhile_ask_again(office: ApprovalProject, tightened: Any) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="session")
+    [again] = await office.run_until_asked(who, rules=tightened)
+    assert office.executed == []
+    assert again.rule_names == set(tightened["ask"])
+    await office.resolve(again)
+    await office.resume(who, rules=tightened)
+    assert office.executed == ["npm test"]
+
+
+async def test_one_more_rule_that_asks_is_another_question(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who, rules={"ask": ("Bash(npm:*)",)})
+    await office.resolve(asked)
+    [again] = await office.run_until_asked(who, rules={"ask": ("Bash(npm:*)", "Bash(npm test)")})
+    assert again.rule_names == {"Bash(npm:*)", "Bash(npm test)"}
+    await office.resolve(again)
+    await office.resume(who, rules={"ask": ("Bash(npm test)",)})
+    assert office.executed == ["npm test"], "fewer rules ask nothing new"
+
+
+async def test_a_command_that_would_begin_in_another_folder_by_now_is_asked_about_again(
+    office: ApprovalProject,
+) -> None:
+    (office.project / "sub").mkdir()
+    who = office.make_agent(calls(bash_call("make > out"), bash_call("cd sub")), bash_call("make > out"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    assert (asked.folder, asked.grant) == ("", f"Bash(make)\nEdit(/{office.project}/out)")
+    await office.resolve(asked)
+    [again] = await office.run_until_asked(who)
+    assert office.executed == ["cd sub"]
+    assert (again.folder, again.grant) == (f"{office.project}/sub", f"Bash(make)\nEdit(/{office.project}/sub/out)")
+    await office.resolve(again, scope="session")
+    await office.resume(who)
+    assert office.executed == ["cd sub", "make > out", "make > out"]
+
+
+async def test_a_deny_that_came_meanwhile_wins_over_every_yes(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, scope="user")
+    events = await office.resume(who, rules={"deny": ("Bash(npm:*)",)})
+    assert reasons_by_call(events) == {"call_1": "denied", "call_2": "denied"}
+    assert office.executed == []
+
+
+# -------------------------------------------------------------------------------- arguments that a person changed
+
+
+async def test_arguments_a_person_wrote_are_judged_again(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who, rules={"deny": ("Bash(rm:*)",)})
+    await office.resolve(asked, edit={"command": "rm x"})
+    events = await office.resume(who, rules={"deny": ("Bash(rm:*)",)})
+    assert results_by_call(events)["call_1"].text == "the rule Bash(rm:*) denies it"
+    assert office.executed == []
+
+
+async def test_arguments_a_person_wrote_are_not_let_at_what_is_protected(office: ApprovalProject) -> None:
+    who = office.make_agent(call("Write", file_path="a", content="x"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, edit={"file_path": ".git/config", "content": "x"})
+    events = await office.resume(who)
+    assert results_by_call(events)["call_1"].text.startswith("a person changed this call, but not into that: ")
+    assert office.executed == []
+
+
+async def test_arguments_for_what_is_protected_may_be_changed_where_it_was_asked_about(office: ApprovalProject) -> None:
+    who = office.make_agent(call("Write", file_path=".git/config", content="x"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, edit={"file_path": ".git/config", "content": "y"})
+    await office.resume(who)
+    assert office.executed == [".git/config"]
+
+
+async def test_changed_arguments_that_another_rule_asks_about_are_asked_about(office: ApprovalProject) -> None:
+    who, rules = office.make_agent(bash_call("npm test"), say("done")), {"ask": ("Bash(git push:*)",)}
+    [asked] = await office.run_until_asked(who, rules=rules)
+    await office.resolve(asked, edit={"command": "git push x"})
+    [again] = await office.run_until_asked(who, rules=rules)
+    assert (again.call.arguments, again.rule) == ({"command": "git push x"}, "Bash(git push:*)")
+    await office.resolve(again)
+    await office.resume(who, rules=rules)
+    assert office.executed == ["git push x"]
+
+
+async def test_a_yes_to_changed_arguments_keeps_a_rule_for_those(office: ApprovalProject) -> None:
+    who = office.make_agent(bash_call("npm test"), bash_call("npm run ci"), bash_call("npm test"), say("done"))
+    [asked] = await office.run_until_asked(who)
+    await office.resolve(asked, edit={"command": "npm run ci"}, scope="session", rule="Bash(npm run ci)")
+    [again] = await office.run_until_asked(who)
+    assert office.executed == ["npm run ci", "npm run ci"]
+    assert again.call.arguments == {"command": "npm test"}
+
+
+# -------------------------------------------------------------------------------- policies of one's own
+
+
+async def test_with_rules_of_ones_own_that_know_no_dialect_a_yes_counts_once(office: ApprovalProject) -> None:
+    class Wary:
+        def judge(self, call: Any, spec: Any, path: Any) -> Any:
+            return vaka.Ask("why not ask", rule="wary", grant="Bash")
+
+        def visible(self, spec: Any) -> bool:
+            return True
+
+    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=Wary())
+    assert (asked.grant, asked.allowed_scopes) == ("", ("once",))
+    with pytest.raises(InvalidInput, match="can only be approved once"):
+        await office.resolve(asked, scope="session")

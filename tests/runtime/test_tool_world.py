@@ -1,0 +1,214 @@
+"""What a runtime lends to tools: the files of a folder, commands, the network; and what it offers by itself."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.net.http_server import encode_response, respond_by_path, serve
+from tests.runtime.runtime_fixtures import read_log, results_by_call
+from vaka.core.ports.net import Network, SearchResult
+from vaka.core.ports.sandbox import ResourceLimits
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.message import ToolResult
+from vaka.files.memory import MemoryFiles
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, ScriptLine, call, say
+from vaka.tools import tool
+
+GET = """
+import os, sys, urllib.request
+for name in ("NO_PROXY", "no_proxy"):  # here the test stands for the rest of the world
+    os.environ.pop(name, None)
+print(urllib.request.urlopen(f"http://{sys.argv[1]}/", timeout=20).read().decode())
+"""
+
+
+async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
+    """Let a runtime's own agent make calls, and return their results."""
+    store, model = MemoryStore(), ScriptedModel(*made, say("done"))
+    settings: dict[str, Any] = {"permission_mode": "bypassPermissions", "ask": "deny", **options}
+    async with vaka.Runtime(store=store, model=model, **settings) as runtime:
+        await (await runtime.open(id="s")).run("Go.")
+    return list(results_by_call(await read_log(store, "s")).values())
+
+
+def bash_call(command: str) -> ScriptLine:
+    return call("Bash", command=command)
+
+
+async def offered_tools(**options: Any) -> list[str]:
+    """Return the names of the tools a runtime's own agent has."""
+    model = ScriptedModel(say("Hi."))
+    async with vaka.Runtime(model=model, **options) as runtime:
+        await runtime.run(vaka.Request(prompt="Hi."))
+    return [spec.name for spec in model.prompts[0].tools]
+
+
+@tool(effect="read")
+async def weather(city: str) -> str:
+    """Return the weather of a city."""
+    return f"{city}: rain"
+
+
+@tool(effect="read", name="Bash")
+async def impostor() -> str:
+    """Be called like another tool."""
+    return "mine"
+
+
+async def test_without_a_word_the_built_in_tools_are_offered() -> None:
+    names = await offered_tools()
+    assert {"Bash", "Read", "Write", "Edit", "Grep", "WebFetch"} <= set(names)
+    assert "DMail" not in names
+
+
+async def test_some_of_them_or_none_can_be_chosen_and_others_added() -> None:
+    assert await offered_tools(enabled_builtin_tools=("file_read", "bash"), disallowed_tools=("Bash",)) == ["Read"]
+    assert await offered_tools(enabled_builtin_tools=(), custom_tools=(weather,)) == ["weather"]
+    assert await offered_tools(enabled_builtin_tools=("bash",), custom_tools=(impostor, weather)) == ["Bash", "weather"]
+    assert await offered_tools(enabled_builtin_tools=(), custom_tools=(weather,), disallowed_tools=("WEATHER",)) == []
+    assert await offered_tools(tools=(weather,)) == ["weather"]
+
+
+async def test_an_agent_may_name_built_in_tools_among_its_own() -> None:
+    model = ScriptedModel(call("Read", file_path="a.txt"), say("ok"))
+    agent = vaka.Agent("reader", model=model, tools=["Read", weather])
+    async with vaka.Runtime() as runtime:
+        await (await runtime.open(agent)).run("Go.")
+    assert [spec.name for spec in model.prompts[0].tools] == ["Read", "weather"]
+
+
+async def test_tools_work_in_the_folder_that_was_given_and_in_no_other(tmp_path: Path) -> None:
+    work, other = tmp_path / "work", tmp_path / "other"
+    for folder in (work, other):
+        folder.mkdir()
+        (folder / "a.txt").write_text(folder.name)
+    read = [call("Read", file_path="a.txt"), call("Read", file_path=f"{other}/a.txt"), bash_call("cat a.txt; pwd")]
+    mine, theirs, printed = await run_tools(*read, cwd=str(work))
+    assert "work" in mine.text
+    assert theirs.failed
+    assert "outside" in theirs.text
+    assert printed.text.startswith(f"work{work}\n")
+    both = await run_tools(
+        call("Read", file_path=f"{other}/a.txt"),
+        bash_call(f"echo x > {other}/b"),
+        cwd=str(work),
+        add_dirs=(str(other),),
+    )
+    assert [result.failed for result in both] == [False, False]
+    assert (other / "b").exists()
+
+
+async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is no folder"):
+        _ = vaka.Runtime(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),)).env.world
+
+
+async def test_other_files_can_be_lent(tmp_path: Path) -> None:
+    files = MemoryFiles()
+    await files.write("kept.txt", b"in memory")
+    (result,) = await run_tools(call("Read", file_path="kept.txt"), files=files, cwd=str(tmp_path))
+    assert "in memory" in result.text
+
+
+async def test_commands_keep_to_their_limits_and_see_no_keys_but_those_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "canary-1")
+    monkeypatch.setenv("DEPLOY_TOKEN", "canary-2")
+    limits = ResourceLimits(file_bytes=1024)
+    big, seen = await run_tools(
+        bash_call("head -c 4096 /dev/zero > big; ls -l big"), bash_call("env"), cwd=str(tmp_path), command_limits=limits,
+        command_env=("DEPLOY_*",), sandbox="on",
+    )  # fmt: skip
+    assert (tmp_path / "big").stat().st_size <= 1024
+    assert "canary-1" not in seen.text
+    assert "DEPLOY_TOKEN=canary-2" in seen.text
+    assert big.text
+
+
+async def test_commands_reach_the_hosts_that_were_named_through_a_proxy_and_no_others(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (tmp_path / "get.py").write_text(GET)
+    commands = [bash_call(f"python3 get.py {host}:{port} 2>&1 | tail -1") for host in ("127.0.0.1", "other.example")]
+    named = f"127.0.0.1:{port}"
+    async with server:
+        inside = await run_tools(
+            *commands, cwd=str(tmp_path), command_hosts=(named,), trusted_hosts=(named,), sandbox="on"
+        )
+        without = await run_tools(commands[0], cwd=str(tmp_path), trusted_hosts=(named,), sandbox="on")
+    assert inside[0].text.startswith("hello")
+    assert "403" in inside[1].text
+    assert "hello" not in without[0].text
+
+
+async def test_pages_are_found_by_whoever_was_given(tmp_path: Path) -> None:
+    class Library:
+        async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
+            return [SearchResult(title=f"About {query}", url="https://library.example/1")]
+
+    (result,) = await run_tools(call("WebSearch", query="outriggers"), search=Library(), cwd=str(tmp_path))
+    assert "About outriggers" in result.text
+
+
+async def test_a_question_about_a_page_is_answered_by_the_cheapest_model(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"<html><body><h1>Boats</h1><p>A vaka has one hull.</p></body></html>"
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    fetch = call("WebFetch", url=f"http://127.0.0.1:{port}/", prompt="How many hulls?")
+    options = {"cwd": str(tmp_path), "trusted_hosts": (f"127.0.0.1:{port}",)}
+    low = ScriptedModel(agents={"web": [say("One hull.")]})
+    async with server:
+        (asked,) = await run_tools(fetch, model_pool={"low": low}, **options)
+        (told,) = await run_tools(fetch, **options)
+    assert "One hull." in asked.text
+    assert "A vaka has one hull." not in asked.text
+    assert "A vaka has one hull." in told.text  # a model that will not answer is no reason to keep the page
+
+
+async def test_commands_end_with_the_runtime(tmp_path: Path) -> None:
+    command = "echo $$ > pid; exec sleep 600"
+    started = await run_tools(call("Bash", command=command, run_in_background=True), cwd=str(tmp_path), sandbox="off")
+    assert not started[0].failed
+    assert [p for p in Path("/proc").glob("[0-9]*/cmdline") if _command_file(p) == b"sleep\x00600\x00"] == []
+
+
+def _command_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("low", "why"),
+    [("openai/x", "there is no key for openai; set OPENAI_API_KEY"), ("opnai/x", "did you mean 'openai/x'?")],
+)
+async def test_a_model_for_pages_that_cannot_be_had_is_told_there_and_keeps_no_other_tool_from_working(
+    low: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    page = encode_response(b"<p>The number is 42.</p>", headers=[("Content-Type", "text/html")])
+    async with serve(respond_by_path({"/": page})) as web:
+        read, fetched = await run_tools(
+            call("Read", file_path="a.txt"), call("WebFetch", url=web.url("/"), prompt="Which?"), cwd=str(tmp_path),
+            model_pool={"low": low}, environ={}, trusted_hosts=(web.authority,),
+        )  # fmt: skip
+    assert (read.failed, "here" in read.text) == (False, True)
+    assert (fetched.failed, why in fetched.text, "The number is 42." in fetched.text) == (False, True, True)

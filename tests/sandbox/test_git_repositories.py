@@ -1,0 +1,207 @@
+"""What a command leaves in a repository makes the git of its owner run nothing; in the sandbox it works as ever."""
+
+import contextlib
+import os
+import stat
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.unprivileged import USER_ID, temporary_home
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.testing.sandboxes import PYTHON, CompletedCommand, run_to_end, shell_command
+
+SANDBOXES = [Bubblewrap, Landlock]
+GIT_CONFIG = "[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tfsmonitor = touch ran\\n"
+GIT_CONFIG_WITH_WORK_TREE = f"{GIT_CONFIG}\\tworktree = .\\n"
+ATTACKS = {
+    "settings": f"printf '{GIT_CONFIG}' >> .git/config",
+    "settings, from elsewhere": f"cp -r .git evil; printf '{GIT_CONFIG}' > evil/config; echo ../evil > .git/commondir",
+    "settings of a work tree": f"git config extensions.worktreeConfig true; printf '{GIT_CONFIG}' > .git/config.worktree",
+    "another repository around it": (
+        f"cp -r .git/HEAD .git/objects .git/refs .; printf '{GIT_CONFIG_WITH_WORK_TREE}' > config; rm -rf .git/HEAD .git/refs"
+    ),
+    "another repository around it, from elsewhere": (
+        "mkdir evil; cp -r .git/HEAD .git/objects .git/refs evil; cp .git/HEAD .; rm .git/HEAD; echo evil > commondir"
+        "; printf '[core]\\n\\trepositoryformatversion = 1\\n[extensions]\\n\\tworktreeConfig = true\\n' > evil/config"
+        f"; printf '{GIT_CONFIG_WITH_WORK_TREE}' > config.worktree"
+    ),
+    "another repository in its place": f"mv .git was; cp -r was .git; printf '{GIT_CONFIG}' > .git/config",
+    "a file in its place": f"cp -r .git evil; printf '{GIT_CONFIG}' > evil/config; rm -rf .git; echo gitdir: evil > .git",
+}
+BARE_ATTACKS = {
+    "settings": f"printf '{GIT_CONFIG_WITH_WORK_TREE}' >> config",
+    "settings, from elsewhere": (
+        f"mkdir evil; cp -r HEAD objects refs evil; printf '{GIT_CONFIG}' > evil/config; echo evil > commondir"
+    ),
+    "a hook": "printf '#!/bin/sh\\ntouch ran' > hooks/post-index-change; chmod +x hooks/post-index-change",
+}
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_git_runs_nothing_that_a_command_left(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    await run_script(kind(), f"{ATTACKS[attack]}; true", tmp_path)
+    run_git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_nor_while_it_runs(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    async with run_and_keep_running(kind(), ATTACKS[attack], tmp_path):
+        run_git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("there", [["refs"], ["refs", "objects"], ["HEAD", "refs"], ["HEAD", "objects"]])
+async def test_nor_where_some_names_of_a_repository_are_taken(there: list[str], tmp_path: Path) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    for name in there:
+        subprocess.run(["cp", "-r", f".git/{name}", "."], cwd=tmp_path, check=True)
+    attack = ATTACKS["another repository around it"]
+    async with run_and_keep_running(Bubblewrap(), attack, tmp_path):
+        run_git("status", at=tmp_path)
+    run_git("status", at=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_what_is_no_repository_does_not_become_one(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    (tmp_path / "below/it").mkdir(parents=True)
+    async with run_and_keep_running(kind(), "true", tmp_path):
+        for folder in ("", "below", "below/it"):
+            assert run_git("rev-parse", "--git-dir", at=tmp_path / folder).startswith(b"fatal: not a git repository")
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_what_holds_a_place_is_nothing_to_git_and_no_package_to_python(
+    kind: type[Bubblewrap], tmp_path: Path
+) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    look = "import os; print([name for name in os.listdir() if os.path.isdir(name) and name.isidentifier()])"
+    script = f"mkdir package && touch package/file && git add -A && git status --short && {PYTHON} -c '{look}'"
+    assert await run_script(kind(), script, tmp_path) == CompletedCommand(0, "A  package/file\n['package']\n", "")
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_who_ends_first_leaves_the_others_protected(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    attack = "echo evil > commondir; mkdir refs; rm -rf refs commondir; mv refs was; ls -d refs commondir"
+    async with run_and_keep_running(kind(), "true", tmp_path):
+        for _ in range(2):
+            ended = await run_script(kind(), f"exec 2>/dev/null; {attack}", tmp_path)
+            assert ended == CompletedCommand(0, "commondir\nrefs\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_holds_a_place_and_was_left_behind_goes_with_the_next_command(tmp_path: Path) -> None:
+    async with run_and_keep_running(Bubblewrap(), "true", tmp_path):
+        left = {path: path.stat() for path in tmp_path.iterdir()}
+    assert list(tmp_path.iterdir()) == []
+    for path, found in left.items():
+        path.mkdir() if stat.S_ISDIR(found.st_mode) else os.mknod(path, found.st_mode)
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert await run_script(Bubblewrap(), "true", tmp_path) == CompletedCommand(0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("attack", list(BARE_ATTACKS))
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_nor_in_a_repository_without_a_work_tree(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+    run_git("init", "-q", "--bare", ".", at=tmp_path)
+    await run_script(kind(), f"{BARE_ATTACKS[attack]}; true", tmp_path)
+    use_bare_repository(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(ATTACKS))
+def test_without_a_sandbox_these_attacks_work(attack: str, tmp_path: Path) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    subprocess.run(["bash", "-c", ATTACKS[attack]], cwd=tmp_path, check=False, capture_output=True)
+    run_git("status", at=tmp_path)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", list(BARE_ATTACKS))
+def test_without_a_sandbox_those_work_too(attack: str, tmp_path: Path) -> None:
+    run_git("init", "-q", "--bare", ".", at=tmp_path)
+    subprocess.run(["bash", "-c", BARE_ATTACKS[attack]], cwd=tmp_path, check=False, capture_output=True)
+    use_bare_repository(tmp_path)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_all_that_is_usual_works(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    run_git("init", "-q", "-b", "main", ".", at=tmp_path)
+    script = (
+        "export GIT_AUTHOR_NAME=kim GIT_AUTHOR_EMAIL=k@example.org"
+        " && export GIT_COMMITTER_NAME=kim GIT_COMMITTER_EMAIL=k@example.org"
+        " && echo one > file && git add . && git commit -qm one && git checkout -qb other && echo two > file"
+        " && git commit -qam two && git log --oneline HEAD | wc -l && git diff main HEAD --stat | wc -l"
+        " && git checkout -q main && git merge -q other && git tag v1 && git status --short && cat file"
+    )
+    assert await run_script(kind(), script, tmp_path) == CompletedCommand(0, "2\n2\ntwo\n", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "file"]
+    assert not (tmp_path / ".git/commondir").exists()
+
+
+async def run_script(sandbox: Sandbox, script: str, workspace: Path) -> CompletedCommand:
+    return await run_to_end(
+        await sandbox.start(shell_command(script, workspace, protected=protected_paths(str(workspace))))
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes a folder of somebody else's")
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_where_the_command_can_make_nothing_nothing_need_be_held(kind: type[Bubblewrap]) -> None:
+    with temporary_home() as folder:
+        (folder / ".git").mkdir(mode=0o755)  # of root, in the home of somebody else
+        ended = await run_script(kind(), "echo x > free && cat free && id -u; mkdir .git/hooks; mv .git was", folder)
+        assert ended.stdout == f"x\n{USER_ID}\n"
+        assert "mkdir" in ended.stderr
+        assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == [Path(".git"), Path("free")]
+
+
+async def test_where_its_owner_could_allow_it_that_is_refused() -> None:
+    with temporary_home() as folder:
+        (folder / ".git").mkdir(mode=0o555)
+        os.chown(folder / ".git", folder.stat().st_uid, -1)
+        with pytest.raises(SandboxError, match=r"\.git/config' cannot be protected"):
+            await run_script(Bubblewrap(), "true", folder)
+        assert [path.name for path in folder.iterdir()] == [".git"]
+
+
+@contextlib.asynccontextmanager
+async def run_and_keep_running(sandbox: Sandbox, script: str, workspace: Path) -> AsyncGenerator[None]:
+    """Have a script done by a command that still runs."""
+    command = shell_command(
+        f"({script}); echo done; exec sleep 600", workspace, protected=protected_paths(str(workspace))
+    )
+    process = await sandbox.start(command)
+    try:
+        async with contextlib.aclosing(process.output()) as output:
+            async for stream, data in output:
+                if stream == "stdout" and b"done\n" in data:
+                    break
+        yield
+    finally:
+        await process.stop()
+
+
+def run_git(*words: str, at: Path) -> bytes:
+    """Do something as the owner of the repository would; return what it has to complain about."""
+    return subprocess.run(["git", *words], cwd=at, check=False, capture_output=True).stderr
+
+
+def use_bare_repository(folder: Path) -> None:
+    """Use a repository that has no work tree."""
+    run_git("status", at=folder)
+    run_git("--work-tree=.", "add", "HEAD", at=folder)

@@ -1,0 +1,81 @@
+"""Protected links where root runs commands as the owner of the workspace, and between commands that run at once."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.errors import SandboxError
+from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.sandbox.warden import process_tree
+from vaka.sandbox.warden_client import WARDEN
+from vaka.testing.sandboxes import CompletedCommand, run_to_end, shell_command, wait_for_file
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+SANDBOXES = [Bubblewrap, Landlock]
+
+
+@pytest.fixture
+def owned() -> Iterator[Path]:
+    """A workspace of somebody who is not root, with a link."""
+    with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
+        (Path(folder) / "real").mkdir()
+        (Path(folder) / "real/file").write_text("as it was")
+        (Path(folder) / ".claude").symlink_to("real")
+        for path in (folder, f"{folder}/real", f"{folder}/real/file", f"{folder}/.claude"):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@needs_root
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_whoever_root_becomes_cannot_change_a_protected_link(kind: type[Bubblewrap], owned: Path) -> None:
+    sandbox: Sandbox = kind()
+    script = (
+        "id -u; cat .claude/file; rm .claude; ln -sfn x .claude; echo x > real/file; mv real was; rm -rf real; ls -A"
+    )
+    ended = await run_to_end(
+        await sandbox.start(shell_command(f"{script} 2>/dev/null", owned, protected=(f"{owned}/.claude",)))
+    )
+    assert (ended.stdout, (owned / ".claude").readlink()) == ("65534\nas it was.claude\nreal\n", Path("real"))
+    assert (owned / "real/file").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_two_commands_can_hold_the_same_link_at_once(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    sandbox: Sandbox = kind()
+    (tmp_path / ".claude").symlink_to("gone")
+    held = protected_paths(str(tmp_path))
+    script = (
+        "touch up; until [ -e go ]; do sleep 0.01; done; rm .claude; ln -sfn x .claude; echo x > .claude; mkdir gone"
+    )
+    first = await sandbox.start(shell_command(script, tmp_path, protected=held))
+    await wait_for_file(tmp_path / "up")
+    assert await run_to_end(
+        await sandbox.start(shell_command("readlink .claude", tmp_path, protected=held))
+    ) == CompletedCommand(0, "gone\n", "")
+    (tmp_path / "go").touch()
+    assert (await run_to_end(first)).code != 0
+    assert (sorted(path.name for path in tmp_path.iterdir()), (tmp_path / ".claude").is_symlink()) == (
+        [".claude", "go", "up"], True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_a_command_that_is_refused_half_way_leaves_nothing(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    sandbox: Sandbox = kind()
+    WARDEN.close()
+    (tmp_path / ".claude").symlink_to(".")
+    for _ in range(10):
+        with pytest.raises(SandboxError, match="work in"):
+            await sandbox.start(shell_command("true", tmp_path, protected=(f"{tmp_path}/.claude",)))
+        assert WARDEN.pid is not None
+        assert [
+            pid for pid in process_tree.list_descendants(WARDEN.pid) if process_tree.parent_of(pid) != WARDEN.pid
+        ] == []

@@ -1,0 +1,81 @@
+"""What is told of a change, and what a session remembers of a file."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tools.builtin.harness import ToolHarness
+from vaka.core.ports.files import FileInfo
+from vaka.core.types.ids import JSON
+from vaka.tools.builtin.files import read_record
+from vaka.tools.builtin.files.replace_text import MAX_DIFF_LINES, make_diff
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("", "", ""),
+        ("a\n", "a\n", ""),
+        ("", "a\n", "@@ -1,0 +1,1 @@\n+a"),
+        ("a\nb\nc\nd\ne\nf\n", "a\nb\nc\nd\nE\nf\n", "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f"),
+        ("a\r\n", "a\n", "(only how lines end, or blanks at the end of the file)"),
+        ("x" * 300, "y", f"@@ -1,1 +1,1 @@\n-{'x' * 200}…\n+y"),
+    ],
+)
+def test_changed_lines_are_shown_with_those_around_them(old: str, new: str, shown: str) -> None:
+    assert make_diff(old, new) == shown
+
+
+def test_changes_far_apart_are_shown_apart() -> None:
+    lines = [str(number) for number in range(40)]
+    changed = ["first", *lines[1:39], "last"]
+    assert make_diff("\n".join(lines), "\n".join(changed)) == (
+        "@@ -1,4 +1,4 @@\n-0\n+first\n 1\n 2\n 3\n@@ -37,4 +37,4 @@\n 36\n 37\n 38\n-39\n+last"
+    )
+
+
+def test_a_large_change_is_cut_and_never_slow() -> None:
+    old, new = "\n".join(["same"] * 50_000), "\n".join(["other"] * 60_000)
+    shown = make_diff(old, new).split("\n")
+    assert shown[0] == "@@ -1,50000 +1,60000 @@"
+    assert shown[1:] == ["-same"] * (MAX_DIFF_LINES - 1) + ["… 60001 more lines of changes"]
+
+
+class StateContext:
+    """The values of a session."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, JSON] = {}
+
+    def get_state(self, key: str) -> JSON:
+        return self.values.get(key)
+
+    def set_state(self, key: str, value: JSON) -> None:
+        self.values[key] = value
+
+
+def test_notes_survive_names_that_are_no_utf8_and_values_of_others() -> None:
+    context = StateContext()
+    name = os.fsdecode(b"caf\xe9")
+    read_record.save_record(context, FileInfo(path=name, kind="file", size=3, modified=time.time_ns()), None)  # type: ignore[arg-type]  # all it needs
+    note = read_record.find_record(context, name)  # type: ignore[arg-type]  # all it needs
+    assert note is not None
+    assert note.size == 3
+    (key,) = context.values
+    context.values[key] = {"something": "else"}
+    assert read_record.find_record(context, name) is None  # type: ignore[arg-type]  # all it needs
+
+
+async def test_a_session_forgets_the_oldest_of_too_many_and_asks_to_read_again(tmp_path: Path) -> None:
+    context = StateContext()
+    paths = [f"file{number}" for number in range(read_record.BUCKETS * read_record.RECORDS_PER_BUCKET * 2)]
+    for path in paths:
+        read_record.save_record(context, FileInfo(path=path, kind="file"), None)  # type: ignore[arg-type]  # all it needs
+    known = [path for path in paths if read_record.find_record(context, path)]  # type: ignore[arg-type]  # all it needs
+    assert len(known) <= read_record.BUCKETS * read_record.RECORDS_PER_BUCKET
+    assert paths[-1] in known
+    bench = ToolHarness(tmp_path)
+    bench.write("a.txt", "one")
+    assert "has not been read" in (await bench.call("Write", file_path="a.txt", content="two")).text

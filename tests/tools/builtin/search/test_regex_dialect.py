@@ -1,0 +1,119 @@
+"""Patterns: read once, and then the same to both engines."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.core.types.errors import InvalidInput
+from vaka.tools.builtin.search.regex_dialect import translate_pattern
+
+LINES = [
+    "", " ", "a", "A", "ab", "aab", "b", "abc", "a b", "a\tb", "foo", "Foo bar", "foo_bar", "foobar", "foo(bar)",
+    "foo[0]", "interface{}", "struct { a int }", "x{2}", "xx", "a.b", "a*b", "a+b", "a|b", "a-b", "a&b", "a~b", "$x",
+    "x$", "^x", "\\d", "\\", "/", "a/b", '"quoted"', "'it'", "#1", "12", "3.14", "0x1F", "ä", "Ä", "äöü", "naïve",
+    "日本", "🙂", "½", "x²", "e\u0301", "Ⓐ", "\x1c", "\x85", "\u3000", "क्षि", "_", "[", "]", "{", "}", "(", ")", "a,b",
+    "@x", "<b>", "x=1", "x == 1", "-v", "--help", "tab\there", "line end ",
+]  # fmt: skip
+
+PATTERNS = [
+    "a", "a.b", "^a", "b$", "^a$", "a|b", "(a|b)c?", "a*", "a+b", "a?b", "ab{1,2}", "a{2}", "a{1,}b", r"\d+",
+    r"\D", r"\w+", r"\W", r"\s", r"\S+$", r"\bfoo\b", r"\Bbar", r"\.", r"\*", r"\+", r"\(", r"\[", r"\{", r"\}",
+    r"\|", r"\\", r"\/", r"\"", r"\'", r"\-", r"\#", r"\@", r"\,", r"\$x", r"x\$", r"\^x", "interface{}", "{", "}",
+    "x{", r"struct \{", "[abc]", "[^abc]", "[a-c]", "[]a]", "[^]a]", "[[]", "[]]", r"[\[\]]", r"[\w.]+", r"[\d\s]",
+    "[[:alpha:]]+", "[[:digit:]_]", "[^[:space:]]", "[[:upper:]]", "[a&&b]", "[a~~b]", "[a|b]", "[-a]", "[a-]",
+    "[.]", "[$]", "[*+?]", r"[\-a]", r"\x41", r"\x{e4}", r"\u00e4", r"\u{1F642}", r"\U0001F642", r"[\x41-\x43]",
+    r"\p{L}", r"\pN+", r"\P{L}", r"\p{Lu}", r"[\p{L}_]+", "(?i)foo", "(?i:FOO) bar", "foo(?i)BAR", "a(?i)B|C",
+    "(?P<n>a)b", "(?<n>a)b", "(?:a|b)+", "(?s)a.b", "(?m)^a", "(?#words)a", r"\Aa", r"b\z", r"b\Z", r"\<foo",
+    r"foo\>", "a,b", "x == 1", "äöü", "日本", "[ä-ü]", "(?-i)a", "((a))", "a||b", "-v", "--help", "/", "#1", "a*?b",
+    "a+?", "a??b", "a{1,2}?", r"\t", "foo (bar)?", ".", ".*", "(?i)ä", "(?i)[a-c]", "^",
+]  # fmt: skip
+
+
+def match_with_python(pattern: str) -> list[str]:
+    found = re.compile(translate_pattern(pattern).exact_python())
+    return [line for line in LINES if found.search(line)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_both_engines_find_the_same_lines(pattern: str) -> None:
+    program = shutil.which("rg")
+    if program is None:
+        pytest.skip("ripgrep is not installed; scripts/system.sh ripgrep installs it")
+    rust = translate_pattern(pattern).rust
+    assert rust is not None
+    command = [program, "--no-config", "--crlf", f"--regexp={rust}", "-"]
+    done = subprocess.run(command, input="\n".join(LINES) + "\n", capture_output=True, text=True, check=False)
+    assert not done.stderr
+    assert match_with_python(pattern) == done.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"(a)\1", ["aab"]), (r"foo(?=bar)", ["foobar"]), (r"(?<=foo)_", ["foo_bar"]), (r"^(?!.*o)f", []),
+        (r"(?P<x>a)(?P=x)", ["aab"]), ("a++b", ["ab", "aab"]), ("(?>a+)b", ["ab", "aab"]), ("a{1,2}+b", ["ab", "aab"]),
+    ],
+)  # fmt: skip
+def test_what_only_python_knows_is_left_to_python(pattern: str, lines: list[str]) -> None:
+    assert translate_pattern(pattern).rust is None
+    found = re.compile(translate_pattern(pattern).python)
+    assert [line for line in ("ab", "aab", "foobar", "foo_bar") if found.search(line)] == lines
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["$", "^$", "a*$", r"\s*$", ".*$", r"\z", "(a)?$", "a|$", r"\b$", r"\B$", r"\r", "a\r", r"\x0d", r"[\r ]"],
+)
+def test_what_ripgrep_may_not_come_to_an_end_with_is_left_to_python(pattern: str) -> None:
+    assert translate_pattern(pattern).rust is None
+
+
+@pytest.mark.parametrize("pattern", [r"a[^\n]*", r"a[^\r\n]*b", r"a\s*$", "a$"])
+def test_a_set_without_ends_of_lines_is_for_single_lines(pattern: str) -> None:
+    assert (translate_pattern(pattern).lines, translate_pattern(pattern).rust is not None) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("", "1 to 10000 characters"), ("a" * 10_001, "1 to 10000 characters"), ("(", "is no regular expression"),
+        (")", "is no regular expression"), ("*a", "is no regular expression"), ("[a", "does not end"),
+        ("[", "does not end"), ("a\\", "ends with a backslash"), ("[a\\", "ends inside a set"),
+        (r"\q", "is not known"), (r"[\b]", "inside a set"), (r"\p{Klingon}", "is not known"),
+        (r"[\P{L}]", "inside a set"), ("(?z)a", "flags are i, m and s"), ("{2}a", "is no regular"),
+        (r"\x{110000}", "no character"), ("[[:^alpha:]]", "is not known"), (r"(?P<1>a)", "is no regular expression"),
+        ("[z-a]", "is no regular expression"), ("[a--b]", "is no regular expression"),
+        ("(" * 5000, "is no regular expression"),
+    ],
+)  # fmt: skip
+def test_what_is_no_pattern_is_said(pattern: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        translate_pattern(pattern)
+
+
+def test_ends_of_lines_are_known_however_they_are_written() -> None:
+    assert [translate_pattern(pattern).lines for pattern in ("a", r"a\n", "a\n", r"\x0a", r"[^\n]", "[\n]", r"\s", r"\\n")] == [
+        False, True, True, True, False, True, False, False,
+    ]  # fmt: skip
+
+
+def test_plain_words_are_known_as_such() -> None:
+    assert [translate_pattern(pattern).literal for pattern in ("plain words", "a.b", "a\\b", "ä/ö")] == [
+        "plain words",
+        "",
+        "",
+        "ä/ö",
+    ]
+
+
+@given(st.text(r"ab(|)[]^$.*+?{}\\-:12,xwdsnpPiU<>=!#&~", max_size=20))
+def test_any_text_is_a_pattern_or_a_clear_error(text: str) -> None:
+    try:
+        found = translate_pattern(text)
+    except InvalidInput:
+        return
+    re.compile(found.python)

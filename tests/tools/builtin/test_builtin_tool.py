@@ -1,0 +1,152 @@
+"""What all built-in tools share: names, words, effects, and long texts that are read again by name."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import vaka
+from tests.tools.builtin.harness import ToolHarness, value_of
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import Digest
+from vaka.core.types.message import Stored
+from vaka.core.types.tool import InvalidArguments, ParsedArguments
+from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools
+from vaka.tools.builtin.builtin_tool import BuiltinTool, output_digest_of, output_name_of, store_output
+
+FILES = {
+    "Read": "read", "Glob": "read", "Grep": "read", "Write": "idempotent", "Edit": "idempotent",
+    "MultiEdit": "idempotent", "NotebookEdit": "idempotent",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_tool_says_where_it_is_from_and_what_a_second_run_does(name: str) -> None:
+    (tool,) = builtin_tools([name])
+    spec = tool.spec
+    assert (spec.name, spec.layer, spec.effect) == (name, "builtin", FILES[name])
+    assert spec.timeout is not None
+    assert spec.timeout <= 60
+    assert spec.description == spec.description.strip()
+    assert len(spec.description) > 100
+    for parameter in spec.parameters["properties"].values():
+        assert parameter["description"]
+    assert tool.spec is spec
+    assert repr(tool) == f"Builtin({name!r})"
+
+
+def test_tools_come_by_name_and_unknown_ones_are_refused() -> None:
+    assert [tool.spec.name for tool in builtin_tools(["Grep", "Read"])] == ["Grep", "Read"]
+    assert {tool.spec.name for tool in builtin_tools()} == set(TOOLS) - OPT_IN
+    assert {tool.spec.name for tool in builtin_tools(TOOLS)} == set(TOOLS)
+    assert list(TOOLS) == sorted(TOOLS)
+    with pytest.raises(InvalidInput, match="there is no built-in tool 'Raed', did you mean 'Read'"):
+        builtin_tools(["Raed"])
+
+
+def read_tool() -> Tool:
+    return builtin_tools(["Read"])[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "offset", "repaired"),
+    [
+        ('{"file_path": "a", "offset": "3"}', 3, "offset '3' read as 3"),
+        ({"file_path": "a", "offset": " 12 "}, 12, "offset ' 12 ' read as 12"),
+        ('{"file_path": "a", "offset": 3}', 3, ""),
+    ],
+)
+def test_numbers_written_as_words_are_taken_for_numbers(
+    raw: "str | dict[str, object]", offset: int, repaired: str
+) -> None:
+    read = read_tool().parse(raw)
+    assert isinstance(read, ParsedArguments)
+    assert (read.value["offset"], read.repaired) == (offset, repaired)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "meant"),
+    [
+        ("Bash", '{"command": "true", "timeout": 2.0}', {"command": "true", "timeout": 2}),
+        ("Grep", '{"pattern": "a", "head_limit": 5.0, "-i": "yes"}', {"pattern": "a", "head_limit": 5, "-i": True}),
+        ("Read", '{"file_path": "a", "limit": 7.0}', {"file_path": "a", "limit": 7}),
+    ],
+)
+def test_a_whole_number_may_be_written_with_a_point(name: str, raw: str, meant: dict[str, object]) -> None:
+    (tool,) = builtin_tools([name])
+    read = tool.parse(raw)
+    assert isinstance(read, ParsedArguments)
+    assert repr(read.value) == repr(meant)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"file_path": "a", "offset": "three"}', '{"file_path": "a", "offset": "0"}', '{"offset": "3"}', "[", "[1]",
+        '{"file_path": 3}',
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_stays_a_problem(raw: str) -> None:
+    assert isinstance(read_tool().parse(raw), InvalidArguments)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("yes", True), ("TRUE", True), (1, True), ("no", False), ("false", False), (0, False)]
+)
+def test_truths_written_as_words_are_taken_for_truths(said: object, meant: bool) -> None:
+    (edit,) = builtin_tools(["Edit"])
+    given = {"file_path": "a", "old_string": "1", "new_string": "2", "replace_all": said}
+    read = edit.parse(given)
+    assert isinstance(read, ParsedArguments)
+    assert read.value["replace_all"] is meant
+    assert isinstance(edit.parse({**given, "replace_all": "perhaps"}), InvalidArguments)
+
+
+@vaka.tool(effect="read")
+async def recite(context: ToolContext, lines: int) -> Stored:
+    """Say much."""
+    return await store_output(context, "".join(f"line {number} of many\n" for number in range(1, lines + 1)))
+
+
+async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_path: Path) -> None:
+    text = "".join(f"line {number} of many\n" for number in range(1, 3001))
+    name = output_name_of(Digest(hashlib.sha256(text.encode()).hexdigest()))
+    bench = ToolHarness(tmp_path, tools=[*builtin_tools(["Read"]), recite])
+    said, page, missing, wrong = await bench.run_calls(
+        ("recite", {"lines": 3000}), ("Read", {"file_path": name, "offset": 1500, "limit": 2}),
+        ("Read", {"file_path": "output:" + "0" * 64}), ("Read", {"file_path": "output:me"}),
+    )  # fmt: skip
+    assert said.text.startswith("line 1 of many\nline 2 of many")
+    assert said.text.endswith("line 3000 of many\n")
+    assert f"lines) left out; the whole is {name}: give Read that as file_path" in said.text
+    assert len(said.text) < 5000
+    assert (
+        page.text
+        == "  1500\tline 1500 of many\n  1501\tline 1501 of many\n[lines 1500 to 1501 of 3000; go on with offset=1502]"
+    )
+    assert value_of(page)["path"] == name
+    assert missing.text == f"FileMissing: output:{'0' * 64} is not kept (any more)"
+    assert "is no output" in wrong.text
+    told = [result for message in bench.last_messages for result in getattr(message, "results", ())]
+    assert told[0].content[0].text == said.text
+
+
+async def test_a_short_output_is_shown_whole(tmp_path: Path) -> None:
+    bench = ToolHarness(tmp_path, tools=[*builtin_tools(["Read"]), recite])
+    assert (await bench.call("recite", lines=2)).text == "line 1 of many\nline 2 of many\n"
+
+
+def test_names_of_outputs_are_only_those() -> None:
+    digest = Digest("a" * 64)
+    assert output_digest_of(output_name_of(digest)) == digest
+    assert [
+        output_digest_of(name) for name in ("output:", "output:" + "A" * 64, "x" + output_name_of(digest), "a.txt")
+    ] == [None] * 4
+
+
+def test_words_are_read_when_they_are_needed() -> None:
+    (tool,) = builtin_tools(["Glob"])
+    assert isinstance(tool, BuiltinTool)
+    assert msgspec.json.decode(msgspec.json.encode(tool.spec))["layer"] == "builtin"
