@@ -36,7 +36,9 @@ class RunComparison(NamedTuple):
 
     def ratio(self, field: str) -> float:
         """Return how many times the cost of the bare loop ours is, the median of all repeats."""
-        pairs = [(getattr(mine, field), getattr(raw, field)) for mine, raw in zip(self.ours, self.bare_loop, strict=True)]
+        pairs = [
+            (getattr(mine, field), getattr(raw, field)) for mine, raw in zip(self.ours, self.bare_loop, strict=True)
+        ]
         return MedianRange.of([raw / mine if field == "rate" else mine / raw for mine, raw in pairs]).value
 
     def row(self, kind: stores.StoreKind, field: str, name: str, unit: str, **more: Any) -> Row:

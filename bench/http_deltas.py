@@ -72,11 +72,17 @@ def _row_of_ours(wire: str, mode: str, found: dict[str, dict[str, list[float]]],
     mine, bare = found[f"ours {wire}"][mode], found[f"bare {wire}"][mode]
     alone = statistics.median(found[f"alone {wire}"][mode])
     return Row(
-        name=f"delta over HTTP, {wire}, {MODE_DESCRIPTIONS[mode]}", value=statistics.median(mine), unit="µs CPU", low=min(mine),
-        high=max(mine), target=TARGETS[mode], store="memory", raw=statistics.median(bare),
+        name=f"delta over HTTP, {wire}, {MODE_DESCRIPTIONS[mode]}",
+        value=statistics.median(mine),
+        unit="µs CPU",
+        low=min(mine),
+        high=max(mine),
+        target=TARGETS[mode],
+        store="memory",
+        raw=statistics.median(bare),
         ratio=statistics.median(mine) / statistics.median(bare),
         note=f"to a follower; to chunks only {alone:.1f}; receiving the bytes alone {floor:.1f}; raw: httpx2 + msgspec",
-    )  # fmt: skip
+    )
 
 
 def _row_of_peer(name: str, mode: str, found: dict[str, dict[str, list[float]]]) -> Row:
@@ -84,9 +90,13 @@ def _row_of_peer(name: str, mode: str, found: dict[str, dict[str, list[float]]])
     theirs, mine = statistics.median(found[name][mode]), statistics.median(found[f"ours {wire}"][mode])
     kind = name.removeprefix(package).strip()
     return Row(
-        name=f"{package} {metadata.version(package)}{f', {kind}' if kind else ''}, {MODE_DESCRIPTIONS[mode]}", unit="× ours",
-        value=theirs / mine, target=target, better="high", note=f"{theirs:.0f} µs CPU a delta; ours {mine:.1f}",
-    )  # fmt: skip
+        name=f"{package} {metadata.version(package)}{f', {kind}' if kind else ''}, {MODE_DESCRIPTIONS[mode]}",
+        unit="× ours",
+        value=theirs / mine,
+        target=target,
+        better="high",
+        note=f"{theirs:.0f} µs CPU a delta; ours {mine:.1f}",
+    )
 
 
 async def _measure_lags(url: str, streams: int, words: int) -> list[float]:
@@ -121,13 +131,24 @@ def measure_concurrent_streams(quick: bool) -> list[Row]:
         lags = asyncio.run(_measure_lags(url, streams, words))
         spent = time.process_time() - begun
     return [
-        Row(name="100 streams at once, lag p95", value=percentile(lags, 0.95), unit="ms", target=MAX_LAG_MS, store="memory",
-            note="from the server's send to the follower, 50 deltas a second each, all four wires"),
+        Row(
+            name="100 streams at once, lag p95",
+            value=percentile(lags, 0.95),
+            unit="ms",
+            target=MAX_LAG_MS,
+            store="memory",
+            note="from the server's send to the follower, 50 deltas a second each, all four wires",
+        ),
         Row(name="100 streams at once, lag p50", value=percentile(lags, 0.5), unit="ms", store="memory"),
         Row(name="100 streams at once, lag worst", value=max(lags), unit="ms", store="memory"),
-        Row(name="100 streams at once, CPU a delta", value=spent / len(lags) * 1e6, unit="µs CPU", store="memory",
-            note="connecting and ending included"),
-    ]  # fmt: skip
+        Row(
+            name="100 streams at once, CPU a delta",
+            value=spent / len(lags) * 1e6,
+            unit="µs CPU",
+            store="memory",
+            note="connecting and ending included",
+        ),
+    ]
 
 
 def measure_imports(quick: bool) -> list[Row]:

@@ -168,9 +168,15 @@ def measure_pooled(quick: bool) -> list[Row]:
     asyncio.run(_suspend_scripts(VmPool(max_vms=16), count))
     note = "whole process; raw: before the first"
     return [
-        Row(name=f"{count} suspended scripts, 16 VMs: RSS", value=_peak_rss_mb(), unit="MB", target=SUSPENDED_MB, raw=before,
-            note=note)
-    ]  # fmt: skip
+        Row(
+            name=f"{count} suspended scripts, 16 VMs: RSS",
+            value=_peak_rss_mb(),
+            unit="MB",
+            target=SUSPENDED_MB,
+            raw=before,
+            note=note,
+        )
+    ]
 
 
 def measure_own_vms(quick: bool) -> list[Row]:

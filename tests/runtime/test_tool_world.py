@@ -122,9 +122,13 @@ async def test_commands_keep_to_their_limits_and_see_no_keys_but_those_they_are_
     monkeypatch.setenv("DEPLOY_TOKEN", "canary-2")
     limits = ResourceLimits(file_bytes=1024)
     big, seen = await run_tools(
-        bash_call("head -c 4096 /dev/zero > big; ls -l big"), bash_call("env"), cwd=str(tmp_path), command_limits=limits,
-        command_env=("DEPLOY_*",), sandbox="on",
-    )  # fmt: skip
+        bash_call("head -c 4096 /dev/zero > big; ls -l big"),
+        bash_call("env"),
+        cwd=str(tmp_path),
+        command_limits=limits,
+        command_env=("DEPLOY_*",),
+        sandbox="on",
+    )
     assert (tmp_path / "big").stat().st_size <= 1024
     assert "canary-1" not in seen.text
     assert "DEPLOY_TOKEN=canary-2" in seen.text

@@ -60,9 +60,18 @@ class RandomWork:
         key = self.random.choice("klmnop")
         start, end = turn_events()
         return self.random.choice(
-            [input_added(f"{self.at}", key), approval_requested(key), approval_resolved(key), question_asked(key), start, end, Custom(name=key),
-             SessionClosed(), SessionReverted(to=1)]
-        )  # fmt: skip
+            [
+                input_added(f"{self.at}", key),
+                approval_requested(key),
+                approval_resolved(key),
+                question_asked(key),
+                start,
+                end,
+                Custom(name=key),
+                SessionClosed(),
+                SessionReverted(to=1),
+            ]
+        )
 
     async def claim(self, side: int, name: SessionId) -> object:
         if await self.handles[side].sessions.find(name) is None:

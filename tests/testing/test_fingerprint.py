@@ -51,17 +51,32 @@ CHILD = scope_at("t1", 1, ("agent-1",))
 def make_story() -> Story:
     used = monitor.UsageRecorded(model="m", usage=Usage(input=5, output=2))
     return [
-        (EventScope(), input_added("do it", "key")), (T1, turn_started("key")), (T1, step_started()), (T1, message_completed("let me see")), (T1, used),
-        (T1, tool_called("call_1", "hand", n=1)), (T1, tool_called("call_2", "look", n=2)),
-        (T1, approval_requested("apr_1", "call_2")), (T1, tool_started("call_1", "resume")),
+        (EventScope(), input_added("do it", "key")),
+        (T1, turn_started("key")),
+        (T1, step_started()),
+        (T1, message_completed("let me see")),
+        (T1, used),
+        (T1, tool_called("call_1", "hand", n=1)),
+        (T1, tool_called("call_2", "look", n=2)),
+        (T1, approval_requested("apr_1", "call_2")),
+        (T1, tool_started("call_1", "resume")),
         (T1, progress.SubagentStarted(call=CallId("call_1"), agent="child", child="agent-1")),
-        (CHILD, step_started(agent="child")), (CHILD, tool_called("call_1.1", "look")), (CHILD, tool_started("call_1.1")),
-        (EventScope(), approval_resolved("apr_1")), (T1, tool_started("call_2")), (CHILD, tool_completed("call_1.1", "seen")), (CHILD, used),
+        (CHILD, step_started(agent="child")),
+        (CHILD, tool_called("call_1.1", "look")),
+        (CHILD, tool_started("call_1.1")),
+        (EventScope(), approval_resolved("apr_1")),
+        (T1, tool_started("call_2")),
+        (CHILD, tool_completed("call_1.1", "seen")),
+        (CHILD, used),
         (T1, tool_completed("call_2", "two")),
         (T1, progress.SubagentCompleted(call=CallId("call_1"), agent="child", child="agent-1", text="found")),
-        (T1, tool_completed("call_1", "one")), (T1, progress.StepCompleted(number=1)), (T1, step_started(2)), (T1, message_completed("done")),
-        (T1, turn_completed("done")), (EventScope(), control.StateChanged(key="k", value=[1])),
-    ]  # fmt: skip
+        (T1, tool_completed("call_1", "one")),
+        (T1, progress.StepCompleted(number=1)),
+        (T1, step_started(2)),
+        (T1, message_completed("done")),
+        (T1, turn_completed("done")),
+        (EventScope(), control.StateChanged(key="k", value=[1])),
+    ]
 
 
 def resume_story(parts: Story) -> Story:

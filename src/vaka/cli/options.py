@@ -44,23 +44,31 @@ def _change_directory(context: click.Context, parameter: click.Parameter, folder
 
 _STORE_OPTIONS = (
     click.option(
-        "--store", metavar="URL",
+        "--store",
+        metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
     ),
     click.option(
-        "--durability", type=setting_choice("durability"),
+        "--durability",
+        type=setting_choice("durability"),
         help="What an event survives: a power cut (default), or the death of the process.",
     ),
     click.option(
-        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_change_directory, is_eager=True, expose_value=False,
-        metavar="DIR", help="Work from this folder; other paths are meant from there.",
+        "--cwd",
+        type=click.Path(exists=True, file_okay=False),
+        callback=_change_directory,
+        is_eager=True,
+        expose_value=False,
+        metavar="DIR",
+        help="Work from this folder; other paths are meant from there.",
     ),
     click.option(
-        "--trust", is_flag=True,
+        "--trust",
+        is_flag=True,
         help="Let this folder's vaka.toml also allow things, and say where sessions, models and their keys are.",
     ),
     click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from."),
-)  # fmt: skip
+)
 
 _AGENT_OPTIONS = (
     click.option(

@@ -35,32 +35,44 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
 
 _ALL_KEYS = (
     SettingKey(name="store", help="where sessions are kept: memory:, sqlite:///PATH or postgresql://…"),
-    SettingKey(name="durability", help="what an acknowledged event survives", default="power", choices=("power", "process")),
+    SettingKey(
+        name="durability", help="what an acknowledged event survives", default="power", choices=("power", "process")
+    ),
     SettingKey(name="model", help="the model of agents that name none", default=""),
     SettingKey(
-        name="ask", help="what to do when a person must decide; by default as the terminal allows", default="",
+        name="ask",
+        help="what to do when a person must decide; by default as the terminal allows",
+        default="",
         choices=("wait", "suspend", "deny"),
     ),
     SettingKey(
-        name="permission_mode", help="what happens to calls no rule speaks of", default="default",
+        name="permission_mode",
+        help="what happens to calls no rule speaks of",
+        default="default",
         choices=("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"),
     ),
     SettingKey(name="allow", help="tools that may run", kind="list", default=()),
     SettingKey(name="confirm", help="tools a person must approve", kind="list", default=()),
     SettingKey(name="deny", help="tools that must not run", kind="list", default=()),
     SettingKey(
-        name="builtin_tools", kind="list", default=(),
+        name="builtin_tools",
+        kind="list",
+        default=(),
         help="vaka's own tools that agents get: all, none, or names; all by default for agents that bring no tools",
     ),
     SettingKey(name="add_dir", help="folders that tools may touch besides the working folder", kind="list", default=()),
     SettingKey(
-        name="snapshots", help="whether files are copied before tools change them, to go back with a session",
-        default="on", choices=("on", "off"),
+        name="snapshots",
+        help="whether files are copied before tools change them, to go back with a session",
+        default="on",
+        choices=("on", "off"),
     ),
     SettingKey(name="sandbox", help="whether commands are confined", default="auto", choices=("auto", "on", "off")),
     SettingKey(name="command_host", help="hosts that commands may reach; * for all", kind="list", default=()),
     SettingKey(
-        name="command_env", help="variables that commands may see though they look like secrets", kind="list",
+        name="command_env",
+        help="variables that commands may see though they look like secrets",
+        kind="list",
         default=(),
     ),
     SettingKey(name="command_cpu", help="seconds of processor time a command may use", kind="seconds"),
@@ -68,7 +80,9 @@ _ALL_KEYS = (
     SettingKey(name="command_processes", help="processes a command may have", kind="whole", default=512),
     SettingKey(name="command_file_size", help="MiB a file may have that a command writes", kind="whole", default=4096),
     SettingKey(
-        name="allow_host", help="hosts that tools and scripts may reach though they are not public", kind="list",
+        name="allow_host",
+        help="hosts that tools and scripts may reach though they are not public",
+        kind="list",
         default=(),
     ),
     SettingKey(name="script_env", help="variables of the environment that scripts may see", kind="list", default=()),
@@ -78,12 +92,14 @@ _ALL_KEYS = (
     SettingKey(name="max_tokens", help="tokens one turn may use", kind="whole"),
     SettingKey(name="output", help="what `vaka run` prints", default="text", choices=("text", "json", "stream-json")),
     SettingKey(name="retries", help="how often a model that cannot answer is asked again", kind="count"),
-    SettingKey(name="model_files", help="files and folders that define models in the GenX format", kind="list", default=()),
+    SettingKey(
+        name="model_files", help="files and folders that define models in the GenX format", kind="list", default=()
+    ),
     SettingKey(name="models", help="models under names of your own", kind="table", default={}),
     SettingKey(name="tiers", help="which model is low, mid and high", kind="table", default={}),
     SettingKey(name="subagents", help="the tier of agents that others start, by name", kind="table", default={}),
     SettingKey(name="prices", help="US dollars for a million tokens, by model", kind="table", default={}),
-)  # fmt: skip
+)
 
 SETTING_KEYS: dict[str, SettingKey] = {key.name: key for key in _ALL_KEYS}
 

@@ -1,7 +1,8 @@
 """Replace a file atomically, and only over content the caller knew: temporary files, missing folders, fsync.
 
 The failpoints, in order: ``write.after_create``, ``write.after_data``, ``write.before_rename``,
-``write.after_rename``, ``write.before_return``."""
+``write.after_rename``, ``write.before_return``.
+"""
 
 import contextlib
 import errno

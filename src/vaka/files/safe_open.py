@@ -1,7 +1,8 @@
 """Open what lies beneath a root folder and nothing outside it, even while other processes move things.
 
 Two openers, one by openat2 and one step by step, both on descriptors: what was checked is what is opened. Neither
-opens a pipe, a device or a socket."""
+opens a pipe, a device or a socket.
+"""
 
 import ctypes
 import errno
@@ -238,8 +239,10 @@ class _PathTraversal:
             return None
         check_file_kind(looked, self._path)
         try:
-            opened = check_opened(os.open(name, flags | _NOFOLLOW | (0 if flags & _O_PATH else _NO_BLOCKING), dir_fd=self._current_fd),
-                             self._path)  # fmt: skip
+            opened = check_opened(
+                os.open(name, flags | _NOFOLLOW | (0 if flags & _O_PATH else _NO_BLOCKING), dir_fd=self._current_fd),
+                self._path,
+            )
         except OSError as error:
             if error.errno != errno.ELOOP and not (error.errno == errno.ENOTDIR and stat.S_ISDIR(looked.st_mode)):
                 raise

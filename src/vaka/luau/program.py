@@ -134,8 +134,16 @@ class Program:
         modules = sorted((name, module.source) for name, module in self.library.modules.items())
         aliases = sorted(self.library.aliases.items())
         whole = [
-            vm_version(), self.opt, self.name, self.source, self.main, require.REQUIRE_PRELUDE, self.preludes, modules, aliases,
-        ]  # fmt: skip
+            vm_version(),
+            self.opt,
+            self.name,
+            self.source,
+            self.main,
+            require.REQUIRE_PRELUDE,
+            self.preludes,
+            modules,
+            aliases,
+        ]
         return Digest(hashlib.sha256(msgspec.json.encode(whole)).hexdigest())
 
     def check(self, bytecode: BytecodeCache | None = None) -> None:

@@ -5,7 +5,8 @@ worker; a generator replaces it in tests.
 
 Values that JSON cannot hold are tagged by a table with one field: ``{"$bytes": "/w=="}`` for a string that is not UTF-8, ``$buffer``,
 ``$vector``, ``$number`` (``nan``, ``inf``, ``-inf``), ``$map`` for a table with keys other than strings (as pairs), ``$several`` for
-several results. A script's own table that looks like a tag becomes ``{"$table": …}``."""
+several results. A script's own table that looks like a tag becomes ``{"$table": …}``.
+"""
 
 import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence

@@ -191,10 +191,24 @@ def build_host_services(
         )
 
     return replace(
-        script_services or HostServices(), nest=journal, network=services.network, models=services.models, usage=record_usage, fits=services.fits, agents=ask_agent,
-        state=values, history=LoggedHistory(journal, values, path), summary=LoggedSummary(values), values=services.values,
-        cache=services.cache, env=services.env, log=write_log, clock=turn.env.clock, uuid=lambda: str(uuid.uuid4()), closing=exit_stack,
-    )  # fmt: skip
+        script_services or HostServices(),
+        nest=journal,
+        network=services.network,
+        models=services.models,
+        usage=record_usage,
+        fits=services.fits,
+        agents=ask_agent,
+        state=values,
+        history=LoggedHistory(journal, values, path),
+        summary=LoggedSummary(values),
+        values=services.values,
+        cache=services.cache,
+        env=services.env,
+        log=write_log,
+        clock=turn.env.clock,
+        uuid=lambda: str(uuid.uuid4()),
+        closing=exit_stack,
+    )
 
 
 def _role_of(message: Message) -> str:

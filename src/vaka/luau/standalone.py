@@ -297,9 +297,19 @@ class StandaloneScript:
     def _build_host_services(self, mode_services: HostServices, exit_stack: AsyncExitStack) -> HostServices:
         lent, notes = self.services, self._open_memory()
         return replace(
-            mode_services, network=lent.network, models=lent.models, fits=lent.fits, state=notes.state, history=notes.history,
-            summary=notes.summary, values=lent.values, cache=lent.cache, env=lent.env, log=self.log, closing=exit_stack,
-        )  # fmt: skip
+            mode_services,
+            network=lent.network,
+            models=lent.models,
+            fits=lent.fits,
+            state=notes.state,
+            history=notes.history,
+            summary=notes.summary,
+            values=lent.values,
+            cache=lent.cache,
+            env=lent.env,
+            log=self.log,
+            closing=exit_stack,
+        )
 
     def _open_memory(self) -> StoredMemory:
         return StoredMemory(self.services.values, f"agent/{self.name}/")

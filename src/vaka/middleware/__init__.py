@@ -12,13 +12,13 @@ from vaka.middleware.turn_log import Logging
 __all__ = [
     "Approval",
     "CoolDown",
+    "CoolDownRule",
     "Eviction",
     "Logging",
     "PatchToolCalls",
     "RateLimit",
     "Redaction",
-    "CoolDownRule",
-    "ToolRetry",
     "Review",
     "TodoList",
+    "ToolRetry",
 ]

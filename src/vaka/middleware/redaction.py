@@ -98,22 +98,28 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     token_pattern("Stripe key", ["sk_live_", "rk_live_", "sk_test_", "rk_test_"], _WORD_CHARS, 20, 255),
     token_pattern("package registry token", ["npm_", "pypi-"], f"{_WORD_CHARS}_-", 36, 512),
     SecretPattern(
-        "signed token", rf"(?<![{_WORD_CHARS}_])eyJ[\w-]{{10,1500}}\.eyJ[\w-]{{10,1500}}\.[\w-]{{10,1000}}",
+        "signed token",
+        rf"(?<![{_WORD_CHARS}_])eyJ[\w-]{{10,1500}}\.eyJ[\w-]{{10,1500}}\.[\w-]{{10,1000}}",
         rf"(?<![{_WORD_CHARS}_])(?:eyJ[\w.-]{{0,4090}}|ey|e)",
     ),
     SecretPattern(
-        "bearer token", rf"\b[Bb]earer ([{_WORD_CHARS}._~+/=-]{{24,4000}})",
+        "bearer token",
+        rf"\b[Bb]earer ([{_WORD_CHARS}._~+/=-]{{24,4000}})",
         rf"\b[Bb](?:earer(?: [{_WORD_CHARS}._~+/=-]{{0,4000}})?|eare|ear|ea|e|)",
     ),
     SecretPattern(
-        "password in an address", r"://[^\s/:@'\"<>]{1,200}:([^\s/:@'\"<>]{3,200})@",
-        r"://[^\s/@'\"<>]{0,400}|:/|:", 404,
+        "password in an address",
+        r"://[^\s/:@'\"<>]{1,200}:([^\s/:@'\"<>]{3,200})@",
+        r"://[^\s/@'\"<>]{0,400}|:/|:",
+        404,
     ),
     SecretPattern(
-        "private key", rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16000}}?-----END (?:[A-Z]{{1,12}} )?PRIVATE KEY-----",
-        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16100}}|{_PARTIAL_KEY_HEADERS}", 16_200,
+        "private key",
+        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16000}}?-----END (?:[A-Z]{{1,12}} )?PRIVATE KEY-----",
+        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16100}}|{_PARTIAL_KEY_HEADERS}",
+        16_200,
     ),
-)  # fmt: skip
+)
 """Tokens and keys that can be told from everything else by how they look."""
 
 _CARD_NUMBER = r"(?<![\d.-])(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4}[ -]\d{6}[ -]\d{5})(?!\d)"

@@ -264,16 +264,19 @@ def _read_chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
         calls.append(_make_call(_expect_mapping(old, "function_call"), "function_call"))
     usage = _usage_reader(body.get("usage"))
     return FunctionCallingResponse(
-        content=_content_text(message.get("content")) or _as_text(message.get("refusal")) or None, function_calls=tuple(calls),
+        content=_content_text(message.get("content")) or _as_text(message.get("refusal")) or None,
+        function_calls=tuple(calls),
         finish_reason=_finish_reason(choice.get("finish_reason"), calls),
         usage=Usage(
-            input=usage("prompt_tokens"), output=usage("completion_tokens"),
+            input=usage("prompt_tokens"),
+            output=usage("completion_tokens"),
             cache_read=usage("prompt_tokens_details", "cached_tokens"),
             reasoning=usage("completion_tokens_details", "reasoning_tokens"),
         ),
-        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")),
+        model=_as_text(body.get("model")),
+        provider_response_id=_as_text(body.get("id")),
         reasoning=_as_text(message.get("reasoning_content")) or _as_text(message.get("reasoning")),
-    )  # fmt: skip
+    )
 
 
 def _read_chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
@@ -352,16 +355,19 @@ def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
     usage = _usage_reader(_first_present(body, "usageMetadata", "usage_metadata"))
     thought = usage("thoughtsTokenCount") or usage("thoughts_token_count")
     return FunctionCallingResponse(
-        content="".join(texts[False]) or None, function_calls=tuple(calls),
+        content="".join(texts[False]) or None,
+        function_calls=tuple(calls),
         finish_reason=_finish_reason(_first_present(candidate, "finishReason", "finish_reason"), calls),
         usage=Usage(
             input=usage("promptTokenCount") or usage("prompt_token_count"),
             output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + thought,
-            cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"), reasoning=thought,
+            cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"),
+            reasoning=thought,
         ),
         model=_as_text(_first_present(body, "modelVersion", "model_version")),
-        provider_response_id=_as_text(_first_present(body, "responseId", "response_id")), reasoning="".join(texts[True]),
-    )  # fmt: skip
+        provider_response_id=_as_text(_first_present(body, "responseId", "response_id")),
+        reasoning="".join(texts[True]),
+    )
 
 
 _FINISH_REASONS = {

@@ -1,7 +1,8 @@
 """IP addresses: what each is for (only ``public`` ones belong to the internet), and resolving names to them.
 
 ``ipaddress`` classifies some of this, but differently between versions of Python and without IPv4 inside IPv6. So the
-blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast."""
+blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast.
+"""
 
 import asyncio
 import socket

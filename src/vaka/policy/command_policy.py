@@ -42,9 +42,14 @@ class CommandPolicy:
         if isinstance(script, bash.ShellScript):
             script = msgspec.structs.replace(script, start_folder=start)
         found = bash.judge_script(
-            script, self._rules_with_default(default), use_profile=profile, default=default.rule_verdict, may_read=may_read,
-            may_write=may_write, is_inside=inside,
-        )  # fmt: skip
+            script,
+            self._rules_with_default(default),
+            use_profile=profile,
+            default=default.rule_verdict,
+            may_read=may_read,
+            may_write=may_write,
+            is_inside=inside,
+        )
         parts = tuple(Subcommand(command=part.command, **_decision_fields(part, default)) for part in found.subcommands)
         facts = _decision_fields(found, default)
         if found.decision != "ask":

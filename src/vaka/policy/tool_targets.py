@@ -44,7 +44,9 @@ BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
     "NotebookEdit": ToolTargets("edit", ("notebook_path", "file_path", "path"), "edit", ("edit_mode", "cell_type")),
     "WebFetch": ToolTargets("url", ("url",), "reach", ("url", "prompt")),
     "WebSearch": ToolTargets("words", ("query",), "reach", ("query",)),
-    "Task": ToolTargets("words", ("subagent_type",), "note", ("subagent_type", "model", "resume", "description", "prompt")),
+    "Task": ToolTargets(
+        "words", ("subagent_type",), "note", ("subagent_type", "model", "resume", "description", "prompt")
+    ),
     "Skill": ToolTargets("words", ("command", "skill"), "change", ("args",)),
     "SlashCommand": ToolTargets("words", ("command",), "change"),
     "BashOutput": ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
@@ -60,7 +62,7 @@ BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
     "AskUserQuestion": ToolTargets("none", (), "note"),
     "ExitPlanMode": ToolTargets("none", (), "note"),
     "PowerShell": ToolTargets("words", ("command",), "change"),
-}  # fmt: skip
+}
 
 FOREIGN_TOOLS = frozenset({
     "Monitor", "LSP", "ToolSearch", "TodoRead", "KillBash", "TaskOutput", "TaskStop", "AgentOutputTool",

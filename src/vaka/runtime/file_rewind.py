@@ -110,5 +110,7 @@ def _summarize(file_history: _FileHistory, plan: RestorePlan) -> FileRewind:
     return FileRewind(
         restored=tuple(step.path for step in plan.steps if step.was != NO_FILE),
         removed=tuple(step.path for step in plan.steps if step.was == NO_FILE),
-        changed=plan.changed, lost=tuple(sorted({*plan.lost, *(file_history.paths - copied)})), commands=file_history.commands,
-    )  # fmt: skip
+        changed=plan.changed,
+        lost=tuple(sorted({*plan.lost, *(file_history.paths - copied)})),
+        commands=file_history.commands,
+    )

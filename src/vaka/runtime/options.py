@@ -129,9 +129,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
         )
         return Agent(
-            "agent", instructions=self.system_prompt, tools=self.tools or self._select_tools(), middleware=self.middleware,
+            "agent",
+            instructions=self.system_prompt,
+            tools=self.tools or self._select_tools(),
+            middleware=self.middleware,
             limits=limits,
-        )  # fmt: skip
+        )
 
     def _select_tools(self) -> "tuple[ToolLike, ...]":
         """Return the built-in tools that are wanted, by name, and then those that were added."""

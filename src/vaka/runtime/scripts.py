@@ -70,9 +70,16 @@ class ScriptHost:
     ) -> ScriptServices:
         """Return what one agent's scripts are run with."""
         return ScriptServices(
-            runner=self._engine, models=models, network=self.network, values=self._store.values, cache=self._cache,
-            argument_parser=lambda schema: ArgumentReader(schema).read, fits=_schema_errors, agents=agents, env=self._env,
-        )  # fmt: skip
+            runner=self._engine,
+            models=models,
+            network=self.network,
+            values=self._store.values,
+            cache=self._cache,
+            argument_parser=lambda schema: ArgumentReader(schema).read,
+            fits=_schema_errors,
+            agents=agents,
+            env=self._env,
+        )
 
     async def close(self) -> None:
         """End every worker and connection."""

@@ -1,6 +1,7 @@
 """Run the turns of one session in this process: claim it, finish the unfinished turn, take the queued inputs, release it.
 
-A driver lives only while there is work; an idle session has no writer, so any process can claim it."""
+A driver lives only while there is work; an idle session has no writer, so any process can claim it.
+"""
 
 import asyncio
 from collections.abc import Callable

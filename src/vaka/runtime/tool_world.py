@@ -77,10 +77,16 @@ class WorldFactory:
     def _command_scope(self, folders: Sequence[str]) -> CommandScope:
         options = self._options
         return CommandScope(
-            protected=(*(path for folder in folders for path in protected_paths(folder)), *self._store_files(*_JOURNAL_SUFFIXES)),
-            hidden=tuple(path for path in (*secret_paths(), *self._store_files()) if not _contains_folder(path, folders)),
-            network=ALL_HOSTS in options.command_hosts, bounds=options.command_limits,
-        )  # fmt: skip
+            protected=(
+                *(path for folder in folders for path in protected_paths(folder)),
+                *self._store_files(*_JOURNAL_SUFFIXES),
+            ),
+            hidden=tuple(
+                path for path in (*secret_paths(), *self._store_files()) if not _contains_folder(path, folders)
+            ),
+            network=ALL_HOSTS in options.command_hosts,
+            bounds=options.command_limits,
+        )
 
     def _extra_roots(self) -> list[str]:
         """Return the other folders that tools may touch: those that were given, and those that settings name."""

@@ -1,7 +1,8 @@
 """The allow-list HTTP proxy that is a command's only way out, and the bridge to it from the command's network.
 
 A name is resolved once, every address it has is checked, and the connection goes to a checked address. An unencrypted
-request is sent with the host it was checked for, and one connection carries one request."""
+request is sent with the host it was checked for, and one connection carries one request.
+"""
 
 import asyncio
 import contextlib

@@ -136,8 +136,8 @@ class Unconfined:
             )
         # They name system calls of Linux when they are loaded.
         from vaka.sandbox.warden_client import (
-            build_job,  # noqa: PLC0415
-            start_job,  # noqa: PLC0415
+            build_job,
+            start_job,
         )
 
         return await start_job(build_job(self.name, command, self._allow_env, {}, proxy=proxy), command.stdin)

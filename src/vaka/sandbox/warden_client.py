@@ -2,7 +2,8 @@
 
 The warden is a separate process, started with the first command and gone with this program, also when that is killed.
 Each command has a supervisor there and one socket from here to it: when the socket closes, the supervisor ends the
-command and its descendants."""
+command and its descendants.
+"""
 
 import asyncio
 import atexit

@@ -6,7 +6,8 @@
         model = OpenAIChat("any", Account(base_url=provider.url + "/v1"))
 
 It answers Chat Completions, Responses, Anthropic Messages and Gemini's streamGenerateContent with answers written as those of
-``vaka.testing.models``. ``Fault`` says what is wrong with the connection or the server."""
+``vaka.testing.models``. ``Fault`` says what is wrong with the connection or the server.
+"""
 
 import asyncio
 import itertools

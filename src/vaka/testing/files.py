@@ -129,10 +129,13 @@ class FilesContract:
     async def test_a_folder_is_no_file_and_a_file_no_folder(self, files: Files) -> None:
         await files.write(self.path_in_tree("folder/file"), b"x")
         for attempt in (
-            files.read(self.path_in_tree("folder")), files.read(self.path_in_tree("")), files.entries(self.path_in_tree("folder/file")),
-            files.write(self.path_in_tree("folder"), b""), files.write(self.path_in_tree(""), b""),
+            files.read(self.path_in_tree("folder")),
+            files.read(self.path_in_tree("")),
+            files.entries(self.path_in_tree("folder/file")),
+            files.write(self.path_in_tree("folder"), b""),
+            files.write(self.path_in_tree(""), b""),
             files.write(self.path_in_tree("folder/file/x"), b""),
-        ):  # fmt: skip
+        ):
             with pytest.raises(FileError) as told:
                 await attempt
             assert not isinstance(told.value, FileMissing | FileChanged)
@@ -149,8 +152,10 @@ class FilesContract:
         assert await self.list_names(files) == ["B", "a", "b", "c"]
         found = await files.entries(self.path_in_tree("b"))
         assert [(info.path, info.kind, info.size) for info in found] == [
-            (self.path_in_tree("b/1"), "file", 3), (self.path_in_tree("b/10"), "file", 4), (self.path_in_tree("b/2"), "file", 3),
-        ]  # fmt: skip
+            (self.path_in_tree("b/1"), "file", 3),
+            (self.path_in_tree("b/10"), "file", 4),
+            (self.path_in_tree("b/2"), "file", 3),
+        ]
         assert [info.kind for info in await files.entries(self.path_in_tree(""))] == [
             "file",
             "file",
@@ -244,8 +249,16 @@ class FilesContract:
     async def test_a_path_that_leaves_the_root_is_refused(self, files: Files) -> None:
         await files.write(self.path_in_tree("a/x"), b"x")
         up = "../" * (self.prefix.count("/") + 1)
-        for path in (self.path_in_tree(f"{up}x"), self.path_in_tree(f"a/../{up}x"), self.path_in_tree(f"a/{up}../etc/passwd"), "/etc/passwd", "//x",
-                     "/proc/self/environ", "/proc/self/cwd/x", "/../x"):  # fmt: skip
+        for path in (
+            self.path_in_tree(f"{up}x"),
+            self.path_in_tree(f"a/../{up}x"),
+            self.path_in_tree(f"a/{up}../etc/passwd"),
+            "/etc/passwd",
+            "//x",
+            "/proc/self/environ",
+            "/proc/self/cwd/x",
+            "/../x",
+        ):
             for action in path_actions(files):
                 with pytest.raises(FileRefused):
                     await action(path)
@@ -459,8 +472,9 @@ class FolderContract(FilesContract):
     async def test_a_refused_write_leaves_nothing_behind(self, files: Files, folder: Path) -> None:
         (folder / "file").write_text("old")
         for attempt in (
-            files.write(self.path_in_tree("file"), b"x", known=sha256_digest(b"other")), files.write(self.path_in_tree("file"), b"x", new=True),
-        ):  # fmt: skip
+            files.write(self.path_in_tree("file"), b"x", known=sha256_digest(b"other")),
+            files.write(self.path_in_tree("file"), b"x", new=True),
+        ):
             with pytest.raises(FileChanged):
                 await attempt
         assert os.listdir(folder) == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell

@@ -4,7 +4,8 @@ Text that is not plain JSON is repaired only where a single meaning is possible 
 Everything else is a ``Problem`` that tells the model what to send.
 
 Limits, so that every value survives the log and other readers unchanged: nesting up to ``MAX_DEPTH``, integers from -2**63 to 2**64 - 1,
-other numbers finite and written with at most ``MAX_DIGITS`` characters, text without lone surrogates."""
+other numbers finite and written with at most ``MAX_DIGITS`` characters, text without lone surrogates.
+"""
 
 import json
 import math

@@ -162,5 +162,5 @@ _CONVERTERS: dict[type, Callable[[Any, Any], Any]] = {
     UnionType: _convert_union,
     PydanticType: _convert_pydantic,
     AliasType: lambda shape, value: convert(shape.target, value),
-    AnnotatedType: lambda shape, value: convert(shape.shape, value),
+    AnnotatedType: lambda shape, value: convert(shape.inner, value),
 }

@@ -60,9 +60,11 @@ def test_what_has_no_counterpart_breaks_nothing(body: Body) -> None:
 
 def test_the_first_interrupt_counts_and_an_input_can_be_one() -> None:
     events = sealed_events(
-        turn_started(), control.InterruptRequested(key="i", note="first"), control.InterruptRequested(key="j", note="second"),
+        turn_started(),
+        control.InterruptRequested(key="i", note="first"),
+        control.InterruptRequested(key="j", note="second"),
         input_added("now!", "k", "interrupt"),
-    )  # fmt: skip
+    )
     turn = fold(SessionState(), events).turn
     assert turn is not None
     assert turn.interrupted == "first"
@@ -142,16 +144,37 @@ class TestTheIndex:
 
     def test_it_follows_the_log(self) -> None:
         events = sealed_events(
-            control.SessionOpened(agent="first"), input_added("  What\n is   this? " + "x" * 100), turn_started("k", agent="second"),
-            tool_called(), approval_requested(), control.QuestionAsked(question=DecisionId("q"), text="?"), approval_resolved(),
-            control.QuestionAnswered(question=DecisionId("q")), input_added("more", "k2"), step_started(2, "k2"), tool_completed(), turn_completed(),
+            control.SessionOpened(agent="first"),
+            input_added("  What\n is   this? " + "x" * 100),
+            turn_started("k", agent="second"),
+            tool_called(),
+            approval_requested(),
+            control.QuestionAsked(question=DecisionId("q"), text="?"),
+            approval_resolved(),
+            control.QuestionAnswered(question=DecisionId("q")),
+            input_added("more", "k2"),
+            step_started(2, "k2"),
+            tool_completed(),
+            turn_completed(),
             control.SessionClosed(),
-        )  # fmt: skip
+        )
         rows = [rebuild_row(S, events[:count]) for count in range(len(events) + 1)]
         assert [row.status for row in rows] == [
-            "idle", "idle", "queued", "running", "running", "waiting", "waiting", "waiting", "running", "running",
-            "running", "running", "idle", "closed",
-        ]  # fmt: skip
+            "idle",
+            "idle",
+            "queued",
+            "running",
+            "running",
+            "waiting",
+            "waiting",
+            "waiting",
+            "running",
+            "running",
+            "running",
+            "running",
+            "idle",
+            "closed",
+        ]
         assert rows[-1].title.startswith("What is this? xxx")
         assert len(rows[-1].title) == 80
         assert (rows[-1].agent, rows[-1].head, rows[-1].hash) == ("second", len(events), events[-1].hash)
@@ -177,11 +200,13 @@ class TestTheIndex:
         content = (Text(text="x"), Image(blob=a), Stored(blob=b, size=1), Image(data="AA=="))
         result = ToolResult(call=CallId("call_1"), content=content)
         bodies: list[Body] = [
-            control.InputAdded(key="k", content=content), progress.TurnStarted(agent="a", inputs=(), content=content),
-            progress.ToolReturned(result=result), progress.ToolCompleted(result=result),
+            control.InputAdded(key="k", content=content),
+            progress.TurnStarted(agent="a", inputs=(), content=content),
+            progress.ToolReturned(result=result),
+            progress.ToolCompleted(result=result),
             progress.ToolFailed(result=result),
             progress.SubagentStarted(call=CallId("call_1"), agent="a", child="c", content=content),
-        ]  # fmt: skip
+        ]
         for body in bodies:
             assert list(blobs_of(sealed_events(body)[0])) == [a, b], body.type
         step = progress.StepStarted(agent="a", number=1, system=a, tools=c)

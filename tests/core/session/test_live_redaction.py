@@ -93,9 +93,11 @@ async def test_no_delta_of_any_kind_shows_a_secret_and_their_offsets_are_right(s
         if len(asked) > 1:
             return [*deltas_by_letter(TextChunk, f"It was {secret} and hun"), StopChunk()]
         return [
-            *deltas_by_letter(ReasoningChunk, f"I know {secret}, hunt"), *deltas_by_letter(TextChunk, f"It is {secret}; hunter"),
-            *[CallChunk(0, name="look", arguments=sign) for sign in arguments], StopChunk("calls"),
-        ]  # fmt: skip
+            *deltas_by_letter(ReasoningChunk, f"I know {secret}, hunt"),
+            *deltas_by_letter(TextChunk, f"It is {secret}; hunter"),
+            *[CallChunk(0, name="look", arguments=sign) for sign in arguments],
+            StopChunk("calls"),
+        ]
 
     @vaka.tool(effect="read")
     async def look(context: vaka.ToolContext, at: str) -> str:

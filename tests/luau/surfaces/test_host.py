@@ -119,10 +119,22 @@ def all_services() -> HostServices:
         return ""
 
     return HostServices(
-        network=FakeNetwork({"u": NetResponse(status=200)}), models=lambda _: ScriptedModel(say("x")), fits=fits,
-        invoke=later, agents=later, state=notes.state, history=notes.history, summary=notes.summary, values=DictValues(),
-        cache=MemoryCache(), input=later, output=told, recv=later, emit=told, clock=FakeClock(auto=True),
-    )  # fmt: skip
+        network=FakeNetwork({"u": NetResponse(status=200)}),
+        models=lambda _: ScriptedModel(say("x")),
+        fits=fits,
+        invoke=later,
+        agents=later,
+        state=notes.state,
+        history=notes.history,
+        summary=notes.summary,
+        values=DictValues(),
+        cache=MemoryCache(),
+        input=later,
+        output=told,
+        recv=later,
+        emit=told,
+        clock=FakeClock(auto=True),
+    )
 
 
 HOSTILE: list[JSON] = [

@@ -334,23 +334,55 @@ GARBLED: list[tuple[str, list[Event]]] = [
     ("an open block", [message_start(), *tool_use_events(0, "{}", closed=False), *message_stop_events("tool_use")]),
     ("a call that never came", [message_start(), *text_events(0, "x"), *message_stop_events("tool_use")]),
     ("a piece of no block", [message_start(), PIECE]),
-    ("a piece of a closed block", [message_start(), *text_events(0), {"type": "content_block_delta", "index": 0, "delta": {}}]),
+    (
+        "a piece of a closed block",
+        [message_start(), *text_events(0), {"type": "content_block_delta", "index": 0, "delta": {}}],
+    ),
     ("a piece without a block", [message_start(), PIECE | {"index": None}]),
-    ("a piece that is none", [message_start(), text_events(0)[0], PIECE | {"delta": None}, text_events(0)[1], *message_stop_events("end_turn")]),
+    (
+        "a piece that is none",
+        [
+            message_start(),
+            text_events(0)[0],
+            PIECE | {"delta": None},
+            text_events(0)[1],
+            *message_stop_events("end_turn"),
+        ],
+    ),
     ("a block twice", [message_start(), *text_events(0), *text_events(0)]),
     ("a block without a place", [message_start(), {"type": "content_block_start", "content_block": {"type": "text"}}]),
     ("a block that is none", [message_start(), {"type": "content_block_start", "index": 0, "content_block": "x"}]),
-    ("a block of no kind", [message_start(), *block_events(0, {"type": None, "id": "t"}), *tool_use_events(1, "{}"), *message_stop_events("tool_use")]),
+    (
+        "a block of no kind",
+        [
+            message_start(),
+            *block_events(0, {"type": None, "id": "t"}),
+            *tool_use_events(1, "{}"),
+            *message_stop_events("tool_use"),
+        ],
+    ),
     ("an end of no block", [message_start(), {"type": "content_block_stop", "index": 3}]),
     ("a call without a name", [message_start(), *block_events(0, {"type": "tool_use", "id": "t", "input": {}})]),
     ("arguments of another kind", [message_start(), *block_events(0, CALL, {"type": "text_delta", "text": "x"})]),
     ("arguments that are missing", [message_start(), *block_events(0, CALL, {"type": "input_json_delta"})]),
-    ("text that is missing", [message_start(), *block_events(0, {"type": "text", "text": ""}, {"type": "text_delta", "txet": "x"})]),
-    ("text that is a number", [message_start(), *block_events(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": 1})]),
-    ("a citation that is none", [message_start(), *block_events(0, {"type": "text"}, {"type": "citations_delta", "citation": "x"})]),
-    ("a search that is not JSON", [message_start(), *block_events(0, {"type": "server_tool_use"}, {"partial_json": "{"})]),
+    (
+        "text that is missing",
+        [message_start(), *block_events(0, {"type": "text", "text": ""}, {"type": "text_delta", "txet": "x"})],
+    ),
+    (
+        "text that is a number",
+        [message_start(), *block_events(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": 1})],
+    ),
+    (
+        "a citation that is none",
+        [message_start(), *block_events(0, {"type": "text"}, {"type": "citations_delta", "citation": "x"})],
+    ),
+    (
+        "a search that is not JSON",
+        [message_start(), *block_events(0, {"type": "server_tool_use"}, {"partial_json": "{"})],
+    ),
     ("no type", [{"type": ""}]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("events", [events for _, events in GARBLED], ids=[name for name, _ in GARBLED])
@@ -376,18 +408,32 @@ def test_an_event_under_a_wrong_name_is_a_cut() -> None:
 STREAMS = {
     "text": whole_stream(text_events(0, "It", " rains 🌧.")),
     "thinking": whole_stream(
-        block_events(0, {"type": "thinking", "thinking": "", "signature": ""}, {"type": "thinking_delta", "thinking": "Hm."},
-              {"type": "signature_delta", "signature": "Eq"}),
-        block_events(1, {"type": "redacted_thinking", "data": "xyz"}), text_events(2, "Yes."),
+        block_events(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "Eq"},
+        ),
+        block_events(1, {"type": "redacted_thinking", "data": "xyz"}),
+        text_events(2, "Yes."),
     ),
-    "calls": whole_stream(text_events(0, "Look."), tool_use_events(1, "", '{"at": "é', '"}'), tool_use_events(2, '{"at":[1,2]}'), reason="tool_use"),
+    "calls": whole_stream(
+        text_events(0, "Look."),
+        tool_use_events(1, "", '{"at": "é', '"}'),
+        tool_use_events(2, '{"at":[1,2]}'),
+        reason="tool_use",
+    ),
     "search": whole_stream(
-        block_events(0, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
-              {"type": "input_json_delta", "partial_json": '{"query": "rain"}'}),
-        block_events(1, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}), text_events(2, "Rain."),
+        block_events(
+            0,
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+            {"type": "input_json_delta", "partial_json": '{"query": "rain"}'},
+        ),
+        block_events(1, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}),
+        text_events(2, "Rain."),
     ),
     "length": whole_stream(text_events(0, "Once upon a"), reason="max_tokens"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", STREAMS)

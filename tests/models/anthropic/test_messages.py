@@ -27,9 +27,16 @@ from vaka.core.types.message import Audio, CallRef, Citation, Document, Image, P
 
 def test_neighbours_become_one_and_results_come_first() -> None:
     made = sent_messages(
-        user_message("One."), user_message("Two.", "Three."), assistant_message("Let me", calls=(tool_call("a"), tool_call("b"))), tool_message(tool_result("a", "A")),
-        tool_message(tool_result("b", "B")), user_message("And?"), assistant_message("Four."), assistant_message("Five."), user_message("Six."),
-    )  # fmt: skip
+        user_message("One."),
+        user_message("Two.", "Three."),
+        assistant_message("Let me", calls=(tool_call("a"), tool_call("b"))),
+        tool_message(tool_result("a", "A")),
+        tool_message(tool_result("b", "B")),
+        user_message("And?"),
+        assistant_message("Four."),
+        assistant_message("Five."),
+        user_message("Six."),
+    )
     assert made == [
         {"role": "user", "content": [text_block("One."), text_block("Two."), text_block("Three.")]},
         {
@@ -56,9 +63,11 @@ def test_neighbours_become_one_and_results_come_first() -> None:
 def test_calls_stand_where_they_were_made() -> None:
     made = sent_messages(
         user_message("Go."),
-        assistant_message("a", CallRef(id=CallId("y")), "b", CallRef(id=CallId("gone")), calls=(tool_call("x"), tool_call("y"))),
+        assistant_message(
+            "a", CallRef(id=CallId("y")), "b", CallRef(id=CallId("gone")), calls=(tool_call("x"), tool_call("y"))
+        ),
         tool_message(tool_result("x"), tool_result("y")),
-    )  # fmt: skip
+    )
     assert [block.get("text") or block["id"] for block in made[1]["content"]] == ["a", "y", "b", "x"]
 
 
@@ -76,9 +85,11 @@ def test_ids_and_arguments_are_what_the_provider_takes() -> None:
 
 def test_an_error_is_words_only_and_its_pictures_follow() -> None:
     made = sent_messages(
-        user_message("Go."), assistant_message(calls=(tool_call("a"), tool_call("b"))),
-        tool_message(tool_result("a", "no", Image(data=PNG), failed=True), tool_result("b", "yes", Image(data=PNG))), user_message("Hm."),
-    )  # fmt: skip
+        user_message("Go."),
+        assistant_message(calls=(tool_call("a"), tool_call("b"))),
+        tool_message(tool_result("a", "no", Image(data=PNG), failed=True), tool_result("b", "yes", Image(data=PNG))),
+        user_message("Hm."),
+    )
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     assert made[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": [text_block("no")]},
@@ -164,8 +175,9 @@ def test_a_model_goes_on_from_its_own_words_or_is_asked_to() -> None:
     begun = (user_message("Count."), assistant_message("One, two, \n"))
     assert sent_messages(*begun)[-1] == {"role": "assistant", "content": [text_block("One, two,")]}
     assert sent_messages(*begun, model=EFFORT_MODEL)[-2:] == [
-        {"role": "assistant", "content": [text_block("One, two, \n")]}, {"role": "user", "content": [text_block("Continue.")]},
-    ]  # fmt: skip
+        {"role": "assistant", "content": [text_block("One, two, \n")]},
+        {"role": "user", "content": [text_block("Continue.")]},
+    ]
     thinking = request_body(BUDGET_MODEL, prompt_of(*begun, options={"reasoning": "low"}))["messages"]
     assert thinking[-1] == {"role": "user", "content": [text_block("Continue.")]}
 
@@ -232,9 +244,11 @@ def test_citations_go_back_with_their_words() -> None:
     ours, theirs = Citation(text="rain", opaque={"anthropic": cited}), Citation(url="https://x", opaque={"chat": {}})
     made = sent_messages(
         user_message("Go."),
-        assistant_message(Text(text="It rains.", citations=(ours, theirs)), Text(text="So.", citations=(theirs, Citation()))),
+        assistant_message(
+            Text(text="It rains.", citations=(ours, theirs)), Text(text="So.", citations=(theirs, Citation()))
+        ),
         user_message("Sure?"),
-    )  # fmt: skip
+    )
     assert made[1]["content"] == [text_block("It rains.") | {"citations": [cited]}, text_block("So.")]
 
 

@@ -77,13 +77,25 @@ def test_the_least_request_says_nothing_it_need_not() -> None:
 
 def test_every_option_has_its_place_or_none() -> None:
     made = body_with_options(
-        NO_THINKING_MODEL, max_tokens=100, temperature=1.7, top_p=0.5, top_k=7, stop=["END", "STOP"], seed=1, frequency_penalty=1,
-        presence_penalty=1, user="u-1", metadata={"run": "x"}, service_tier="standard_only", headers={"x-a": "b"},
+        NO_THINKING_MODEL,
+        max_tokens=100,
+        temperature=1.7,
+        top_p=0.5,
+        top_k=7,
+        stop=["END", "STOP"],
+        seed=1,
+        frequency_penalty=1,
+        presence_penalty=1,
+        user="u-1",
+        metadata={"run": "x"},
+        service_tier="standard_only",
+        headers={"x-a": "b"},
         extra={
-            "inference_geo": "us", "metadata": {"more": "y"},
+            "inference_geo": "us",
+            "metadata": {"more": "y"},
             "tools": [{"type": "web_search_20250305", "name": "web_search"}],
         },
-    )  # fmt: skip
+    )
     del made["messages"]
     assert made == {
         "model": NO_THINKING_MODEL, "max_tokens": 100, "stream": True, "temperature": 1.0, "top_p": 0.5, "top_k": 7,
@@ -346,9 +358,14 @@ def count_marks(made: dict[str, Any]) -> list[str]:
 
 
 LONG = (
-    user_message("1"), assistant_message("a"), user_message("2"), assistant_message("b"), user_message("3", Image(data=PNG)), assistant_message("c", calls=(tool_call("x"),)),
+    user_message("1"),
+    assistant_message("a"),
+    user_message("2"),
+    assistant_message("b"),
+    user_message("3", Image(data=PNG)),
+    assistant_message("c", calls=(tool_call("x"),)),
     tool_message(tool_result("x", "X")),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -258,9 +258,14 @@ def test_the_tool_that_is_the_answer_has_a_name_of_its_own() -> None:
 def test_signatures_go_with_what_came_after_them() -> None:
     calls = (tool_call(1, arguments={"city": "Hilo"}), tool_call(2))
     message = assistant_message(
-        signed_block("c2cx"), Text(text="One."), signed_block("c2cy", "hm"), CallRef(id=CallId("c1")), CallRef(id=CallId("c2")),
-        calls=calls, model="gemini-3.8-flash-001",
-    )  # fmt: skip
+        signed_block("c2cx"),
+        Text(text="One."),
+        signed_block("c2cy", "hm"),
+        CallRef(id=CallId("c1")),
+        CallRef(id=CallId("c2")),
+        calls=calls,
+        model="gemini-3.8-flash-001",
+    )
     assert request_contents(NEW_MODEL, HI, message)[1] == (
         "model",
         [

@@ -73,7 +73,9 @@ def request_messages(prompt: Prompt, profile: "str | VendorProfile" = "openai-ch
 
 FULL_PROMPT = prompt_of(
     user_message("Look.", Image(data=PNG), Audio(data="UklGRg=="), Document(data=PDF, name="a.pdf")),
-    assistant_message(Reasoning(text="Hm."), "Let me see.", CallRef(id=CallId("call_1")), calls=(tool_call(), tool_call(2, raw="{"))),
+    assistant_message(
+        Reasoning(text="Hm."), "Let me see.", CallRef(id=CallId("call_1")), calls=(tool_call(), tool_call(2, raw="{"))
+    ),
     tool_message((Text(text="rain"),), (Image(url="https://a.example/b.png"),)),
     assistant_message(calls=(tool_call(3, name="a.b c"),)),
     ToolMessage(results=(ToolResult(call=CallId("call_3"), failed=True, reason="unknown_tool"),)),
@@ -83,10 +85,21 @@ FULL_PROMPT = prompt_of(
     tools=(WEATHER_TOOL, LOOSE_TOOL),
     tool_choice="weather",
     options={
-        "max_tokens": 10, "temperature": 0, "top_p": 0.5, "top_k": 3, "frequency_penalty": 1, "presence_penalty": 1,
-        "stop": ["a", "b"], "seed": 1, "parallel_calls": False, "reasoning": "low", "user": "u", "service_tier": "flex",
-        "output": OUTPUT_SCHEMA, "metadata": {"a": "b"},
+        "max_tokens": 10,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 3,
+        "frequency_penalty": 1,
+        "presence_penalty": 1,
+        "stop": ["a", "b"],
+        "seed": 1,
+        "parallel_calls": False,
+        "reasoning": "low",
+        "user": "u",
+        "service_tier": "flex",
+        "output": OUTPUT_SCHEMA,
+        "metadata": {"a": "b"},
         "extra": {"store": True, "stream_options": {"include_obfuscation": False}},
     },
     session="ses_1",
-)  # fmt: skip
+)

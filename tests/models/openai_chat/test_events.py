@@ -99,9 +99,14 @@ async def test_an_answer_as_openai_streams_it() -> None:
     tokens = {"prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
               "completion_tokens_details": {"reasoning_tokens": 1}}  # fmt: skip
     chunks = await decode_stream(
-        delta_event(role="assistant", content="", refusal=None), delta_event(content="Hel"), delta_event(), delta_event(content="lo 🌺"),
-        delta_event("stop"), usage_event(**tokens), DONE,
-    )  # fmt: skip
+        delta_event(role="assistant", content="", refusal=None),
+        delta_event(content="Hel"),
+        delta_event(),
+        delta_event(content="lo 🌺"),
+        delta_event("stop"),
+        usage_event(**tokens),
+        DONE,
+    )
     assert chunks == snapshot(
         [
             TextChunk("Hel"),
@@ -183,9 +188,11 @@ async def test_details_of_reasoning_are_put_together_and_kept_where_they_are_wan
     second = {"type": "reasoning.text", "index": 0, "format": None, "text": " wet.", "signature": "s"}
     sealed = {"type": "reasoning.encrypted", "index": 1, "data": "abc"}
     events = [
-        delta_event(reasoning="It is", reasoning_details=[first]), delta_event(reasoning=" wet.", reasoning_details=[second]),
-        delta_event(reasoning_details=[sealed]), delta_event(content="Rain."),
-    ]  # fmt: skip
+        delta_event(reasoning="It is", reasoning_details=[first]),
+        delta_event(reasoning=" wet.", reasoning_details=[second]),
+        delta_event(reasoning_details=[sealed]),
+        delta_event(content="Rain."),
+    ]
     kept = {
         "vendor": "openrouter",
         "reasoning_details": [
@@ -242,9 +249,11 @@ async def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
 
 async def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
     assert await decode_calls(
-        call_fragment('{"n":', id="a", name="go"), call_fragment("1", id=""), call_fragment('{"n":2}', id="b", name="go"),
+        call_fragment('{"n":', id="a", name="go"),
+        call_fragment("1", id=""),
+        call_fragment('{"n":2}', id="b", name="go"),
         call_fragment("}", id="a"),
-    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]  # fmt: skip
+    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]
 
 
 async def test_calls_without_an_id_get_one_of_their_own() -> None:
@@ -489,10 +498,15 @@ SHAPED = Prompt(messages=ASKED.messages, options={"output": SHAPE})
 
 async def test_the_arguments_of_a_forced_tool_are_the_answer() -> None:
     chunks = await decode_stream(
-        delta_event(content="Sure: "), call_fragment('{"city":', index=0, id="a", name="answer"), call_fragment('"Hilo"}', index=0),
-        call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"), delta_event("tool_calls"), DONE,
-        profile=FORCED, prompt=SHAPED,
-    )  # fmt: skip
+        delta_event(content="Sure: "),
+        call_fragment('{"city":', index=0, id="a", name="answer"),
+        call_fragment('"Hilo"}', index=0),
+        call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"),
+        delta_event("tool_calls"),
+        DONE,
+        profile=FORCED,
+        prompt=SHAPED,
+    )
     assert [chunk for chunk in chunks if not isinstance(chunk, UsageChunk)] == [
         TextChunk('{"city":'),
         TextChunk('"Hilo"}'),

@@ -220,9 +220,15 @@ def test_a_result_is_answered_before_the_user_says_more_where_the_order_matters(
 
 def test_messages_of_one_role_are_one_where_they_must_alternate() -> None:
     prompt = prompt_of(
-        user_message("a"), user_message("b", Image(data=PNG)), assistant_message("c"), assistant_message("d", calls=(tool_call(), tool_call(2))), tool_message((), ()),
-        user_message("e"), user_message("f"), system="Be brief.",
-    )  # fmt: skip
+        user_message("a"),
+        user_message("b", Image(data=PNG)),
+        assistant_message("c"),
+        assistant_message("d", calls=(tool_call(), tool_call(2))),
+        tool_message((), ()),
+        user_message("e"),
+        user_message("f"),
+        system="Be brief.",
+    )
     made = request_messages(prompt, "llamacpp")
     assert [message["role"] for message in made] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert [part.get("text", part["type"]) for part in made[1]["content"]] == ["a", "b", "image_url"]

@@ -247,8 +247,13 @@ def test_sources_are_told_after_the_words_and_once() -> None:
     cited = message_item(text_part("It rains.", CITED, CITED | {"url": "https://y", "title": "Y"}))
     kind, place = "response.output_text.annotation.added", {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     annotated = {"type": kind, **place, "annotation_index": 0, "annotation": CITED}
-    events = [item_added(0, message_item(status="in_progress")), *text_deltas(0, "It rains."), annotated, item_done(0, cited),
-              completed_event(cited)]  # fmt: skip
+    events = [
+        item_added(0, message_item(status="in_progress")),
+        *text_deltas(0, "It rains."),
+        annotated,
+        item_done(0, cited),
+        completed_event(cited),
+    ]
     sources = [chunk.citation for chunk in decode_valid_events(events) if isinstance(chunk, CitationChunk)]
     assert sources == [
         Citation(url="https://x", title="X", opaque={"responses": CITED}),

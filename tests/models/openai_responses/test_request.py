@@ -280,10 +280,16 @@ def test_nothing_at_all_is_a_dot() -> None:
 def test_reasoning_keeps_its_place_before_the_call_that_it_led_to() -> None:
     first, second = tool_call(1, provider_id="call_a"), tool_call(2, provider_id="call_b")
     made = input_items(
-        assistant_message(provider_block(THOUGHT), Text(text="Look. "), CallRef(id=first.id), provider_block(SEARCH), CallRef(id=second.id),
-             calls=(first, second)),
+        assistant_message(
+            provider_block(THOUGHT),
+            Text(text="Look. "),
+            CallRef(id=first.id),
+            provider_block(SEARCH),
+            CallRef(id=second.id),
+            calls=(first, second),
+        ),
         ToolMessage(results=(tool_result(Text(text="rain")), tool_result(Text(text="sun"), number=2))),
-    )  # fmt: skip
+    )
     assert made == [
         THOUGHT,
         {"type": "message", "role": "assistant", "content": "Look. "},

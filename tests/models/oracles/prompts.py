@@ -120,7 +120,9 @@ PROMPTS: dict[str, Prompt] = {
     ),
     "arguments that were none": prompt_of(
         user_message("Look."),
-        assistant_message(*call_refs(1, 2), calls=(tool_call(1, raw='{"city": "Hi', truncated=True), tool_call(2, raw="[1]"))),
+        assistant_message(
+            *call_refs(1, 2), calls=(tool_call(1, raw='{"city": "Hi', truncated=True), tool_call(2, raw="[1]"))
+        ),
         ToolMessage(results=(tool_result(1, "cut", failed=True), tool_result(2, "no object", failed=True))),
     ),
     "an image": prompt_of(user_message("What is this?", Image(data=PNG), Image(url="https://example.com/a.png"))),
@@ -134,7 +136,11 @@ PROMPTS: dict[str, Prompt] = {
     "thoughts of all providers": prompt_of(
         user_message("Think."),
         assistant_message(
-            *(part for wire, block in PROVIDER_BLOCKS.items() for part in (Reasoning(text="Hm.", opaque={wire: block}),)),
+            *(
+                part
+                for wire, block in PROVIDER_BLOCKS.items()
+                for part in (Reasoning(text="Hm.", opaque={wire: block}),)
+            ),
             "So:",
             *call_refs(1),
             calls=(tool_call(1),),
@@ -142,15 +148,37 @@ PROMPTS: dict[str, Prompt] = {
         ToolMessage(results=(tool_result(1, "rain"),)),
         user_message("And now?"),
     ),
-    "thoughts of nobody": prompt_of(user_message("Think."), assistant_message(Reasoning(text="Hm."), "So it is."), user_message("And now?")),
+    "thoughts of nobody": prompt_of(
+        user_message("Think."), assistant_message(Reasoning(text="Hm."), "So it is."), user_message("And now?")
+    ),
     "a beginning by the model": prompt_of(assistant_message("Hello, how can I help?"), user_message("Tell me.")),
-    "two in a row": prompt_of(user_message("One."), user_message("Two."), assistant_message("Three."), assistant_message("Four.", id="msg_2"), user_message("Five.")),
-    "nothing said": prompt_of(user_message("One."), assistant_message(), user_message("Two."), assistant_message("", id="msg_2"), user_message("")),
+    "two in a row": prompt_of(
+        user_message("One."),
+        user_message("Two."),
+        assistant_message("Three."),
+        assistant_message("Four.", id="msg_2"),
+        user_message("Five."),
+    ),
+    "nothing said": prompt_of(
+        user_message("One."),
+        assistant_message(),
+        user_message("Two."),
+        assistant_message("", id="msg_2"),
+        user_message(""),
+    ),
     "numbers": prompt_of(
         user_message("Go."),
         options={
-            "max_tokens": 99, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "frequency_penalty": 0.1,
-            "presence_penalty": 0.2, "seed": 7, "metadata": {"a": "b"}, "user": "someone", "service_tier": "auto",
+            "max_tokens": 99,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 5,
+            "frequency_penalty": 0.1,
+            "presence_penalty": 0.2,
+            "seed": 7,
+            "metadata": {"a": "b"},
+            "user": "someone",
+            "service_tier": "auto",
         },
     ),
     "stop words": prompt_of(user_message("Go."), options={"stop": ["END", "STOP"]}),
@@ -159,9 +187,11 @@ PROMPTS: dict[str, Prompt] = {
     "much thought": prompt_of(user_message("Go."), options={"reasoning": "high", "max_tokens": 30_000}),
     "a budget of thought": prompt_of(user_message("Go."), options={"reasoning": 2048, "max_tokens": 30_000}),
     "no thought": prompt_of(user_message("Go."), options={"reasoning": "none"}),
-    "a cache": prompt_of(user_message("Go."), assistant_message("Yes."), user_message("On."), session="ses_1", options={"cache": True}),
+    "a cache": prompt_of(
+        user_message("Go."), assistant_message("Yes."), user_message("On."), session="ses_1", options={"cache": True}
+    ),
     "no cache": prompt_of(user_message("Go."), session="ses_1", options={"cache": False}),
-}  # fmt: skip
+}
 
 MODELS = {
     "chat": ("some-model", "gpt-5.2", "gpt-4o"),

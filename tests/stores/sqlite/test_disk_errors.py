@@ -278,9 +278,14 @@ def test_work_that_fails_after_it_wrote_is_undone_and_its_neighbours_are_not(tmp
     with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
         connection.execute("create table t (n)")
         outcomes = GroupCommit().run(connection, [good, bad, broken, good], appends=False)
-        assert [type(outcome.error).__name__ if isinstance(outcome, FailedWork) else outcome for outcome in outcomes] == [
-            "good", "InvalidInput", "Corrupt", "good",
-        ]  # fmt: skip
+        assert [
+            type(outcome.error).__name__ if isinstance(outcome, FailedWork) else outcome for outcome in outcomes
+        ] == [
+            "good",
+            "InvalidInput",
+            "Corrupt",
+            "good",
+        ]
         assert connection.execute("select n from t").fetchall() == [(1,), (1,)]
 
 

@@ -130,19 +130,23 @@ async def test_kinds_are_told_as_what_they_are() -> None:
     pages = {
         "/p.png": encode_response(png, headers=[("Content-Type", "image/png")]),
         "/p.pdf": encode_response(pdf, headers=[("Content-Type", "application/pdf")]),
-        "/lie.jpg": encode_response(png, headers=[("Content-Type", "image/jpeg")]), "/said.nothing": encode_response(png),
+        "/lie.jpg": encode_response(png, headers=[("Content-Type", "image/jpeg")]),
+        "/said.nothing": encode_response(png),
         "/huge.png": encode_response(png + bytes(4 * 1024**2), headers=[("Content-Type", "image/png")]),
         "/no.png": encode_response(b"<html>", headers=[("Content-Type", "image/png")]),
         "/nothing.png": encode_response(b"", headers=[("Content-Type", "image/png")]),
         "/no.pdf": encode_response(b"<html>", headers=[("Content-Type", "application/pdf")]),
         "/x.zip": encode_response(b"PK\x03\x04", headers=[("Content-Type", "application/zip")]),
         "/json": page('{"a": [1]}', "application/json"),
-        "/none": encode_response(b"plain words"), "/nul": encode_response(b"a\x00b"),
-        "/latin": encode_response("caf\xe9".encode("latin-1"), headers=[("Content-Type", "text/plain; charset=ISO-8859-1")]),
+        "/none": encode_response(b"plain words"),
+        "/nul": encode_response(b"a\x00b"),
+        "/latin": encode_response(
+            "caf\xe9".encode("latin-1"), headers=[("Content-Type", "text/plain; charset=ISO-8859-1")]
+        ),
         "/meta": encode_response(b'<meta charset="windows-1252"><p>\x80 5', headers=[("Content-Type", "text/html")]),
         "/evil": encode_response(b"abc", headers=[("Content-Type", "text/plain; charset=zlib_codec")]),
         "/empty": page("<script>only()</script>"),
-    }  # fmt: skip
+    }
     async with web(pages) as it:
         image, document = (await it.fetch("/p.png")).content[1], (await it.fetch("/p.pdf")).content[1]
         assert image == Image(media_type="image/png", data=base64.b64encode(png).decode())

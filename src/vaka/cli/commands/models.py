@@ -260,10 +260,20 @@ async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Tria
     fault = heard.find_problem(check)
     advice = _TEXT_CALLS_ADVICE if fault and check == "tools" else ""
     return Trial(
-        check=check, ok=not fault, said=heard.summary, stop=heard.stop, model=heard.model, first_ms=first,
-        total_ms=_elapsed_ms(began), usage=heard.usage, cost=heard.usage.cost, code="model" if fault else "", error=fault,
-        advice=advice, exit_code=ModelError.exit_code if fault else OK,
-    )  # fmt: skip
+        check=check,
+        ok=not fault,
+        said=heard.summary,
+        stop=heard.stop,
+        model=heard.model,
+        first_ms=first,
+        total_ms=_elapsed_ms(began),
+        usage=heard.usage,
+        cost=heard.usage.cost,
+        code="model" if fault else "",
+        error=fault,
+        advice=advice,
+        exit_code=ModelError.exit_code if fault else OK,
+    )
 
 
 class _ReceivedAnswer:

@@ -28,14 +28,16 @@ _MAX_POLICIES = 256
 
 _RULE_OPTIONS = (
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
-    click.option("--mode", type=options.setting_choice("permission_mode"), help="What happens to calls no rule speaks of."),
+    click.option(
+        "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls no rule speaks of."
+    ),
     click.option("--cwd", metavar="DIR", help="Judge as from this folder; it need not exist."),
     click.option("--allow", multiple=True, metavar="RULE", help="A further allow rule; may be repeated."),
     click.option("--confirm", multiple=True, metavar="RULE", help="A further ask rule; may be repeated."),
     click.option("--deny", multiple=True, metavar="RULE", help="A further deny rule; may be repeated."),
     click.option("--trust", is_flag=True, help="Let the settings in this folder also allow things."),
     click.option("-v", "--verbose", is_flag=True, help="Show where an error came from."),
-)  # fmt: skip
+)
 
 
 def _rule_options(command: options.F) -> options.F:

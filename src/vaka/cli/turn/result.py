@@ -89,14 +89,26 @@ class TurnRecorder:
         now = time.monotonic()
         usage = ended.usage if ended else sum(self.models.values(), Usage())
         return RunResult(
-            status=status, exit_code=code, text=ended.text if ended else "", session_id=self.session,
-            turn_id=self.collector.turn or None, stop=ended.stop if ended else None,
+            status=status,
+            exit_code=code,
+            text=ended.text if ended else "",
+            session_id=self.session,
+            turn_id=self.collector.turn or None,
+            stop=ended.stop if ended else None,
             limit=(ended.limit if ended else "") or None,
-            usage=_usage_fields(usage), models={name: _usage_fields(used) for name, used in self.models.items()}, cost=usage.cost,
-            steps=self.collector.steps, tool_calls=list(self.calls.values()), denials=self.denials,
-            decisions=list(decisions), error=_error_of(ended, failure),
-            durations={"total_ms": _milliseconds(now - self._started_at), "ttft_ms": self._first_output_at and _milliseconds(self._first_output_at - self._started_at)},
-        )  # fmt: skip
+            usage=_usage_fields(usage),
+            models={name: _usage_fields(used) for name, used in self.models.items()},
+            cost=usage.cost,
+            steps=self.collector.steps,
+            tool_calls=list(self.calls.values()),
+            denials=self.denials,
+            decisions=list(decisions),
+            error=_error_of(ended, failure),
+            durations={
+                "total_ms": _milliseconds(now - self._started_at),
+                "ttft_ms": self._first_output_at and _milliseconds(self._first_output_at - self._started_at),
+            },
+        )
 
     def _record_result(self, result: ToolResult) -> None:
         call = self.calls.setdefault(result.call, {"id": result.call, "name": "", "arguments": {}})

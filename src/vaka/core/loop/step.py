@@ -39,9 +39,13 @@ async def begin_step(turn: Turn) -> None:
     turn.start_step(number)
     joining = steered_inputs(turn)
     started = progress.StepStarted(
-        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining,
-        system=await store_prompt_text(turn, turn.recipe.system_text), tools=await store_prompt_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
-    )  # fmt: skip
+        agent=turn.agent,
+        number=number,
+        model=turn.recipe.model.name,
+        inputs=joining,
+        system=await store_prompt_text(turn, turn.recipe.system_text),
+        tools=await store_prompt_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
+    )
     await turn.log.append(turn.scope, *checkpoint_events(turn), started)
 
 
@@ -237,11 +241,15 @@ async def _record_answer(
         for number, call in enumerate(said.calls, start=1)
     ]
     body = progress.MessageCompleted(
-        message_id=said.id, content=await offload(turn, _match_call_refs(said.content, calls)), model=said.model,
+        message_id=said.id,
+        content=await offload(turn, _match_call_refs(said.content, calls)),
+        model=said.model,
         stop=said.stop,
         system=await store_prompt_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
-        tools=await store_prompt_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
-    )  # fmt: skip
+        tools=await store_prompt_text(turn, ToolMenu(sent.tools).digested_text)
+        if sent.tools != planned.tools
+        else None,
+    )
     turn.log.defer(turn.scope, body, _usage_event(turn, usage, said.model))
     turn.log.defer(turn.scope, *(progress.ToolCalled(call=call, message_id=said.id) for call in calls))
     return [

@@ -252,5 +252,20 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["BlobStore", "EventStore", "KeyValueStore", "LiveChannel", "SessionPage", "AgentPath", "PendingDecision", "SessionQuery", "GcResult", "Retention",
-           "SessionInfo", "SessionIndex", "SnapshotStore", "SessionStatus", "Store"]  # fmt: skip
+__all__ = [
+    "AgentPath",
+    "BlobStore",
+    "EventStore",
+    "GcResult",
+    "KeyValueStore",
+    "LiveChannel",
+    "PendingDecision",
+    "Retention",
+    "SessionIndex",
+    "SessionInfo",
+    "SessionPage",
+    "SessionQuery",
+    "SessionStatus",
+    "SnapshotStore",
+    "Store",
+]

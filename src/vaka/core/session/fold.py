@@ -113,9 +113,13 @@ def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
-        call=body.call, path=event.path, message=body.message_id, step=event.step, number=state.calls_made_by(event.path),
+        call=body.call,
+        path=event.path,
+        message=body.message_id,
+        step=event.step,
+        number=state.calls_made_by(event.path),
         streak=lane.streak,
-    )  # fmt: skip
+    )
 
 
 def _tool_started(state: SessionState, event: Event, body: progress.ToolStarted) -> None:

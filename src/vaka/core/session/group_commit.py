@@ -15,7 +15,7 @@ Entry: TypeAlias = tuple[EventScope, Body]
 class AppendGroup:
     """What one caller wants to append. The first ``put_off`` entries are not its own: they came along."""
 
-    __slots__ = ("entries", "error", "events", "owner", "deferred_count", "release", "waiting")
+    __slots__ = ("deferred_count", "entries", "error", "events", "owner", "release", "waiting")
 
     def __init__(self, entries: Sequence[Entry], deferred_count: int = 0, *, release: bool = False) -> None:
         self.entries, self.deferred_count, self.release = entries, deferred_count, release

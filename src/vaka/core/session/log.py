@@ -295,4 +295,4 @@ class Log:
             await self._tail.save_if_due(self.store, self.session, self.state, self._hash)
 
 
-__all__ = ["NO_SCOPE", "Log", "EventScope", "format_timestamp"]
+__all__ = ["NO_SCOPE", "EventScope", "Log", "format_timestamp"]

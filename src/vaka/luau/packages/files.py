@@ -1,7 +1,8 @@
 """Package files in gzipped tar archives and in folders, read within limits.
 
 The reader accepts regular files only and rejects every other tar entry type. Folders are read without following links and written
-atomically."""
+atomically.
+"""
 
 import asyncio
 import contextlib

@@ -1,6 +1,7 @@
 """Decode the event stream of Anthropic Messages into chunks. Pure.
 
-A delta without an open block, a block without its end or a message without a stop reason raises StreamCut, and no call comes out of it."""
+A delta without an open block, a block without its end or a message without a stop reason raises StreamCut, and no call comes out of it.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast

@@ -341,7 +341,7 @@ def _user_metadata(asked: ModelOptions) -> dict[str, str]:
     return {"user_id": user} if user else {}
 
 
-__all__ = ["BASE_URL", "API_VERSION", "Anthropic", "AnthropicStreamDecoder", "AnthropicRequest", "to_request"]
+__all__ = ["API_VERSION", "BASE_URL", "Anthropic", "AnthropicRequest", "AnthropicStreamDecoder", "to_request"]
 
 BASE_URL = "https://api.anthropic.com"
 

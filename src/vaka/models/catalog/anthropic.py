@@ -56,17 +56,28 @@ _ALWAYS_THINKING = msgspec.structs.replace(_V5, thinking_switch="", can_force_to
 
 _CAPABILITIES: dict[str, tuple[tuple[tuple[int, int], AnthropicCapabilities], ...]] = {
     "opus": (
-        ((3, 0), _V3), ((4, 0), _V37), ((4, 1), msgspec.structs.replace(_V37, takes_temperature_and_top_p=False)), ((4, 5), _V45),
-        ((4, 6), _V46), ((4, 7), _V47), ((5, 0), _V5), ((5, 5), _ALWAYS_THINKING),
+        ((3, 0), _V3),
+        ((4, 0), _V37),
+        ((4, 1), msgspec.structs.replace(_V37, takes_temperature_and_top_p=False)),
+        ((4, 5), _V45),
+        ((4, 6), _V46),
+        ((4, 7), _V47),
+        ((5, 0), _V5),
+        ((5, 5), _ALWAYS_THINKING),
     ),
     "sonnet": (
-        ((3, 0), _V3), ((3, 5), _V35), ((3, 7), _V37), ((4, 5), _V45), ((4, 6), _V46), ((5, 0), _V5),
+        ((3, 0), _V3),
+        ((3, 5), _V35),
+        ((3, 7), _V37),
+        ((4, 5), _V45),
+        ((4, 6), _V46),
+        ((5, 0), _V5),
         ((5, 5), _SONNET55),
     ),
     "haiku": (((3, 0), _V3), ((3, 5), _V35), ((4, 5), _V45), ((5, 5), _V5)),
     "fable": (((5, 0), _ALWAYS_THINKING),),
     "mythos": (((0, 0), _ALWAYS_THINKING),),
-}  # fmt: skip
+}
 _UNKNOWN_MODEL = AnthropicCapabilities()
 _NEWEST = (99, 0)
 

@@ -1,6 +1,7 @@
 """Decode a Gemini stream into chunks, and assemble arguments that arrive as JSON paths. Pure.
 
-The stream has no end marker; one that ends without a finish reason raises StreamCut."""
+The stream has no end marker; one that ends without a finish reason raises StreamCut.
+"""
 
 import re
 from typing import Any

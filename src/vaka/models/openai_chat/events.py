@@ -1,6 +1,7 @@
 """Decode a Chat Completions stream of any vendor into chunks. Pure.
 
-An answer is complete when choice 0 has a finish reason and [DONE] has arrived, unless the vendor's profile says that it sends none."""
+An answer is complete when choice 0 has a finish reason and [DONE] has arrived, unless the vendor's profile says that it sends none.
+"""
 
 import re
 from contextlib import suppress

@@ -88,10 +88,16 @@ class _MessageWriter:
         said: dict[str, Any] = {"role": "assistant", "content": self._answer_content(message.content)}
         said |= self._reasoning_fields(message)
         calls = [
-            {"id": self._ids[call.id], "type": "function",
-             "function": {"name": message_parts.safe_tool_name(call.name), "arguments": message_parts.arguments_json(call)}}
+            {
+                "id": self._ids[call.id],
+                "type": "function",
+                "function": {
+                    "name": message_parts.safe_tool_name(call.name),
+                    "arguments": message_parts.arguments_json(call),
+                },
+            }
             for call in message.calls
-        ]  # fmt: skip
+        ]
         self._names |= {call.id: call.name for call in message.calls}
         if calls:
             said["tool_calls"] = calls

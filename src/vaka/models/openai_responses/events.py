@@ -1,6 +1,7 @@
 """Decode the event stream of OpenAI Responses into chunks. Pure.
 
-The stream repeats its content (delta, part, item, response); each text is emitted once, and a contradiction raises StreamCut."""
+The stream repeats its content (delta, part, item, response); each text is emitted once, and a contradiction raises StreamCut.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast

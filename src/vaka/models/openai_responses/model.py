@@ -379,7 +379,7 @@ def _quote_names(tools: Sequence[ToolSpec]) -> str:
     return ", ".join(repr(tool.name) for tool in tools) or "none at all"
 
 
-__all__ = ["LLAMA", "ResponsesCapabilities", "OpenAIResponses", "ResponsesStreamDecoder", "to_request"]
+__all__ = ["LLAMA", "OpenAIResponses", "ResponsesCapabilities", "ResponsesStreamDecoder", "to_request"]
 
 
 class OpenAIResponses:

@@ -71,10 +71,11 @@ class ConnectionPool:
             if local and not proxied:
                 return self.client_for(local=False)
             self._clients[local] = httpx2.AsyncClient(
-                transport=self._transport or (None if proxied and not local else Http1Transport()), follow_redirects=False,
+                transport=self._transport or (None if proxied and not local else Http1Transport()),
+                follow_redirects=False,
                 timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30.0),
-            )  # fmt: skip
+            )
         return self._clients[local]
 
     async def close(self) -> None:

@@ -195,8 +195,14 @@ class MeteredModel:
 
     def _remember(self, prompt: Prompt, fingerprint: PromptFingerprint, usage: Usage) -> None:
         call = LastCall(
-            self.name, fingerprint.tools, fingerprint.system, hash(fingerprint.messages), len(fingerprint.messages), usage, self._clock()
-        )  # fmt: skip
+            self.name,
+            fingerprint.tools,
+            fingerprint.system,
+            hash(fingerprint.messages),
+            len(fingerprint.messages),
+            usage,
+            self._clock(),
+        )
         self._ledger.record(prompt, call)
 
     def _estimate_usage(self, prompt: Prompt, characters: int) -> UsageChunk:

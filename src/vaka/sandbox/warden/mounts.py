@@ -2,7 +2,8 @@
 
 Everything is read-only, a few folders are writable, some paths are hidden. Writable folders are opened before
 anything is mounted, and only if no link leads to them. A protected path inside a writable folder is a mount of its
-own, and so is every folder on the way to it: what is mounted on can be neither renamed nor removed."""
+own, and so is every folder on the way to it: what is mounted on can be neither renamed nor removed.
+"""
 
 import contextlib
 import errno

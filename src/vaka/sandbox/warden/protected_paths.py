@@ -2,7 +2,8 @@
 
 A missing path gets a placeholder to be mounted on; the last process that holds it removes it. All holders share a
 lock on it. A placeholder has a fixed modification time, which it loses when it is written to. A socket cannot be
-locked: for sockets all holders lock their folder."""
+locked: for sockets all holders lock their folder.
+"""
 
 import contextlib
 import errno

@@ -1,7 +1,8 @@
 """Supervise a command: start it, watch its limits, end all its processes, clean up.
 
 The supervisor is the subreaper, so orphaned descendants become its children. It ends the command when its owner goes.
-Then it may run another job: forking a process and moving it into control groups takes longer than everything else."""
+Then it may run another job: forking a process and moving it into control groups takes longer than everything else.
+"""
 
 import contextlib
 import gc

@@ -69,11 +69,22 @@ DIGEST_LENGTH = 64
 def info_of(row: "asyncpg.Record") -> SessionInfo:
     """Return the session that a row describes; ``live`` is computed by whoever asks, on the server's clock."""
     return SessionInfo(
-        id=SessionId(decode_text(row["id"])), head=row["head"], hash=row["hash"], epoch=row["epoch"], term=row["term"],
-        title=decode_text(row["title"]), agent=decode_text(row["agent"]), turn=decode_text(row["turn"]), inputs=row["inputs"],
-        pending=row["pending"], closed=row["closed"], created=decode_text(row["created"]), updated=decode_text(row["updated"]),
-        origin=decode_text(row["origin"]), live=row["live"],
-    )  # fmt: skip
+        id=SessionId(decode_text(row["id"])),
+        head=row["head"],
+        hash=row["hash"],
+        epoch=row["epoch"],
+        term=row["term"],
+        title=decode_text(row["title"]),
+        agent=decode_text(row["agent"]),
+        turn=decode_text(row["turn"]),
+        inputs=row["inputs"],
+        pending=row["pending"],
+        closed=row["closed"],
+        created=decode_text(row["created"]),
+        updated=decode_text(row["updated"]),
+        origin=decode_text(row["origin"]),
+        live=row["live"],
+    )
 
 
 def encode_casefold(title: str) -> bytes:
@@ -84,9 +95,20 @@ def encode_casefold(title: str) -> bytes:
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
     """Return what the log says of a session, in the order of ``vaka.append``."""
     return (
-        info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent), encode_text(info.turn),
-        info.inputs, info.pending, info.closed, encode_text(info.created), encode_text(info.updated), encode_text(info.origin),
-    )  # fmt: skip
+        info.head,
+        info.hash,
+        info.epoch,
+        encode_text(info.title),
+        encode_casefold(info.title),
+        encode_text(info.agent),
+        encode_text(info.turn),
+        info.inputs,
+        info.pending,
+        info.closed,
+        encode_text(info.created),
+        encode_text(info.updated),
+        encode_text(info.origin),
+    )
 
 
 class IndexEntries:

@@ -5,7 +5,8 @@ All handles use one channel. A message is words separated by blanks; a session i
 - ``head <key> <seq>``: the log has grown
 - ``live <me> <key>``: its open blocks have changed
 - ``here <me> <key> <key>! …``: this handle follows these sessions; ``!`` marks those whose open blocks it watches
-- ``who <me>``: a new handle asks the others to announce what they follow"""
+- ``who <me>``: a new handle asks the others to announce what they follow
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator

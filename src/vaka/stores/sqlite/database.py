@@ -2,7 +2,8 @@
 
 While the disk is fast and no other process writes, the event loop commits by itself, which is faster than a thread. When the
 database is locked, the disk is slow or the batch is large, the transaction runs in the writer thread; only one transaction is
-under way at any time."""
+under way at any time.
+"""
 
 import asyncio
 import queue

@@ -2,7 +2,8 @@
 
 Incoming lines: ``{"follow": session, "namespace": …}``, ``{"wake": session, "namespace": …, "head": n}``. Outgoing lines:
 ``{"head": n}`` after each commit, and snapshots as events. Incoming data is not trusted: a head is only a hint to read the database.
-A path that is too long for a socket address is reached through ``/proc/self/fd``."""
+A path that is too long for a socket address is reached through ``/proc/self/fd``.
+"""
 
 import asyncio
 import contextlib

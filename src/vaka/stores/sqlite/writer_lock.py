@@ -1,7 +1,8 @@
 """The name of a store handle, alive as long as its process holds the lock on a file of that name.
 
 One file per handle, in a folder beside the database. The operating system releases the lock when the process ends, so the
-handle's claims end with it."""
+handle's claims end with it.
+"""
 
 import contextlib
 import os

@@ -32,10 +32,10 @@ class StoreContract(
 __all__ = [
     "BlobsContract",
     "ChainContract",
+    "EventSealer",
     "EventStoreContract",
     "KeyValueContract",
     "LiveContract",
-    "EventSealer",
     "SessionsContract",
     "SnapshotsContract",
     "StoreContract",

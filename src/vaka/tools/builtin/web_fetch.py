@@ -37,9 +37,13 @@ class PageCache(Generic[T]):
     """Values for a time; what nobody asked for the longest goes first when they are too many or too large."""
 
     def __init__(
-        self, now: Callable[[], float] = time.monotonic, *, seconds: float = CACHE_SECONDS, most: int = MAX_CACHED_PAGES,
+        self,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        seconds: float = CACHE_SECONDS,
+        most: int = MAX_CACHED_PAGES,
         size: int = MAX_CACHED_CHARACTERS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._now, self._seconds, self._most, self._size = now, seconds, most, size
         self._entries: OrderedDict[str, tuple[float, int, T]] = OrderedDict()
         self._total = 0

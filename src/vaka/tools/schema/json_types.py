@@ -140,8 +140,18 @@ class AnnotatedType:
 
 
 JsonType: TypeAlias = (
-    AnyType | ScalarType | EnumType | ArrayType | TupleType | MappingType | RecordType | UnionType | PydanticType | AliasType | AnnotatedType
-)  # fmt: skip
+    AnyType
+    | ScalarType
+    | EnumType
+    | ArrayType
+    | TupleType
+    | MappingType
+    | RecordType
+    | UnionType
+    | PydanticType
+    | AliasType
+    | AnnotatedType
+)
 
 
 def first_line_of(error: Exception) -> str:

@@ -278,7 +278,7 @@ class TypeReader:
         if len(some) > 1 and all(is_pydantic_type(argument) for argument in some):
             inner: JsonType = self._read_pydantic(
                 typing.Union[tuple(some)], "_".join(describe_type(argument) for argument in some)
-            )  # noqa: UP007 - made at run time
+            )
             return UnionType((inner, ScalarType(types.NoneType))) if len(some) < len(arguments) else inner
         return UnionType(tuple(flatten_unions(self.read(argument, names) for argument in arguments)))
 

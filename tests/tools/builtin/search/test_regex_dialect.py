@@ -96,9 +96,18 @@ def test_what_is_no_pattern_is_said(pattern: str, said: str) -> None:
 
 
 def test_ends_of_lines_are_known_however_they_are_written() -> None:
-    assert [translate_pattern(pattern).lines for pattern in ("a", r"a\n", "a\n", r"\x0a", r"[^\n]", "[\n]", r"\s", r"\\n")] == [
-        False, True, True, True, False, True, False, False,
-    ]  # fmt: skip
+    assert [
+        translate_pattern(pattern).lines for pattern in ("a", r"a\n", "a\n", r"\x0a", r"[^\n]", "[\n]", r"\s", r"\\n")
+    ] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_plain_words_are_known_as_such() -> None:

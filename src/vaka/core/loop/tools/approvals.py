@@ -159,13 +159,25 @@ def build_request(turn: Turn, prepared: ApprovableCall, ask: Ask) -> ApprovalReq
     """Return the question to a person. Where the rules cannot keep what is allowed, a yes counts once."""
     ttl, spec, policy = turn.recipe.limits.approval_ttl, prepared.tool.spec, _granting_policy(turn)
     return ApprovalRequested(
-        approval=DecisionId(turn.env.ids.new("apr")), call=prepared.call, digest=digest_of(prepared.call.arguments),
-        spec=spec.digest, reason=ask.reason, rule=ask.rule, layer=ask.layer, message=ask.message,
-        decisions=ask.decisions, grant=ask.grant if policy is not None else "", scopes=ask.scopes,
-        asks=ask.asks if ask.asks != (ask.rule,) else (), agent=turn.agent, effect=spec.effect,
-        cwd=(policy.cwd or "") if policy is not None else "", folder=ask.folder,
-        expires=format_timestamp(turn.env.clock.time() + ttl) if ttl is not None else "", lasts=turn.recipe.limits.grant_ttl,
-    )  # fmt: skip
+        approval=DecisionId(turn.env.ids.new("apr")),
+        call=prepared.call,
+        digest=digest_of(prepared.call.arguments),
+        spec=spec.digest,
+        reason=ask.reason,
+        rule=ask.rule,
+        layer=ask.layer,
+        message=ask.message,
+        decisions=ask.decisions,
+        grant=ask.grant if policy is not None else "",
+        scopes=ask.scopes,
+        asks=ask.asks if ask.asks != (ask.rule,) else (),
+        agent=turn.agent,
+        effect=spec.effect,
+        cwd=(policy.cwd or "") if policy is not None else "",
+        folder=ask.folder,
+        expires=format_timestamp(turn.env.clock.time() + ttl) if ttl is not None else "",
+        lasts=turn.recipe.limits.grant_ttl,
+    )
 
 
 def complete_middleware_ask(turn: Turn, prepared: ApprovableCall, ask: Ask) -> Ask:

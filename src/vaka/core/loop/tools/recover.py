@@ -38,10 +38,13 @@ def outcome_question(turn: Turn, open_call: OpenCall) -> QuestionAsked:
     """Return what a person is asked about a lost call."""
     arguments = msgspec.json.encode(open_call.call.arguments).decode()
     return QuestionAsked(
-        question=outcome_question_id(turn, open_call), call=open_call.call.id, kind="outcome", options=OUTCOMES,
+        question=outcome_question_id(turn, open_call),
+        call=open_call.call.id,
+        kind="outcome",
+        options=OUTCOMES,
         text=f"{_LOST_TEXT} Did {open_call.call.name} {arguments} happen? Answer {{'outcome': 'happened', 'result': …}}, "
         "{'outcome': 'did not happen'} to run it as a new call, or {'outcome': 'leave it'}.",
-    )  # fmt: skip
+    )
 
 
 def outcome_question_id(turn: Turn, open_call: OpenCall) -> DecisionId:

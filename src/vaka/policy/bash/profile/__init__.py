@@ -6,7 +6,7 @@ from vaka.policy.bash.parse.syntax import SimpleCommand, Word, Words
 from vaka.policy.bash.profile import git, shell_builtins, system, text_tools
 from vaka.policy.bash.profile.options import NotReadOnly, ProgramProfile
 
-__all__ = ["PROGRAMS", "NotReadOnly", "is_in_profile", "find_read_files"]
+__all__ = ["PROGRAMS", "NotReadOnly", "find_read_files", "is_in_profile"]
 
 PROGRAMS: Mapping[str, ProgramProfile] = {
     **text_tools.TEXT_PROGRAMS,

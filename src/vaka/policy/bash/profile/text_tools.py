@@ -54,9 +54,7 @@ TEXT_PROGRAMS: Mapping[str, ProgramProfile] = {
             " month-sort human-numeric-sort numeric-sort random-sort reverse version-sort check merge stable"
             " unique zero-terminated debug help version"
         ),
-        long_valued=name_set(
-            "sort key buffer-size field-separator parallel batch-size files0-from random-source"
-        ),
+        long_valued=name_set("sort key buffer-size field-separator parallel batch-size files0-from random-source"),
         refused=name_set("-o --output --compress-program -T --temporary-directory"),
         files=name_set("--files0-from --random-source"),
     ),
@@ -64,14 +62,15 @@ TEXT_PROGRAMS: Mapping[str, ProgramProfile] = {
         flags="cdDiuz",
         valued="fsw",
         numbers=True,
-        long=name_set(
-            "count repeated all-repeated group ignore-case unique zero-terminated help version"
-        ),
+        long=name_set("count repeated all-repeated group ignore-case unique zero-terminated help version"),
         long_valued=name_set("skip-fields skip-chars check-chars"),
         max_operands=1,
     ),
     "base64": ProgramProfile(
-        flags="dDi", valued="wb", long=name_set("decode ignore-garbage help version"), long_valued=name_set("wrap break"),
+        flags="dDi",
+        valued="wb",
+        long=name_set("decode ignore-garbage help version"),
+        long_valued=name_set("wrap break"),
         refused=name_set("-o --output"),
     ),
     "sed": ProgramProfile(
@@ -87,7 +86,9 @@ TEXT_PROGRAMS: Mapping[str, ProgramProfile] = {
         scripts=name_set("-e --expression"),
         check=check_sed,
     ),
-    "awk": _AWK_PROGRAM, "gawk": _AWK_PROGRAM, "mawk": _AWK_PROGRAM,
+    "awk": _AWK_PROGRAM,
+    "gawk": _AWK_PROGRAM,
+    "mawk": _AWK_PROGRAM,
     "jq": ProgramProfile(
         flags="crRsSnajeChMV",
         long=name_set(
@@ -102,7 +103,7 @@ TEXT_PROGRAMS: Mapping[str, ProgramProfile] = {
         leading_texts=1,
         check=check_jq,
     ),
-}  # fmt: skip
+}
 
 _GREP_PROGRAM = harmless_program(
     valued="ABCDdefm", leading_texts=1, scripts="-e -f --regexp --file", files="-f --file --exclude-from"

@@ -1,6 +1,7 @@
 """The content of a file: media type, encoding, and lines by number, however large the file is.
 
-Media types are detected by content and checked strictly: a provider rejects a conversation with an invalid image on every later request."""
+Media types are detected by content and checked strictly: a provider rejects a conversation with an invalid image on every later request.
+"""
 
 import asyncio
 import codecs
@@ -237,9 +238,9 @@ __all__ = [
     "MAX_LINE_BYTES",
     "MAX_WHOLE_BYTES",
     "LoadedFile",
+    "binary_file_error",
+    "decode_lines",
     "is_binary",
     "load_file",
-    "binary_file_error",
     "stream_lines",
-    "decode_lines",
 ]

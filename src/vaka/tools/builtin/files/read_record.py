@@ -1,6 +1,7 @@
 """Which version of which file a session has read, in its state: unread content is never overwritten.
 
-The records are spread over small buckets, so that a record costs the same however many there are; the oldest of a bucket are dropped."""
+The records are spread over small buckets, so that a record costs the same however many there are; the oldest of a bucket are dropped.
+"""
 
 import hashlib
 

@@ -2,7 +2,8 @@
 
 It reads from its standard input one JSON line with ``{python, literal, ignore_case, multiline, need}``, then for each chunk of a file a JSON
 line ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes a JSON line with ``{count, hits}``: the number of
-matches, and the lines ``[first, last]`` of the first ``need`` of them. It imports only the standard library."""
+matches, and the lines ``[first, last]`` of the first ``need`` of them. It imports only the standard library.
+"""
 
 import codecs
 import json

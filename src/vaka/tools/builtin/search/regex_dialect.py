@@ -1,7 +1,8 @@
 """Translate a regular expression for ripgrep and for Python's engine, so that both match the same.
 
 Patterns are written as for ripgrep. Features that only Python has (look-around, back references) rule ripgrep out; syntax that differs is
-translated for each; what models often forget to escape (``{`` in code) is escaped."""
+translated for each; what models often forget to escape (``{`` in code) is escaped.
+"""
 
 import re
 import unicodedata

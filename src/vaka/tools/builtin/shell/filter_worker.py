@@ -2,7 +2,8 @@
 
 It reads from its standard input one JSON line with ``{pattern, most, final}`` and then text in UTF-8, and writes one JSON line:
 ``{problem}``, or ``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many bytes of the text were consumed.
-A longer line is cut. A last line without a line end counts if ``final`` is true. It imports only the standard library."""
+A longer line is cut. A last line without a line end counts if ``final`` is true. It imports only the standard library.
+"""
 
 import json
 import re

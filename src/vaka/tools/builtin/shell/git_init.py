@@ -2,7 +2,8 @@
 
 git writes a repository's config when it creates one, and that file is write-protected before it exists: a command that could write it
 would decide what other programs of the user run. So the repository is created here, always the same empty one without hooks, and the rest
-of the command runs in the sandbox."""
+of the command runs in the sandbox.
+"""
 
 import os
 import re
