@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
 from vaka.core.ports.sandbox import Command, Sandbox
-from vaka.sandbox.bubblewrap import Bubblewrap
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.sensitive_paths import protected_paths
 from vaka.sandbox.unconfined import Unconfined
 

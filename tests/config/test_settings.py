@@ -18,7 +18,7 @@ from vaka.config.settings import (
 )
 from vaka.config.toml_files import find_project_file, line_of, read_settings_file, set_toml_key, write_setting
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.policy.modes import MODES
+from vaka.policy.decision import MODES
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="each platform has folders of its own")
 

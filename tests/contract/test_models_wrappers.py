@@ -11,8 +11,7 @@ from vaka.models.completion import SimulatedStream, complete
 from vaka.models.text_calls.model import TextCalls
 from vaka.models.wrappers.model_wrapper import TextOnly
 from vaka.models.wrappers.pool import ModelPool
-from vaka.models.wrappers.rate_limit import RateLimitedModel
-from vaka.models.wrappers.resilience import CircuitBreaker, FallbackModel, RetryingModel
+from vaka.models.wrappers.resilience import CircuitBreaker, FallbackModel, RateLimitedModel, RetryingModel
 from vaka.testing.clock import FakeClock, FakeRandom
 from vaka.testing.models import ModelContract, ScriptedModel, ScriptLine, say
 

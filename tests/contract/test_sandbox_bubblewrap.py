@@ -4,7 +4,7 @@ import pytest
 
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.bubblewrap import Bubblewrap
+from vaka.sandbox.linux import Bubblewrap
 from vaka.testing.confinement import ConfinementContract
 from vaka.testing.sandboxes import shell_command
 

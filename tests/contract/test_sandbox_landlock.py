@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import Sandbox
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Landlock
 from vaka.testing.confinement import ConfinementContract
 
 

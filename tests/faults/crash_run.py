@@ -25,8 +25,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.policy.names import NamePolicy
 from vaka.runtime import lazy
-from vaka.runtime.defaults import SystemClock
-from vaka.runtime.options import Options
+from vaka.runtime.options import Options, SystemClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools import tool
 

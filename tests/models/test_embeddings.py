@@ -32,8 +32,8 @@ from vaka.models.embeddings.hashing import HashingEmbedder, split_words
 from vaka.models.embeddings.minilm import MiniLMEmbedder
 from vaka.models.embeddings.openai import EmbeddingOptions, OpenAIEmbedder, parse_vectors, to_request
 from vaka.models.transport.client import Account
+from vaka.testing.adapters import EmbedderContract, cosine_similarity, distance_between
 from vaka.testing.clock import FakeClock
-from vaka.testing.embedders import EmbedderContract, cosine_similarity, distance_between
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: more threads would only wait
 

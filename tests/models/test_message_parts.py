@@ -6,7 +6,7 @@ import pytest
 
 from vaka.core.types.ids import CallId, Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Audio, Document, Image, Message, Reasoning, Stored, Text, ToolCall
-from vaka.models import message_parts
+from vaka.models import compatibility
 
 
 def assistant_message(*calls: tuple[str, str]) -> list[Message]:
@@ -15,23 +15,23 @@ def assistant_message(*calls: tuple[str, str]) -> list[Message]:
 
 
 def test_a_call_keeps_the_name_its_provider_gave_it() -> None:
-    assert message_parts.call_ids(assistant_message(("call_1", "toolu_9"), ("call_2", ""))) == {
+    assert compatibility.call_ids(assistant_message(("call_1", "toolu_9"), ("call_2", ""))) == {
         "call_1": "toolu_9",
         "call_2": "call_2",
     }
 
 
 def test_names_that_repeat_or_do_not_fit_are_replaced_by_our_own() -> None:
-    ids = message_parts.call_ids(
+    ids = compatibility.call_ids(
         assistant_message(("call_1", "0"), ("call_2", "0"), ("call_3", "a b"), ("a/call_1", "0"))
     )
     assert ids == {"call_1": "0", "call_2": "call_2", "call_3": "call_3", "a/call_1": "a_call_1"}
-    assert all(message_parts.CALL_ID_PATTERN.fullmatch(id) for id in ids.values())
+    assert all(compatibility.CALL_ID_PATTERN.fullmatch(id) for id in ids.values())
 
 
 def test_a_provider_with_a_form_of_its_own_gets_names_of_that_form() -> None:
     form = re.compile("[a-zA-Z0-9]{9}")
-    ids = message_parts.call_ids(
+    ids = compatibility.call_ids(
         assistant_message(("call_1", "abc123DEF"), ("call_2", "toolu_01"), ("call_3", "abc123DEF")), form
     )
     assert all(form.fullmatch(id) for id in ids.values())
@@ -50,15 +50,15 @@ def test_a_provider_with_a_form_of_its_own_gets_names_of_that_form() -> None:
     ],
 )
 def test_arguments_are_sent_back_as_an_object_whatever_the_model_wrote(call: ToolCall, sent: object) -> None:
-    assert message_parts.arguments_of(call) == sent
+    assert compatibility.arguments_of(call) == sent
 
 
 def test_what_a_provider_thought_is_for_that_provider_only() -> None:
     part = Reasoning(text="hm", opaque={"anthropic": {"type": "thinking"}})
-    assert message_parts.provider_block(part, "anthropic") == {"type": "thinking"}
-    assert message_parts.provider_block(part, "gemini") is None
-    assert message_parts.provider_block(Reasoning(text="hm"), "anthropic") is None
-    assert message_parts.provider_block(Reasoning(opaque=[1]), "anthropic") is None
+    assert compatibility.provider_block(part, "anthropic") == {"type": "thinking"}
+    assert compatibility.provider_block(part, "gemini") is None
+    assert compatibility.provider_block(Reasoning(text="hm"), "anthropic") is None
+    assert compatibility.provider_block(Reasoning(opaque=[1]), "anthropic") is None
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_what_a_provider_thought_is_for_that_provider_only() -> None:
     ],
 )  # fmt: skip
 def test_bytes_are_of_the_kind_they_say_or_begin_like(part: Image | Audio | Document, kind: str) -> None:
-    assert message_parts.media_type_of(part) == kind
+    assert compatibility.media_type_of(part) == kind
 
 
 def test_media_have_an_address_also_when_they_are_only_bytes() -> None:
-    assert message_parts.data_url_of(Image(url="https://example.com/x.png")) == "https://example.com/x.png"
-    assert message_parts.data_url_of(Image(data="/9j/4AAQ")) == "data:image/jpeg;base64,/9j/4AAQ"
+    assert compatibility.data_url_of(Image(url="https://example.com/x.png")) == "https://example.com/x.png"
+    assert compatibility.data_url_of(Image(data="/9j/4AAQ")) == "data:image/jpeg;base64,/9j/4AAQ"
 
 
 def test_words_are_those_that_are_said_and_how_a_large_text_begins() -> None:
     large = Stored(blob=Digest("d"), size=9, preview="Once")
-    assert message_parts.text_or_preview((Text(text="a"), Reasoning(text="no"), large)) == "aOnce"
+    assert compatibility.text_or_preview((Text(text="a"), Reasoning(text="no"), large)) == "aOnce"
 
 
 def test_what_a_model_cannot_take_is_named() -> None:
-    assert str(message_parts.unsupported_part("x/y", Audio(data="AAAA"), "only WAV")) == (
+    assert str(compatibility.unsupported_part("x/y", Audio(data="AAAA"), "only WAV")) == (
         "x/y cannot take this audio: only WAV; leave it out, or use another model"
     )

@@ -8,7 +8,7 @@ import pytest
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Ask, ToolSpec
-from vaka.policy.modes import MODES
+from vaka.policy.decision import MODES
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of

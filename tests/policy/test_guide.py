@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.cli.shell import Shell
 from vaka.config.claude_settings import parse_document, parse_permission_layer
-from vaka.policy.modes import MODE_DECISIONS, MODES
+from vaka.policy.decision import MODE_DECISIONS, MODES
 from vaka.policy.paths import PathAnchors
 from vaka.policy.rules import Layer, read_rule
 

@@ -9,7 +9,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, Effect, ToolSpec, Verdict
-from vaka.policy.modes import MODES, Mode, parse_mode
+from vaka.policy.decision import MODES, Mode, parse_mode
 from vaka.policy.names import NamePolicy, combine
 
 

@@ -9,7 +9,7 @@ from vaka.core.ports.policy import Policy
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, ToolSpec
-from vaka.policy.modes import MODES, is_stricter
+from vaka.policy.decision import MODES, is_stricter
 from vaka.policy.names import combine
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer

@@ -2,8 +2,7 @@
 
 import pytest
 
-from vaka.policy.paths import split_path
-from vaka.policy.sensitive_paths import protected_part_of
+from vaka.policy.paths import protected_part_of, split_path
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.bubblewrap import Bubblewrap
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.sensitive_paths import protected_paths
 from vaka.sandbox.warden import process_tree
 from vaka.sandbox.warden_client import WARDEN

@@ -11,8 +11,7 @@ from vaka.core.ports.net import NetVerdict
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import ConfigError, SandboxError
 from vaka.net.rules import NetworkRules, RuleChecker
-from vaka.sandbox.bubblewrap import Bubblewrap
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.proxy import Proxy, ProxyRefusal, parse_allowed_host, parse_proxy_address
 from vaka.sandbox.unconfined import Unconfined
 from vaka.testing.sandboxes import run_to_end, shell_command

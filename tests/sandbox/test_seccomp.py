@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import Sandbox
-from vaka.sandbox.bubblewrap import Bubblewrap
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.warden import seccomp, syscalls
 from vaka.sandbox.warden_client import build_seccomp_filter_hex
 from vaka.testing.sandboxes import run_to_end, shell_command

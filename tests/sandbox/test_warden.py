@@ -13,8 +13,7 @@ import pytest
 from tests.sandbox.unprivileged import find_shared_python, python_path, run_as_user
 from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.bubblewrap import Bubblewrap
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.unconfined import Unconfined
 from vaka.sandbox.warden import process_tree
 from vaka.sandbox.warden_client import WARDEN

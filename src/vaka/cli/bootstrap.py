@@ -23,8 +23,7 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
-from vaka.runtime.defaults import policy_from_layers
-from vaka.runtime.options import Options
+from vaka.runtime.options import Options, policy_from_layers
 from vaka.runtime.runtime import Runtime
 
 T = TypeVar("T")

@@ -3,9 +3,8 @@
 from vaka.middleware.approval import Approval, Review
 from vaka.middleware.eviction import Eviction
 from vaka.middleware.patch_tool_calls import PatchToolCalls
-from vaka.middleware.rate_limit import CoolDown, CoolDownRule, RateLimit
+from vaka.middleware.rate_limit import CoolDown, CoolDownRule, RateLimit, ToolRetry
 from vaka.middleware.redaction import Redaction
-from vaka.middleware.retry import ToolRetry
 from vaka.middleware.todo_list import TodoList
 from vaka.middleware.turn_log import Logging
 

@@ -8,7 +8,7 @@ import msgspec
 
 from vaka.core.types.tool import Verdict
 from vaka.policy import bash
-from vaka.policy.bash.judge import command_paths
+from vaka.policy.bash.judge import guard
 from vaka.policy.decision import PermissionDecision, Subcommand, question_name_of
 from vaka.policy.rules import Rule
 
@@ -125,9 +125,7 @@ def _occurs_outside_words(pattern: str, text: str, words: list[str]) -> bool:
 
 def redirection_targets_of(simple: "bash.SimpleCommand") -> list[str]:
     """Return the files that a part of a command writes to by redirection, as they are written there."""
-    found = [
-        one for one in simple.redirections if command_paths.is_write(one) and not command_paths.touches_no_file(one)
-    ]
+    found = [one for one in simple.redirections if guard.is_write(one) and not guard.touches_no_file(one)]
     return [one.target.path for one in found if one.target.path is not None]
 
 

@@ -8,8 +8,8 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Deny, ToolSpec, Verdict
+from vaka.policy.decision import Mode, default_verdict, parse_mode
 from vaka.policy.matching import matches_wildcards
-from vaka.policy.modes import Mode, default_verdict, parse_mode
 
 
 class NamePolicy:

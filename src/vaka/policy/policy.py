@@ -12,23 +12,32 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
-from vaka.policy.decision import PermissionDecision, question_name_of, strictest_decision
+from vaka.policy.decision import (
+    MODE_DECISIONS,
+    AccessKind,
+    Mode,
+    PermissionDecision,
+    is_stricter,
+    parse_settings_mode,
+    question_name_of,
+    strictest_decision,
+)
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
 from vaka.policy.matching import host_of
-from vaka.policy.modes import MODE_DECISIONS, AccessKind, Mode, is_stricter, parse_settings_mode
 from vaka.policy.paths import (
     ANY_CHILD,
     PathPattern,
     PathSegments,
     RuleKind,
     absolute_path,
+    holds_secrets,
     is_in_bare_repository,
     is_inside,
     names_of,
+    protected_part_of,
     split_path,
 )
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules
-from vaka.policy.sensitive_paths import holds_secrets, protected_part_of
 from vaka.policy.tool_targets import (
     ToolTargets,
     access_of,

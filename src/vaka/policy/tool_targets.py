@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from vaka.core.types.tool import ToolSpec
-from vaka.policy.modes import AccessKind
+from vaka.policy.decision import AccessKind
 
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
 """What a tool's main argument is: a command, a file to read, a folder to search, a file to change, a URL, or a name."""

@@ -35,7 +35,7 @@ PROFILES = "vaka.models.catalog.vendors:PROFILES"
 COMPATIBLE = "vaka.models.catalog.vendors:COMPATIBLE"
 
 RETRY = "vaka.models.wrappers.resilience:RetryingModel"
-LIMITED = "vaka.models.wrappers.rate_limit:RateLimitedModel"
+LIMITED = "vaka.models.wrappers.resilience:RateLimitedModel"
 FALLBACK = "vaka.models.wrappers.resilience:FallbackModel"
 TEXT_CALLS = "vaka.models.text_calls.model:TextCalls"
 METERED = "vaka.models.wrappers.meter:MeteredModel"

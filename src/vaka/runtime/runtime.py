@@ -23,9 +23,8 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.defaults import RandomIds, SystemClock, policy_from_rules
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.options import ApprovalAnswer, Options, Request, Response
+from vaka.runtime.options import ApprovalAnswer, Options, RandomIds, Request, Response, SystemClock, policy_from_rules
 from vaka.runtime.session import Session, TurnCollector
 from vaka.runtime.session_driver import SessionDriver
 from vaka.runtime.session_edits import fork, rewind, write_event

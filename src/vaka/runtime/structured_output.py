@@ -10,11 +10,10 @@ import msgspec
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.tool import InvalidArguments
 from vaka.tools.arguments import parse_json, without_nulls
-from vaka.tools.convert import convert
 from vaka.tools.schema.json_schema import SchemaWriter
 from vaka.tools.schema.json_types import UnsupportedType
 from vaka.tools.schema.type_reader import TypeReader
-from vaka.tools.validate import Validator
+from vaka.tools.validate import Validator, convert
 
 INVALID_OUTPUT = "invalid_output"
 """The code of the error that an answer of another shape is."""

@@ -43,8 +43,10 @@ def _find_best(allow_env: tuple[str, ...], *, strict: bool, warn: Callable[[str]
     if not IS_LINUX:
         return None
     # They name system calls of Linux when they are loaded.
-    from vaka.sandbox.bubblewrap import Bubblewrap  # noqa: PLC0415
-    from vaka.sandbox.landlock import Landlock  # noqa: PLC0415
+    from vaka.sandbox.linux import (
+        Bubblewrap,  # noqa: PLC0415
+        Landlock,  # noqa: PLC0415
+    )
 
     if find_bubblewrap()[0]:
         return Bubblewrap(allow_env=allow_env)

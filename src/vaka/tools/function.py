@@ -1,22 +1,26 @@
-"""Tools made of Python functions, and the names that every model provider accepts."""
+"""From what a function returned to what a model and a log can read."""
 
 import copy
 import functools
 import hashlib
 import inspect
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeGuard, TypeVar, get_args, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeGuard, TypeVar, get_args, overload
+
+import msgspec
 
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.message import replace_surrogates
+from vaka.core.types.ids import JSON, CallId
+from vaka.core.types.message import FailureReason, Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.arguments import ArgumentReader
-from vaka.tools.output import NotSerializable, ToolReturn, failed_result, is_content, normalize_output
-from vaka.tools.schema.json_types import UnsupportedType
+from vaka.tools.schema.json_schema import encode_unknown
+from vaka.tools.schema.json_types import UnsupportedType, is_object
 from vaka.tools.schema.openai_strict import strict_schema
 from vaka.tools.schema.signature import (
     ToolSignature,
@@ -28,6 +32,82 @@ from vaka.tools.schema.signature import (
 )
 from vaka.tools.threads import run_in_thread
 from vaka.tools.validate import Validator
+
+_PART_TYPES: tuple[type, ...] = get_args(Part)
+
+ToolReturn: TypeAlias = "ToolResult | Part | Sequence[Part] | JSON"
+"""What a tool gives back to the loop."""
+
+
+class NotSerializable(ValueError):
+    """A value that JSON cannot carry."""
+
+
+def normalize_output(value: Any) -> ToolReturn:
+    """Return content as it is and anything else as plain JSON data; raise ``NotPlain`` when that cannot be."""
+    if isinstance(value, str):
+        return replace_surrogates(str(value))
+    if isinstance(value, ToolResult):
+        return msgspec.structs.replace(
+            value, content=tuple(map(_clean_part, value.content)), value=_to_json(value.value)
+        )
+    if isinstance(value, _PART_TYPES):
+        return _clean_part(value)
+    if _is_parts(value):
+        return tuple(_clean_part(part) for part in value)
+    return _to_json(value)
+
+
+def is_content(value: Any) -> bool:
+    """Tell whether what ``plain`` returned is parts or a whole result, not data."""
+    return isinstance(value, (ToolResult, tuple, *_PART_TYPES))
+
+
+def failed_result(call: CallId, message: str, *, invalid_arguments: bool = False) -> ToolResult:
+    """Return the failed result that tells the model what went wrong."""
+    reason: FailureReason = "invalid_arguments" if invalid_arguments else "error"
+    return ToolResult(call=call, content=(Text(text=replace_surrogates(message)),), failed=True, reason=reason)
+
+
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def _is_parts(value: Any) -> TypeGuard[Sequence[Any]]:
+    return _is_sequence(value) and len(value) > 0 and all(isinstance(item, _PART_TYPES) for item in value)
+
+
+def _clean_part(part: Any) -> Any:
+    return msgspec.structs.replace(part, text=replace_surrogates(part.text)) if isinstance(part, Text) else part
+
+
+def _to_json(value: Any) -> JSON:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise NotSerializable(
+            "it returned bytes; return text, or a part such as Image(media_type='image/png', data=<base64>)"
+        )
+    try:
+        return _clean_json(msgspec.to_builtins(value, enc_hook=encode_unknown, str_keys=True))
+    except RecursionError:
+        raise NotSerializable("it returned data that is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError, NotImplementedError, msgspec.MsgspecError) as error:
+        raise NotSerializable(f"it returned {type(value).__name__}, which is not JSON data ({error})") from error
+
+
+def _clean_json(value: Any) -> JSON:
+    """Plain data that every JSON reader takes: no lone surrogates; NaN and infinities as text."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if is_object(value):
+        return {replace_surrogates(key): _clean_json(item) for key, item in value.items()}
+    if _is_sequence(value):
+        return [_clean_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)
+    return value
+
 
 _match_valid_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 

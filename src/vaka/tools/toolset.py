@@ -8,8 +8,7 @@ import msgspec
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-from vaka.tools.function import FunctionTool, as_tool, sanitize_name
-from vaka.tools.output import ToolReturn
+from vaka.tools.function import FunctionTool, ToolReturn, as_tool, sanitize_name
 from vaka.tools.validate import suggest_name
 
 

@@ -11,7 +11,7 @@ import pytest
 from vaka.core.ports.model import Chunk, Estimate, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.wrappers.rate_limit import RateLimitedModel
+from vaka.models.wrappers.resilience import RateLimitedModel
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import drain_stream
 

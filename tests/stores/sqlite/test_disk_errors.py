@@ -17,7 +17,7 @@ from vaka.core.types.errors import Busy, ConfigError, InvalidInput, StoreError, 
 from vaka.core.types.ids import SessionId
 from vaka.stores.sqlite import SqliteStore
 from vaka.stores.sqlite.connection import translate_commit_error
-from vaka.stores.sqlite.transactions import FailedWork, GroupCommit
+from vaka.stores.sqlite.database import FailedWork, GroupCommit
 from vaka.testing.stores import StoreContract
 from vaka.testing.stores.sealed_events import (
     EventSealer,

@@ -21,7 +21,7 @@ from vaka.core.types.message import replace_surrogates
 from vaka.policy.decision import PermissionDecision, Subcommand
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
-from vaka.runtime.defaults import policy_from_layers
+from vaka.runtime.options import policy_from_layers
 
 _MAX_POLICIES = 256
 """Policies kept at hand while lines are read."""

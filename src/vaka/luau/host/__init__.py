@@ -1,9 +1,8 @@
 """The Python side of what scripts can call: one file for each table of ``ctx``."""
 
-from vaka.luau.host.generate import generate_functions
+from vaka.luau.host.generate import agent_functions, generate_functions, invoke_functions
 from vaka.luau.host.host_services import HostServices
 from vaka.luau.host.http import http_functions
-from vaka.luau.host.invoke import agent_functions, invoke_functions
 from vaka.luau.host.io import io_functions, log_functions, time_functions
 from vaka.luau.host.memory import memory_functions
 from vaka.luau.protocol import HostFunctions

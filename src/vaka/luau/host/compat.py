@@ -7,8 +7,8 @@ from collections.abc import Callable
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.luau.host import ctx_functions
-from vaka.luau.host.arguments import as_string
 from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.host.prompt_args import as_string
 from vaka.luau.protocol import HostFunction, HostFunctions, pack, unpack
 
 

@@ -10,8 +10,8 @@ import msgspec
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Stored, Text, replace_surrogates
-from vaka.luau.host.arguments import as_list, as_table, type_name
 from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.host.prompt_args import as_list, as_table, type_name
 from vaka.luau.protocol import HostFunction, HostFunctions
 
 

@@ -7,8 +7,8 @@ from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
-from vaka.luau.host.arguments import as_count, as_string, as_table
 from vaka.luau.host.host_services import HostServices, ScriptHistory, ScriptState, ScriptSummary, unavailable_function
+from vaka.luau.host.prompt_args import as_count, as_string, as_table
 from vaka.luau.protocol import HostFunction, HostFunctions
 
 MAX_SEARCHED_MESSAGES = 10_000

@@ -22,7 +22,7 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
 )
-from vaka.models import message_parts
+from vaka.models import compatibility
 
 WIRE = "anthropic"
 """The name under which blocks of this provider are kept."""
@@ -42,7 +42,7 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
 
     Raises ``BadRequest`` for a part it cannot take.
     """
-    ids = message_parts.call_ids(messages)
+    ids = compatibility.call_ids(messages)
     said = _MessageMerger()
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -136,7 +136,7 @@ def _own_block(model: str, message: AssistantMessage, part: Reasoning) -> dict[s
     The vendor's models refuse a thought that is not signed, as one that reached the length limit, and one that another
     server of this wire signed; those servers take any.
     """
-    block: Any = message_parts.provider_block(part, WIRE)
+    block: Any = compatibility.provider_block(part, WIRE)
     if not isinstance(block, dict):
         return None
     own = cast("dict[str, Any]", block)
@@ -148,8 +148,8 @@ def _call_block(call: ToolCall, ids: dict[CallId, str]) -> dict[str, Any]:
     return {
         "type": "tool_use",
         "id": ids[call.id],
-        "name": message_parts.safe_tool_name(call.name),
-        "input": message_parts.arguments_of(call),
+        "name": compatibility.safe_tool_name(call.name),
+        "input": compatibility.arguments_of(call),
     }
 
 
@@ -178,7 +178,7 @@ def _content_blocks(model: str, content: Content) -> list[dict[str, Any]]:
         elif isinstance(part, Document):
             blocks.append(_document_block(model, part))
         elif isinstance(part, Audio):
-            raise message_parts.unsupported_part(model, part, "it does not listen")
+            raise compatibility.unsupported_part(model, part, "it does not listen")
     return blocks
 
 
@@ -205,12 +205,12 @@ def _media_source(model: str, part: Image | Document, allowed: frozenset[str]) -
     kind, data = _media_bytes(part)
     if part.url and not data:
         if not part.url.startswith(("https://", "http://")):
-            raise message_parts.unsupported_part(model, part, "its address must begin with https://, http:// or data:")
+            raise compatibility.unsupported_part(model, part, "its address must begin with https://, http:// or data:")
         return {"type": "url", "url": part.url}
     if not data:
-        raise message_parts.unsupported_part(model, part, "its bytes are not at hand")
+        raise compatibility.unsupported_part(model, part, "its bytes are not at hand")
     if kind not in allowed:
-        raise message_parts.unsupported_part(model, part, f"{kind!r} is not one of {', '.join(sorted(allowed))}")
+        raise compatibility.unsupported_part(model, part, f"{kind!r} is not one of {', '.join(sorted(allowed))}")
     return {"type": "base64", "media_type": kind, "data": data}
 
 
@@ -218,7 +218,7 @@ def _document_block(model: str, part: Document) -> dict[str, Any]:
     kind, data = _media_bytes(part)
     plain = kind.startswith("text/") or kind in _TEXT_TYPES
     if plain and not data:
-        raise message_parts.unsupported_part(
+        raise compatibility.unsupported_part(
             model, part, "it reads only PDF files by their address; give the text itself"
         )
     if plain:
@@ -233,11 +233,11 @@ def _media_bytes(part: Image | Document) -> tuple[str, str]:
     head, comma, data = part.url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return part.media_type or head[5:-7].partition(";")[0], data
-    return message_parts.media_type_of(part), part.data
+    return compatibility.media_type_of(part), part.data
 
 
 def _decode_text(model: str, part: Document, data: str) -> str:
     try:
         return base64.b64decode(data, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise message_parts.unsupported_part(model, part, f"it is not UTF-8 text in base64 ({error})") from error
+        raise compatibility.unsupported_part(model, part, f"it is not UTF-8 text in base64 ({error})") from error

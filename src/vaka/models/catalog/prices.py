@@ -8,7 +8,7 @@ import msgspec
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog import anthropic
+from vaka.models.catalog import vendors
 from vaka.models.local.protocol import DEFAULT_MAX_TOKENS
 
 AS_OF = "2026-11-15"
@@ -268,7 +268,7 @@ _SPECIAL_VARIANT = re.compile(r"-(?:chat|image|tts|audio|native|live|realtime|tr
 def output_limit_of(wire: str, model: str) -> int | None:
     """Return how long an answer can get when nobody bounds it, ``None`` when that is not known."""
     if wire == "anthropic":  # where every request has a bound
-        return anthropic.capabilities_of(model).default_max_tokens
+        return vendors.capabilities_of(model).default_max_tokens
     if wire == "local":
         return DEFAULT_MAX_TOKENS
     id = model.rpartition("/")[2]

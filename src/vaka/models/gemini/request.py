@@ -23,7 +23,7 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
 )
-from vaka.models import message_parts
+from vaka.models import compatibility
 from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
 
 MAX_NODES = 5000
@@ -318,8 +318,8 @@ class _ContentWriter:
         self._version = generation_of(model)
         self._requires_signatures = self._version is not None and self._version >= (3, 0)
         calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
-        given = message_parts.call_ids(messages)
-        self._names = {call.id: message_parts.safe_tool_name(call.name) for call in calls}
+        given = compatibility.call_ids(messages)
+        self._names = {call.id: compatibility.safe_tool_name(call.name) for call in calls}
         self._ids = {
             call.id: given[call.id]
             for call in calls
@@ -383,7 +383,7 @@ class _ContentWriter:
         theirs = generation_of(message.model)
         if theirs and self._version and theirs[0] != self._version[0]:
             return None
-        block = message_parts.provider_block(part, WIRE)
+        block = compatibility.provider_block(part, WIRE)
         return dict(block) if _is_object(block) else None
 
     def _call_part(self, call: ToolCall) -> dict[str, Any]:
@@ -391,7 +391,7 @@ class _ContentWriter:
             "functionCall": {
                 **self._id_field(call.id),
                 "name": self._names[call.id],
-                "args": message_parts.arguments_of(call),
+                "args": compatibility.arguments_of(call),
             }
         }
 
@@ -404,7 +404,7 @@ class _ContentWriter:
         parts: list[dict[str, Any]] = []
         beside: list[dict[str, Any]] = []
         for number, result in enumerate(message.results, start=1):
-            words, (inside, after) = message_parts.text_or_preview(result.content), self._split_media(result)
+            words, (inside, after) = compatibility.text_or_preview(result.content), self._split_media(result)
             name = self._names.get(result.call)
             if name is None:  # its call is not in this conversation any more
                 beside += [{"text": f"Result of a call: {words}"}, *inside, *after]
@@ -443,14 +443,14 @@ class _ContentWriter:
             )
             said = {"mimeType": self._mime_type_of(part, kind)} if kind else {}
             return {"fileData": {**said, "fileUri": part.url}}
-        data, kind = part.data, message_parts.media_type_of(part)
+        data, kind = part.data, compatibility.media_type_of(part)
         if part.url:
             head, _, data = part.url.partition(",")
             if not head.endswith(";base64"):
-                raise message_parts.unsupported_part(self._model, part, "the data in its address is not base64")
+                raise compatibility.unsupported_part(self._model, part, "the data in its address is not base64")
             kind = head[len("data:") :].partition(";")[0] or kind
         if not data:
-            raise message_parts.unsupported_part(self._model, part, "it has neither data nor an address")
+            raise compatibility.unsupported_part(self._model, part, "it has neither data nor an address")
         return {"inlineData": {"mimeType": self._mime_type_of(part, kind), "data": data}}
 
     def _mime_type_of(self, part: Image | Audio | Document, kind: str) -> str:
@@ -459,7 +459,7 @@ class _ContentWriter:
         if kind.startswith("text/") or kind in _TEXT_MEDIA_TYPES:
             return "text/plain"
         if kind != "application/pdf" and not kind.startswith(("image/", "audio/", "video/")):
-            raise message_parts.unsupported_part(self._model, part, f"its type is {kind!r}")
+            raise compatibility.unsupported_part(self._model, part, f"its type is {kind!r}")
         return kind
 
 

@@ -28,10 +28,9 @@ from vaka.core.types.errors import (
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, Audio, Content, Document, Image, Message, Text, ToolMessage
 from vaka.models.catalog.vendors import PROFILES
-from vaka.models.compatibility import HistoryAdapter
+from vaka.models.compatibility import HistoryAdapter, unsupported_part
 from vaka.models.local.process import PROCESSES, ModelProcess, wait_for_future
 from vaka.models.local.protocol import LaunchSpec, LocalSettings
-from vaka.models.message_parts import unsupported_part
 from vaka.models.options import read_options
 from vaka.models.transport.client import Account, ConnectionPool
 from vaka.models.transport.http1 import Http1Transport

@@ -20,8 +20,7 @@ from vaka.core.ports.model import (
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.catalog.vendors import VendorProfile
-from vaka.models.openai_chat.calls import CallAssembler, CallFragment
-from vaka.models.openai_chat.messages import WIRE
+from vaka.models.openai_chat.messages import WIRE, CallAssembler, CallFragment
 from vaka.models.transport import errors
 from vaka.models.transport.sse import ServerSentEvent
 

@@ -1,4 +1,4 @@
-"""A conversation as the messages of a Chat Completions request. Pure."""
+"""Messages and tool calls in the form of the Chat Completions API."""
 
 import base64
 import binascii
@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from vaka.core.ports.model import Prompt
-from vaka.core.types.errors import BadRequest
+import msgspec
+
+from vaka.core.ports.model import CallChunk, Chunk, Prompt, TextChunk
+from vaka.core.types.errors import BadRequest, StreamCut
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
@@ -22,26 +24,151 @@ from vaka.core.types.message import (
     ToolMessage,
     UserMessage,
 )
-from vaka.models import message_parts
+from vaka.models import compatibility
 from vaka.models.catalog.vendors import VendorProfile
 
+
+class CallFragment(msgspec.Struct, gc=False):
+    """A piece of a call as it stands in a delta."""
+
+    index: int | None = None
+    id: str | None = None
+    function: dict[str, msgspec.Raw] | None = None
+
+
+class _PartialCall:
+    """A call that is still growing."""
+
+    def __init__(self, number: int, provider_id: str) -> None:
+        self.number, self.provider_id = number, provider_id  # given: the vendor's own id
+        self.name = ""
+        self.pieces: list[str] = []
+        self.emitted_pieces = 0  # pieces that were handed on
+        self.is_announced = False
+
+    def is_complete(self) -> bool:
+        """Whether the arguments are a whole object, so that more of them would be another call's."""
+        if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
+            return False
+        try:
+            msgspec.json.decode("".join(self.pieces))
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return True
+
+
+class CallAssembler:
+    """The calls of one answer. The arguments of the tool ``answer`` are words, not a call."""
+
+    def __init__(self, answer: str = "") -> None:
+        self.call_count = 0
+        """Calls that were begun, the answer not among them."""
+        self.has_answer = False
+        self._answer_tool = answer
+        self._calls: list[_PartialCall] = []
+        self._latest_by_index: dict[int, _PartialCall] = {}  # the last call at each index
+        self._used_ids: set[str] = set()
+
+    def add(self, fragment: CallFragment, position: int, chunks: list[Chunk]) -> None:
+        """Take a fragment that stood at ``position`` of its delta. Raises ``StreamCut`` for what says nothing."""
+        name, arguments = _read_fragment(fragment.function)
+        call = self._find_or_start(fragment, position, name, arguments)
+        call.name = call.name or name
+        if arguments:
+            call.pieces.append(arguments)
+        if call.name:  # until then nobody could tell whose arguments they are
+            self._emit(call, chunks)
+
+    def check_complete(self, reason: str) -> None:
+        """Say that the answer is whole. Raises ``StreamCut`` when it speaks of a call that did not come."""
+        if any(not call.name for call in self._calls):
+            raise StreamCut("the answer is garbled: a tool call has no name")
+        if reason == "calls" and not self._calls:
+            raise StreamCut("the answer is garbled: it ends in tool calls, and there are none")
+
+    def _find_or_start(self, fragment: CallFragment, position: int, name: str, arguments: str) -> _PartialCall:
+        place, given = fragment.index, fragment.id or ""
+        call = self._latest_by_index.get(position if place is None else place)
+        if place is None and given:
+            call = next((known for known in self._calls if known.provider_id == given), call)
+        if call is None or _starts_new_call(call, given, name, arguments):
+            call = _PartialCall(len(self._calls), given)
+            self._latest_by_index[position if place is None else place] = call
+            self._calls.append(call)
+        return call
+
+    def _emit(self, call: _PartialCall, chunks: list[Chunk]) -> None:
+        text = "".join(call.pieces[call.emitted_pieces :])
+        call.emitted_pieces = len(call.pieces)
+        begun, call.is_announced = call.is_announced, True
+        if call.name == self._answer_tool:
+            self._emit_answer(call, text, chunks)
+        elif not begun:
+            self.call_count += 1
+            chunks.append(CallChunk(call.number, call.name, text, self._unique_id(call)))
+        elif text:
+            chunks.append(CallChunk(call.number, "", text))
+
+    def _emit_answer(self, call: _PartialCall, text: str, chunks: list[Chunk]) -> None:
+        first = next(known for known in self._calls if known.name == self._answer_tool)
+        self.has_answer = True
+        if text and call is first:  # an answer given twice is given once
+            chunks.append(TextChunk(text))
+
+    def _unique_id(self, call: _PartialCall) -> str:
+        """Return the vendor's id, or one made here where there is none or it has one already."""
+        id = call.provider_id
+        number = call.number
+        while not id or id in self._used_ids:
+            id, number = f"call_{number}", number + 1
+        self._used_ids.add(id)
+        return id
+
+
+def _starts_new_call(call: _PartialCall, provider_id: str, name: str, arguments: str) -> bool:
+    """Whether a fragment begins a call of its own, though it stands where ``call`` stood."""
+    if provider_id and call.provider_id:
+        return provider_id != call.provider_id
+    if not name or not call.name:
+        return False
+    return name != call.name or (bool(arguments) and call.is_complete())
+
+
+def _read_fragment(function: dict[str, msgspec.Raw] | None) -> tuple[str, str]:
+    """Return the name and the arguments of a fragment, as they were written."""
+    if function is None or not ("arguments" in function or function.keys() == {"name"}):
+        raise StreamCut("the answer is garbled: a piece of a tool call has neither a name nor arguments")
+    try:
+        name = msgspec.json.decode(function["name"], type=str | None) if "name" in function else None
+        written = bytes(function["arguments"]) if "arguments" in function else b"null"
+        if written.startswith(b'"'):
+            return name or "", msgspec.json.decode(written, type=str)
+        return name or "", "" if written == b"null" else written.decode()  # an object, where a text should be
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StreamCut(f"the answer is garbled: a piece of a tool call cannot be read: {error}") from error
+
+
 WIRE = "chat"
+
 MAX_TEXT = 1024 * 1024
 """Characters of one text; a longer one is sent in several parts."""
+
 PLACEHOLDER_TEXT = "."
 """Said where something must be said and there is nothing to say."""
+
 NO_OUTPUT = "(no output)"
 
 _AUDIO_FORMATS = {
     "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }  # fmt: skip
+
 _TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript)")
 
 
 def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str) -> list[dict[str, Any]]:
     """Return what was said so far. Raises ``BadRequest`` for what the vendor cannot take."""
-    writer = _MessageWriter(model, profile, message_parts.call_ids(prompt.messages, re.compile(profile.call_id)))
+    writer = _MessageWriter(model, profile, compatibility.call_ids(prompt.messages, re.compile(profile.call_id)))
     if system:
         writer.add({"role": profile.system_role, "content": _text_content(system)})
     for message in prompt.messages:
@@ -92,8 +219,8 @@ class _MessageWriter:
                 "id": self._ids[call.id],
                 "type": "function",
                 "function": {
-                    "name": message_parts.safe_tool_name(call.name),
-                    "arguments": message_parts.arguments_json(call),
+                    "name": compatibility.safe_tool_name(call.name),
+                    "arguments": compatibility.arguments_json(call),
                 },
             }
             for call in message.calls
@@ -114,12 +241,12 @@ class _MessageWriter:
             id = self._ids.get(result.call, str(result.call))
             media = [part for part in result.content if isinstance(part, Image | Audio | Document)]
             made = [piece for part in media for piece in self._convert_part(part)]
-            text = message_parts.text_or_preview(result.content) or (f"(see below, {id})" if made else NO_OUTPUT)
+            text = compatibility.text_or_preview(result.content) or (f"(see below, {id})" if made else NO_OUTPUT)
             self.add({"role": "tool", "tool_call_id": id, "content": _text_content(text)})
             if made:
                 name = self._names.get(result.call, "")
                 shown += [
-                    {"type": "text", "text": f"What the call {id} of {message_parts.safe_tool_name(name)} returned:"},
+                    {"type": "text", "text": f"What the call {id} of {compatibility.safe_tool_name(name)} returned:"},
                     *made,
                 ]
         if shown:
@@ -135,7 +262,7 @@ class _MessageWriter:
     def _answer_content(self, content: Content) -> Any:
         if self._profile.reasoning_back == "thinking" and any(isinstance(part, Reasoning) for part in content):
             return list(_thinking_parts(content))
-        return _text_content(message_parts.text_or_preview(content))
+        return _text_content(compatibility.text_or_preview(content))
 
     def _reasoning_fields(self, message: AssistantMessage) -> dict[str, Any]:
         """Return the field that has what the model thought, where the vendor wants it back."""
@@ -152,7 +279,7 @@ class _MessageWriter:
         return {field: text} if text else {}
 
     def _reasoning_details(self, part: Reasoning) -> list[Any]:
-        block: Any = message_parts.provider_block(part, WIRE)
+        block: Any = compatibility.provider_block(part, WIRE)
         if not isinstance(block, dict):
             return []
         kept = cast("dict[str, Any]", block)
@@ -164,7 +291,7 @@ class _MessageWriter:
                 yield {"type": "text", "text": piece}
         elif isinstance(part, Image | Audio | Document):
             if not part.data and not part.url:
-                raise message_parts.unsupported_part(self._model, part, "its bytes are not at hand")
+                raise compatibility.unsupported_part(self._model, part, "its bytes are not at hand")
             if isinstance(part, Image):
                 yield self._image_part(part)
             elif isinstance(part, Audio):
@@ -174,15 +301,15 @@ class _MessageWriter:
 
     def _image_part(self, part: Image) -> dict[str, Any]:
         if not self._profile.images:
-            raise message_parts.unsupported_part(self._model, part)
-        return {"type": "image_url", "image_url": {"url": message_parts.data_url_of(part)}}
+            raise compatibility.unsupported_part(self._model, part)
+        return {"type": "image_url", "image_url": {"url": compatibility.data_url_of(part)}}
 
     def _audio_part(self, part: Audio) -> dict[str, Any]:
-        form = _AUDIO_FORMATS.get(message_parts.media_type_of(part))
+        form = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
         if not self._profile.audio:
-            raise message_parts.unsupported_part(self._model, part)
+            raise compatibility.unsupported_part(self._model, part)
         if not part.data or form is None:
-            raise message_parts.unsupported_part(self._model, part, "it takes the bytes of WAV or MP3 only")
+            raise compatibility.unsupported_part(self._model, part, "it takes the bytes of WAV or MP3 only")
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": form}}
 
     def _document_parts(self, part: Document) -> Iterator[dict[str, Any]]:
@@ -191,18 +318,18 @@ class _MessageWriter:
             yield from self._convert_part(Text(text=f"{part.name}:\n\n{text}" if part.name else text))
             return
         if not self._profile.documents:
-            raise message_parts.unsupported_part(self._model, part)
+            raise compatibility.unsupported_part(self._model, part)
         if part.url and not self._profile.document_urls:
-            raise message_parts.unsupported_part(self._model, part, "it takes bytes, not addresses")
+            raise compatibility.unsupported_part(self._model, part, "it takes bytes, not addresses")
         yield {
             "type": "file",
-            "file": {"filename": part.name or "document.pdf", "file_data": message_parts.data_url_of(part)},
+            "file": {"filename": part.name or "document.pdf", "file_data": compatibility.data_url_of(part)},
         }
 
 
 def check_tool_name(name: str) -> str:
     """Return the name of a tool. Raises ``BadRequest`` for one that no vendor takes."""
-    if not message_parts.CALL_ID_PATTERN.fullmatch(name):
+    if not compatibility.CALL_ID_PATTERN.fullmatch(name):
         raise BadRequest(f"the tool {name!r} needs a name of 1 to 64 letters, digits, '_' and '-'")
     return name
 
@@ -239,7 +366,7 @@ def _thinking_parts(content: Content) -> Iterator[dict[str, Any]]:
 
 def _document_text(part: Document) -> str | None:
     """Return the words of a document that has nothing else: they need no model that reads files."""
-    if not part.data or not _TEXT_MEDIA_TYPE.fullmatch(message_parts.media_type_of(part)):
+    if not part.data or not _TEXT_MEDIA_TYPE.fullmatch(compatibility.media_type_of(part)):
         return None
     try:
         return base64.b64decode(part.data, validate=True).decode()

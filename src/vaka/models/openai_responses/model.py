@@ -27,7 +27,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models import message_parts
+from vaka.models import compatibility
 from vaka.models.compatibility import HistoryAdapter
 from vaka.models.openai_responses.events import ResponsesStreamDecoder
 from vaka.models.openai_responses.wire import WIRE
@@ -189,7 +189,7 @@ class _InputWriter:
 
     def __init__(self, model: str, messages: Sequence[Message], facts: ResponsesCapabilities, kind: str) -> None:
         self._model, self._messages, self._facts, self._reasoning_kind = model, messages, facts, kind
-        self._ids = message_parts.call_ids(messages)
+        self._ids = compatibility.call_ids(messages)
         self._answered_ids = {id for block in _provider_items(messages) for id in _answered_call_ids(block)}
 
     def items(self) -> list[InputItem]:
@@ -226,14 +226,14 @@ class _InputWriter:
                 if part.id in calls:
                     answer.add(self._call_item(calls.pop(part.id)))
             else:
-                raise message_parts.unsupported_part(self._model, part, "only the user and tools may show one")
+                raise compatibility.unsupported_part(self._model, part, "only the user and tools may show one")
         for call in calls.values():
             answer.add(self._call_item(call))
         return answer.finish()
 
     def _add_own_item(self, part: Reasoning, answer: "_AnswerItems") -> None:
         """Put an item of the provider's own back in its place, unless nobody there would know it."""
-        block: Any = message_parts.provider_block(part, WIRE)
+        block: Any = compatibility.provider_block(part, WIRE)
         if not isinstance(block, dict):
             return
         item = cast("InputItem", block)
@@ -251,8 +251,8 @@ class _InputWriter:
 
     def _call_item(self, call: ToolCall) -> InputItem:
         return {
-            "type": "function_call", "call_id": self._ids[call.id], "name": message_parts.safe_tool_name(call.name),
-            "arguments": message_parts.arguments_json(call),
+            "type": "function_call", "call_id": self._ids[call.id], "name": compatibility.safe_tool_name(call.name),
+            "arguments": compatibility.arguments_json(call),
         }  # fmt: skip
 
     def _result_items(self, message: ToolMessage) -> list[InputItem]:
@@ -269,7 +269,7 @@ class _InputWriter:
         media = any(isinstance(part, MEDIA_PARTS) for part in result.content)
         if media and self._facts.media_results:
             return self._content_parts(result.content)
-        words = message_parts.text_or_preview(result.content)
+        words = compatibility.text_or_preview(result.content)
         if not words and result.failed:
             return f"The call failed ({result.reason})." if result.reason else "The call failed."
         return words or ("The result follows." if media else "")
@@ -286,23 +286,23 @@ class _InputWriter:
         for part in content:
             if isinstance(part, MEDIA_PARTS):
                 made.append(self._media_part(part))
-            elif text := message_parts.text_or_preview((part,)):
+            elif text := compatibility.text_or_preview((part,)):
                 made.append(_text_part(text))
         return made
 
     def _media_part(self, part: Image | Audio | Document) -> InputItem:
         if not part.data and not part.url:
-            raise message_parts.unsupported_part(self._model, part, "it has neither data nor an address")
+            raise compatibility.unsupported_part(self._model, part, "it has neither data nor an address")
         if isinstance(part, Image) and self._facts.images:
-            return {"type": "input_image", "image_url": message_parts.data_url_of(part), "detail": "auto"}
+            return {"type": "input_image", "image_url": compatibility.data_url_of(part), "detail": "auto"}
         if isinstance(part, Document) and self._facts.files:
             return _file_part(part)
         if isinstance(part, Audio) and self._facts.audio:
-            sound = _AUDIO_FORMATS.get(message_parts.media_type_of(part))
+            sound = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
             if sound is None or not part.data:
-                raise message_parts.unsupported_part(self._model, part, "it takes the bytes of MP3 and WAV only")
+                raise compatibility.unsupported_part(self._model, part, "it takes the bytes of MP3 and WAV only")
             return {"type": "input_audio", "input_audio": {"data": part.data, "format": sound}}
-        raise message_parts.unsupported_part(self._model, part)
+        raise compatibility.unsupported_part(self._model, part)
 
 
 class _AnswerItems:
@@ -342,7 +342,7 @@ def _provider_items(messages: Sequence[Message]) -> Iterator[InputItem]:
     for message in messages:
         if isinstance(message, AssistantMessage):
             for part in message.content:
-                block: Any = message_parts.provider_block(part, WIRE) if isinstance(part, Reasoning) else None
+                block: Any = compatibility.provider_block(part, WIRE) if isinstance(part, Reasoning) else None
                 if isinstance(block, dict):
                     yield cast("InputItem", block)
 
@@ -358,8 +358,8 @@ def _answered_call_ids(block: InputItem) -> list[Any]:
 def _file_part(part: Document) -> InputItem:
     if part.url and not part.url.startswith("data:"):
         return {"type": "input_file", "file_url": part.url}
-    name = part.name or f"document.{_FILE_SUFFIXES.get(message_parts.media_type_of(part), 'bin')}"
-    return {"type": "input_file", "filename": name, "file_data": message_parts.data_url_of(part)}
+    name = part.name or f"document.{_FILE_SUFFIXES.get(compatibility.media_type_of(part), 'bin')}"
+    return {"type": "input_file", "filename": name, "file_data": compatibility.data_url_of(part)}
 
 
 def _user_item(parts: list[InputItem]) -> InputItem:

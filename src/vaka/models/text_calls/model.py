@@ -34,8 +34,8 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
+from vaka.models.compatibility import arguments_of, text_or_preview
 from vaka.models.function_calls import FunctionCall, FunctionDefinition
-from vaka.models.message_parts import arguments_of, text_or_preview
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 

@@ -12,7 +12,7 @@ from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Estimate, Model, Prompt
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Audio, Document, Image, UserMessage
-from vaka.models import message_parts
+from vaka.models import compatibility
 from vaka.models.compatibility import HistoryAdapter, Media
 
 
@@ -93,4 +93,4 @@ class TextOnly(ModelWrapper):
                 yield chunk
 
     def _refuse_media(self, part: Media) -> NoReturn:
-        raise message_parts.unsupported_part(self.name, part, "it reads text only")
+        raise compatibility.unsupported_part(self.name, part, "it reads text only")

@@ -3,6 +3,8 @@
 import asyncio
 import re
 import socket
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -12,6 +14,16 @@ import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, StoreError, Unavailable
+
+if sys.platform == "linux":
+
+    def boot_time() -> float:
+        """Seconds that never go back and also pass while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:
+    boot_time = time.monotonic
+
 
 _SECRET_OPTIONS = {"password", "sslpassword"}
 

@@ -11,9 +11,10 @@ from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMov
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.append_checks import check_batch, check_offer
+from vaka.stores.postgres.database import boot_time
 from vaka.stores.postgres.encoding import digest_text, info_of, postgres_key
 from vaka.stores.postgres.hub import PostgresHub
-from vaka.stores.postgres.leases import Lease, boot_time, new_owner_id
+from vaka.stores.postgres.leases import Lease, new_owner_id
 from vaka.stores.postgres.writer import PendingWrite
 
 READ_PAGE_SIZE = 256

@@ -9,8 +9,7 @@ from uuid import UUID
 from vaka.core.types.errors import Closed, VakaError
 from vaka.stores.postgres.database import PostgresDatabase
 from vaka.stores.postgres.encoding import PostgresKey
-from vaka.stores.postgres.heartbeat import Heartbeat
-from vaka.stores.postgres.leases import Lease
+from vaka.stores.postgres.leases import Heartbeat, Lease
 from vaka.stores.postgres.live import BlockWriter
 from vaka.stores.postgres.notify import LocalFollowers, NotifyProtocol, RemoteFollowers
 from vaka.stores.postgres.writer import GroupWriter, PendingWrite

@@ -11,7 +11,7 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres.database import PostgresDatabase
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key
-from vaka.stores.postgres.heartbeat import Heartbeat
+from vaka.stores.postgres.leases import Heartbeat
 from vaka.stores.postgres.notify import CHANNEL, FOLLOWER_TTL, NotifyProtocol
 
 WRITE_INTERVAL = 0.1

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
+from vaka.stores.postgres.database import boot_time
 from vaka.stores.postgres.encoding import PostgresKey
-from vaka.stores.postgres.leases import boot_time
 
 CHANNEL = "vaka"
 FOLLOWER_TTL = 15.0

@@ -8,9 +8,9 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import failpoint
-from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
+from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_columns, transpose_rows
-from vaka.stores.postgres.leases import Lease, boot_time
+from vaka.stores.postgres.leases import Lease
 
 MAX_TRANSACTIONS = 4
 """Transactions under way at once, so that one that has to wait does not hold up the others."""

@@ -11,10 +11,10 @@ from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.append_checks import check_batch, check_offer
-from vaka.stores.sqlite import event_rows, session_rows
+from vaka.stores.sqlite import rows
+from vaka.stores.sqlite.database import FailedWork
 from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort
-from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
-from vaka.stores.sqlite.transactions import FailedWork
+from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 
 
 class SqliteEvents(SqlitePort):
@@ -27,7 +27,7 @@ class SqliteEvents(SqlitePort):
             raise Busy(f"session {session!r} has a writer in this process")
         self._hub.claiming.add(key)
         try:
-            row = await database.read(partial(session_rows.load_row, key=key))
+            row = await database.read(partial(rows.load_row, key=key))
             await self._hub.start_owning()
             info = None
             if row is not None:
@@ -87,7 +87,7 @@ class SqliteEvents(SqlitePort):
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         """Yield the events after ``after``, each checked before it is shown."""
         key = self._key(session)
-        reading = await self._database.read(partial(event_rows.begin_read, key=key, after=after, upto=upto))
+        reading = await self._database.read(partial(rows.begin_read, key=key, after=after, upto=upto))
         while reading is not None:
             shown = reading.events if reading.is_complete else reading.events[:-1]
             rest = reading.events[len(shown) :]
@@ -97,14 +97,14 @@ class SqliteEvents(SqlitePort):
                 return
             await asyncio.sleep(0)
             reading.events[:] = rest
-            reading = await self._database.read(partial(event_rows.continue_read, key=key, reading=reading))
+            reading = await self._database.read(partial(rows.continue_read, key=key, reading=reading))
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``."""
         database, key = self._database, self._key(session)
         row, head = None, self._hub.known_head(key)
         if head is None:
-            row = await database.read(partial(session_rows.load_row, key=key))
+            row = await database.read(partial(rows.load_row, key=key))
             head = row.info.head if row is not None else 0
         if head > after:
             return head
@@ -122,14 +122,14 @@ class SqliteEvents(SqlitePort):
         return claim is not None and claim.term == term
 
     def _take_claim(self, key: SqliteKey, connection: sqlite3.Connection) -> SessionInfo | None:
-        row = session_rows.load_row(connection, key)
+        row = rows.load_row(connection, key)
         if row is None:
             return None
         me = self._hub.writer_lock.name
         if self._hub.is_written_by(key, row.owner):
             raise Busy(f"session {key[1]!r} has a writer in another process")
         info = replace_fields(row.info, term=row.info.term + 1)
-        session_rows.update_row(connection, key, info, me, row)
+        rows.update_row(connection, key, info, me, row)
         return info
 
     def _write_append(
@@ -150,14 +150,14 @@ class SqliteEvents(SqlitePort):
             return after
         owner = "" if release else me
         if head:
-            written = session_rows.update_row(connection, key, after, owner, SessionRow(info, me))
+            written = rows.update_row(connection, key, after, owner, SessionRow(info, me))
         else:
-            written = session_rows.insert_row(connection, key, after, owner)
+            written = rows.insert_row(connection, key, after, owner)
         if not written:
             self._check_claim(connection, key, claim, head)
             raise ConflictError(f"session {key[1]!r}: its row has changed in an unexpected way")
         if events:
-            event_rows.insert_events(connection, key, events)
+            rows.insert_events(connection, key, events)
         return after
 
     def _finish_append(self, key: SqliteKey, claim: SqliteClaim, news: int, release: bool, info: SessionInfo) -> None:
@@ -170,7 +170,7 @@ class SqliteEvents(SqlitePort):
         self, connection: sqlite3.Connection, key: SqliteKey, claim: SqliteClaim, head: int
     ) -> SessionInfo:
         """Return the row as it is now, if we are still its writer and it is at ``head``."""
-        row = session_rows.load_row(connection, key)
+        row = rows.load_row(connection, key)
         if row is None and not claim.info.head:
             row = SessionRow(claim.info, self._hub.writer_lock.name)
         if row is None or row.info.term != claim.term or row.owner != self._hub.writer_lock.name:
@@ -184,13 +184,13 @@ def _write_offer(
     key: SqliteKey, event: Event, name: str, connection: sqlite3.Connection
 ) -> tuple[int, SessionRow | None]:
     """Return the seq of the event with this key, and the row if it was written just now."""
-    row = session_rows.load_row(connection, key)
+    row = rows.load_row(connection, key)
     if row is None:
         raise NotFound(f"there is no session {key[1]!r}")
-    seq = event_rows.seq_of(connection, key, name)
+    seq = rows.seq_of(connection, key, name)
     if seq is not None:
         return seq, None
     sealed = seal(event, epoch=row.info.epoch, seq=row.info.head + 1, prev=row.info.hash)
-    session_rows.update_row(connection, key, advance_row(row.info, [sealed]), row.owner, row)
-    event_rows.insert_events(connection, key, [sealed])
+    rows.update_row(connection, key, advance_row(row.info, [sealed]), row.owner, row)
+    rows.insert_events(connection, key, [sealed])
     return sealed.seq, row

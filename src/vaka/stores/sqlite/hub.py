@@ -15,10 +15,10 @@ from vaka.core.types.errors import Closed, Corrupt, StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.followers import HeadWaiters, SnapshotMailbox
-from vaka.stores.sqlite import session_rows, socket_server
+from vaka.stores.sqlite import rows, socket_server
 from vaka.stores.sqlite.connection import Durability
 from vaka.stores.sqlite.database import SqliteDatabase
-from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
+from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 from vaka.stores.sqlite.socket_client import SocketClient
 from vaka.stores.sqlite.socket_server import FollowerConnection, SocketServer
 from vaka.stores.sqlite.writer_lock import WriterLock
@@ -144,9 +144,9 @@ class SqliteHub:
 
     def _clear_owner(self, claims: Sequence[tuple[SqliteKey, Term]], connection: sqlite3.Connection) -> None:
         for key, term in claims:
-            row = session_rows.load_row(connection, key)
+            row = rows.load_row(connection, key)
             if row is not None and row.owner == self.writer_lock.name and row.info.term == term:
-                session_rows.update_row(connection, key, row.info, "", row)
+                rows.update_row(connection, key, row.info, "", row)
 
     async def listen(self) -> None:
         """Open the socket others reach this handle by, if that is possible."""
@@ -219,10 +219,12 @@ def _load_rows(connection: sqlite3.Connection, keys: Sequence[SqliteKey]) -> dic
     for start in range(0, len(keys), 400):
         some = keys[start : start + 400]
         places = ",".join(["(?,?)"] * len(some))
-        query = f"select namespace, session, {session_rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
+        query = (
+            f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
+        )
         for namespace, session, *record in connection.execute(query, [part for key in some for part in key]):
             try:
-                found[namespace, session] = session_rows.parse_row((namespace, session), tuple(record))
+                found[namespace, session] = rows.parse_row((namespace, session), tuple(record))
             except Corrupt as error:
                 found[namespace, session] = error
     return found
@@ -269,7 +271,7 @@ class SqliteLive(SqlitePort):
         boxes = self._hub.mailboxes.setdefault(key, [])
         boxes.append(box)
         try:
-            self._hub.follow(key, await database.read(partial(session_rows.load_row, key=key)), resend_blocks=True)
+            self._hub.follow(key, await database.read(partial(rows.load_row, key=key)), resend_blocks=True)
             async with aclosing(box.receive()) as events:
                 async for event in events:
                     yield event

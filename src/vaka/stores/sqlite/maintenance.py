@@ -10,9 +10,9 @@ from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import SessionId
-from vaka.stores.sqlite import event_rows, session_rows
+from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
-from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey
+from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 
 _SELECT_IDLE = (
     "select session from sessions where namespace = ? and updated < ? and turn = '' and inputs = 0 and pending = 0 "
@@ -77,12 +77,12 @@ class SqliteMaintenance:
 
     def _remove_session(self, key: SqliteKey, before: str, dry_run: bool, connection: sqlite3.Connection) -> int | None:
         """Remove a session if it still may go, and return its size."""
-        row = session_rows.load_row(connection, key)
+        row = rows.load_row(connection, key)
         if row is None or not _is_removable(connection, key, row.info, before) or self._is_written_by(key, row.owner):
             return None
         size: int = connection.execute(_SELECT_SIZE, key).fetchone()[0]
         if not dry_run:
-            event_rows.delete_session(connection, key)
+            rows.delete_session(connection, key)
         return size
 
     def _unreferenced_blobs(self, connection: sqlite3.Connection, before: str, gone: Collection[str]) -> dict[str, int]:
@@ -129,19 +129,19 @@ def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
     chain = HashChain(key[1])
     for table in ("names", "decisions", "sessions"):
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
-    while events := event_rows.read_chunk(connection, key, chain, (1 << 63) - 1):
+    while events := rows.read_chunk(connection, key, chain, (1 << 63) - 1):
         info = advance_row(info, events)
-        event_rows.insert_index_rows(connection, key, events)
+        rows.insert_index_rows(connection, key, events)
     if old.info.head:
         chain.check_end(old.info.head, old.info.hash)
-    return chain.seq > 0 and session_rows.insert_row(connection, key, info, old.owner)
+    return chain.seq > 0 and rows.insert_row(connection, key, info, old.owner)
 
 
 def _previous_row(connection: sqlite3.Connection, key: SqliteKey) -> SessionRow:
     """Return the row as it was; of a damaged one only the term is taken, so that the next is higher."""
     found: Any = connection.execute("select term from sessions where namespace = ? and session = ?", key).fetchone()
     try:
-        row = session_rows.load_row(connection, key) if found else None
+        row = rows.load_row(connection, key) if found else None
     except Corrupt:
         row = None
     if row is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event, decode
-from vaka.stores.sqlite.session_rows import SqliteKey
+from vaka.stores.sqlite.rows import SqliteKey
 from vaka.stores.sqlite.socket_server import SocketMessage, connect_and_send
 
 MAX_RECEIVED_LINE = 16 << 20

@@ -18,7 +18,7 @@ import msgspec
 from vaka.core.types.event import Event, encode
 from vaka.core.types.ids import SessionId
 from vaka.stores.followers import Throttle
-from vaka.stores.sqlite.session_rows import SqliteKey
+from vaka.stores.sqlite.rows import SqliteKey
 
 MAX_PATH_BYTES = 100
 """Bytes of a path that every system takes."""

@@ -17,9 +17,9 @@ from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.stores.pagination import cursor_of, parse_cursor
-from vaka.stores.sqlite import event_rows, session_rows
+from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.hub import SqlitePort
-from vaka.stores.sqlite.session_rows import SessionRow, SqliteKey, checksum
+from vaka.stores.sqlite.rows import SessionRow, SqliteKey, checksum
 
 _HAS_WORK = "closed = 0 and (turn <> '' or inputs > 0)"
 """The words of the index ``sessions_with_work``, so that it is used."""
@@ -32,7 +32,7 @@ _STATUS_CONDITIONS: dict[SessionStatus, str] = {
     "waiting": f"{_HAS_WORK} and turn <> '' and pending > 0",
 }
 
-_SELECT_SESSIONS = f"select session, {session_rows.COLUMNS} from sessions where "  # noqa: S608  # nosec B608  # constants
+_SELECT_SESSIONS = f"select session, {rows.COLUMNS} from sessions where "  # noqa: S608  # nosec B608  # constants
 
 _SELECT_DECISIONS = (
     "select d.session, d.decision, d.seq, d.hash, e.body from decisions d "
@@ -45,7 +45,7 @@ class SqliteSessions(SqlitePort):
 
     async def find(self, session: SessionId) -> SessionInfo | None:
         """Return the session's row."""
-        row = await self._database.read(partial(session_rows.load_row, key=self._key(session)))
+        row = await self._database.read(partial(rows.load_row, key=self._key(session)))
         return self._info_of(row) if row is not None else None
 
     async def list(self, query: SessionQuery) -> SessionPage:
@@ -82,7 +82,7 @@ class SqliteSessions(SqlitePort):
                 raise NotFound(f"there is no session {key[1]!r}")
         elif self._hub.is_written_by(key, str(found[0])):
             raise Busy(f"session {key[1]!r} has a writer")
-        event_rows.delete_session(connection, key)
+        rows.delete_session(connection, key)
 
 
 def _list_sessions(
@@ -98,16 +98,16 @@ def _list_sessions(
     # The minute is what the index knows, and it finds little more than what is asked for.
     since, before = query.updated_after, query.updated_before
     if since:
-        conditions.append(("minute >= ? and updated > ?", (session_rows.minute_of(since), since)))
+        conditions.append(("minute >= ? and updated > ?", (rows.minute_of(since), since)))
     if before:
-        conditions.append(("minute <= ? and updated < ?", (session_rows.minute_of(before), before)))
+        conditions.append(("minute <= ? and updated < ?", (rows.minute_of(before), before)))
     if after is not None:
-        conditions.append(("minute <= ? and (updated, session) < (?, ?)", (session_rows.minute_of(after[0]), *after)))
+        conditions.append(("minute <= ? and (updated, session) < (?, ?)", (rows.minute_of(after[0]), *after)))
     where = " and ".join(condition for condition, _ in conditions)
     values = [value for _, some in conditions for value in some]
     statement = f"{_SELECT_SESSIONS}{where} order by minute desc, updated desc, session desc limit ?"
     found = connection.execute(statement, (*values, query.limit + 1)).fetchall()
-    return [session_rows.parse_row((namespace, session), tuple(record)) for session, *record in found]
+    return [rows.parse_row((namespace, session), tuple(record)) for session, *record in found]
 
 
 def _list_decisions(
@@ -121,7 +121,7 @@ def _list_decisions(
 
 
 def _parse_decision(key: SqliteKey, decision: str, seq: int, hash: str, body: bytes | None) -> PendingDecision:
-    stored = event_rows.check_body(key, seq, body)
+    stored = rows.check_body(key, seq, body)
     if hash_of(stored) == hash:
         for row in find_asked_decisions(key[1], [decode(stored)]):
             if row.id == DecisionId(decision) and row.seq == seq:

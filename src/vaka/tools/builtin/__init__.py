@@ -24,7 +24,7 @@ TOOLS: dict[str, str] = {
     "TaskGet": "vaka.tools.tasks.tools:task_get",
     "TaskList": "vaka.tools.tasks.tools:task_list",
     "TaskUpdate": "vaka.tools.tasks.tools:task_update",
-    "TodoWrite": "vaka.tools.tasks.todo_write:todo_write",
+    "TodoWrite": "vaka.tools.tasks.tools:todo_write",
     "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
     "WebSearch": "vaka.tools.builtin.web_search:web_search",
     "Write": "vaka.tools.builtin.files.edit:write",

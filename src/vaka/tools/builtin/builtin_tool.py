@@ -12,8 +12,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Stored
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
-from vaka.tools.function import FunctionTool, tool
-from vaka.tools.output import ToolReturn
+from vaka.tools.function import FunctionTool, ToolReturn, tool
 from vaka.tools.schema.json_types import is_array, is_object
 
 LAYER = "builtin"

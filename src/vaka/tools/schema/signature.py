@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, ToolResult
-from vaka.tools import convert
+from vaka.tools import validate
 from vaka.tools.schema import docstring
 from vaka.tools.schema.json_schema import SchemaWriter
 from vaka.tools.schema.json_types import MISSING, JsonType, TypeMember, UnsupportedType
@@ -52,11 +52,11 @@ class ToolSignature:
 
     def bind(self, context: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return what to call the function with."""
-        values = dict.fromkeys(self.context_names, context) | convert.convert_members(self.members, arguments)
+        values = dict.fromkeys(self.context_names, context) | validate.convert_members(self.members, arguments)
         if self.extra_type is not None:
             known = {part.name for part in self.members}
             rest = {key: item for key, item in arguments.items() if key not in known}
-            values |= {key: convert.convert(self.extra_type, item) for key, item in rest.items()}
+            values |= {key: validate.convert(self.extra_type, item) for key, item in rest.items()}
         defaults = {part.attribute: part.default for part in self.members}
         placed = [values.pop(name, defaults.get(name)) for name in self.positional]
         return placed, values

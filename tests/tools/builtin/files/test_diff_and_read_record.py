@@ -9,8 +9,8 @@ import pytest
 from tests.tools.builtin.harness import ToolHarness
 from vaka.core.ports.files import FileInfo
 from vaka.core.types.ids import JSON
-from vaka.tools.builtin.files import read_record
-from vaka.tools.builtin.files.replace_text import MAX_DIFF_LINES, make_diff
+from vaka.tools.builtin.files import file_content
+from vaka.tools.builtin.files.edit import MAX_DIFF_LINES, make_diff
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ class StateContext:
 def test_notes_survive_names_that_are_no_utf8_and_values_of_others() -> None:
     context = StateContext()
     name = os.fsdecode(b"caf\xe9")
-    read_record.save_record(context, FileInfo(path=name, kind="file", size=3, modified=time.time_ns()), None)  # type: ignore[arg-type]  # all it needs
-    note = read_record.find_record(context, name)  # type: ignore[arg-type]  # all it needs
+    file_content.save_record(context, FileInfo(path=name, kind="file", size=3, modified=time.time_ns()), None)  # type: ignore[arg-type]  # all it needs
+    note = file_content.find_record(context, name)  # type: ignore[arg-type]  # all it needs
     assert note is not None
     assert note.size == 3
     (key,) = context.values
     context.values[key] = {"something": "else"}
-    assert read_record.find_record(context, name) is None  # type: ignore[arg-type]  # all it needs
+    assert file_content.find_record(context, name) is None  # type: ignore[arg-type]  # all it needs
 
 
 async def test_a_session_forgets_the_oldest_of_too_many_and_asks_to_read_again(tmp_path: Path) -> None:
     context = StateContext()
-    paths = [f"file{number}" for number in range(read_record.BUCKETS * read_record.RECORDS_PER_BUCKET * 2)]
+    paths = [f"file{number}" for number in range(file_content.BUCKETS * file_content.RECORDS_PER_BUCKET * 2)]
     for path in paths:
-        read_record.save_record(context, FileInfo(path=path, kind="file"), None)  # type: ignore[arg-type]  # all it needs
-    known = [path for path in paths if read_record.find_record(context, path)]  # type: ignore[arg-type]  # all it needs
-    assert len(known) <= read_record.BUCKETS * read_record.RECORDS_PER_BUCKET
+        file_content.save_record(context, FileInfo(path=path, kind="file"), None)  # type: ignore[arg-type]  # all it needs
+    known = [path for path in paths if file_content.find_record(context, path)]  # type: ignore[arg-type]  # all it needs
+    assert len(known) <= file_content.BUCKETS * file_content.RECORDS_PER_BUCKET
     assert paths[-1] in known
     bench = ToolHarness(tmp_path)
     bench.write("a.txt", "one")

@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.runtime_fixtures import read_log
 from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.types.control import StateChanged
-from vaka.tools.builtin.files import read_record
+from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import MAX_WHOLE_BYTES
 
 
@@ -300,8 +300,8 @@ async def test_notes_on_files_stay_bounded_however_many_are_read(bench: ToolHarn
     assert sum(result.failed for result in done) == 0
     notes = [event.data for event in await read_log(bench.store, "s") if isinstance(event.data, StateChanged)]
     assert len(notes) == 800
-    assert len({note.key for note in notes}) <= read_record.BUCKETS
-    assert max(len(note.value) for note in notes) <= read_record.RECORDS_PER_BUCKET
+    assert len({note.key for note in notes}) <= file_content.BUCKETS
+    assert max(len(note.value) for note in notes) <= file_content.RECORDS_PER_BUCKET
 
 
 async def test_reading_the_same_again_is_noted_once(bench: ToolHarness) -> None:

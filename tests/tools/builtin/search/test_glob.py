@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.types.errors import InvalidInput
-from vaka.tools.builtin.search.wildcard import Wildcard, expand_braces
+from vaka.tools.builtin.search.glob import Wildcard, expand_braces
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from vaka.core.types.message import ToolResult
 from vaka.sandbox.unconfined import Unconfined
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin.shell.background import bash_output, bash_status, kill_task
-from vaka.tools.builtin.shell.filter import filter_lines
-from vaka.tools.builtin.shell.output import Spool, SpoolStore
+from vaka.tools.builtin.shell.output import Spool, SpoolStore, filter_lines
 from vaka.tools.builtin.shell.supervisor import ShellSupervisor
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tools.builtin.shell_harness import ShellHarness
-from vaka.sandbox.landlock import Landlock
+from vaka.sandbox.linux import Landlock
 from vaka.sandbox.select import select_sandbox
 from vaka.sandbox.sensitive_paths import protected_paths
 from vaka.sandbox.unconfined import Unconfined

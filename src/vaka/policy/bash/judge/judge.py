@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from vaka.core.types.tool import Ask, Verdict
-from vaka.policy.bash.judge import command_paths, guard
-from vaka.policy.bash.judge.command_paths import FolderTracker, PathCheck
+from vaka.policy.bash.judge import guard
+from vaka.policy.bash.judge.guard import FolderTracker, PathCheck
 from vaka.policy.bash.judge.rules import CommandRule, CommandRules, Finding, Judgement, strictest_finding
 from vaka.policy.bash.parse.syntax import (
     Redirection,
@@ -17,7 +17,7 @@ from vaka.policy.bash.parse.syntax import (
     literal_word,
 )
 from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
-from vaka.policy.bash.profile import find_read_files, shell_builtins
+from vaka.policy.bash.profile import find_read_files, system
 from vaka.policy.bash.profile.options import NotReadOnly
 
 PROFILE_LAYER = "read-only"
@@ -53,7 +53,7 @@ def judge_script(
     court.use_profile, court.is_inside, court.start_folder = use_profile, is_inside, script.start_folder
     court.assigned_words, court.assigned_paths = (
         script.assigned_values,
-        command_paths.list_possible_paths(script.assigned_values),
+        guard.list_possible_paths(script.assigned_values),
     )
     doubts = list(script.doubts)
     if len(court.assigned_paths) * len(script.commands) > _MAX_PATH_CHECKS:
@@ -108,7 +108,7 @@ class _ScriptJudge:
             found = forbidden
         else:
             found = self._judge_unforbidden(simple, forbidden)
-        if command_paths.changes_folder(simple.words):
+        if guard.changes_folder(simple.words):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
             goes = operands[0] if operands else literal_word("~")
             self.folders.change_folder(goes if simple.name == "cd" else None)
@@ -128,7 +128,7 @@ class _ScriptJudge:
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
         known = self.folders.possible
         if known is not None and self.start_folder:
-            known = (*known, *(command_paths.join_path(self.start_folder, folder) for folder in known))
+            known = (*known, *(guard.join_path(self.start_folder, folder) for folder in known))
         found = guard.find_danger(simple, known)
         return Finding(found.decision, "", guard.GUARD_LAYER, found.reason) if found is not None else None
 
@@ -155,7 +155,7 @@ class _ScriptJudge:
         ) is not None:
             return allowed, named
         if self.use_profile and named is not None:
-            return self._judge_read_only([*named, *command_paths.input_files_of(simple)]), named
+            return self._judge_read_only([*named, *guard.input_files_of(simple)]), named
         if simple.calls_function:
             return _RUNS_NOTHING, []
         return (self._default_because(refusal) if refusal and self.use_profile else None), named
@@ -166,7 +166,7 @@ class _ScriptJudge:
 
     def _find_read_files(self, simple: SimpleCommand) -> list[Word] | None:
         if simple.name == "cd":
-            shell_builtins.resolve_cd(simple.unwrapped_words[1:], self._is_in_workspace)
+            system.resolve_cd(simple.unwrapped_words[1:], self._is_in_workspace)
             return []
         words = self.rules.words_for_allow(simple)
         found = find_read_files(simple, words)
@@ -179,14 +179,12 @@ class _ScriptJudge:
         last = self.folders.possible[-1] if self.folders.possible is not None else None
         if last is None:
             return False
-        path = command_paths.join_path(last, path)
-        return self.is_inside(path) if self.is_inside is not None else shell_builtins.is_below(path)
+        path = guard.join_path(last, path)
+        return self.is_inside(path) if self.is_inside is not None else system.is_below(path)
 
     def _judge_read_only(self, named: list[Word]) -> Finding:
-        held = [
-            literal_word(text) for word in named for text in command_paths.fill_with_values(word, self.assigned_paths)
-        ]
-        if shown := command_paths.find_secret_path([*named, *held, *(self.assigned_words if held else ())]):
+        held = [literal_word(text) for word in named for text in guard.fill_with_values(word, self.assigned_paths)]
+        if shown := guard.find_secret_path([*named, *held, *(self.assigned_words if held else ())]):
             return self._default_because(f"{shown} is a place where keys lie")
         return Finding("allow", PROFILE_LAYER, PROFILE_LAYER, "it only reads")
 
@@ -200,9 +198,9 @@ class _ScriptJudge:
             for word in named:
                 yield from self._check_path("read", word.path, strict=by_profile)
                 for path in (
-                    *command_paths.children_pattern_of(word.path or ""),
-                    *command_paths.iter_likely_paths(word),
-                    *command_paths.fill_with_values(word, self.assigned_paths),
+                    *guard.children_pattern_of(word.path or ""),
+                    *guard.iter_likely_paths(word),
+                    *guard.fill_with_values(word, self.assigned_paths),
                 ):
                     yield from self._check_path("read", path)
         else:
@@ -211,7 +209,7 @@ class _ScriptJudge:
             yield from self._judge_redirection(redirection, everything=everything)
 
     def _judge_operands(self, simple: SimpleCommand) -> Iterable[Finding]:
-        for path, writes in command_paths.iter_operand_paths(simple, self.assigned_paths):
+        for path, writes in guard.iter_operand_paths(simple, self.assigned_paths):
             yield from self._check_path("read", path)
             for found in self._check_path("write", path) if writes is not None else ():
                 if writes or found.decision == "ask":
@@ -221,15 +219,15 @@ class _ScriptJudge:
 
     def _judge_redirection(self, redirection: Redirection, *, everything: bool) -> Iterable[Finding]:
         target = redirection.target
-        if command_paths.is_network(redirection):
+        if guard.is_network(redirection):
             if not everything:
                 yield Finding("ask", "", SYNTAX_LAYER, f"it opens a connection to {target.source}")
-        elif not command_paths.touches_no_file(redirection):
-            kind = "write" if command_paths.is_write(redirection) else "read"
+        elif not guard.touches_no_file(redirection):
+            kind = "write" if guard.is_write(redirection) else "read"
             yield from self._check_path(kind, target.path, strict=not everything)
             for path in (
-                *command_paths.iter_likely_paths(target),
-                *command_paths.fill_with_values(target, self.assigned_paths),
+                *guard.iter_likely_paths(target),
+                *guard.fill_with_values(target, self.assigned_paths),
             ):
                 yield from self._check_path(kind, path)
             if kind == "write" and not everything and (target.path is None or self.path_checks["write"] is None):
@@ -278,7 +276,7 @@ def _is_unknown_command(words: Words) -> bool:
 
 def _first_unsafe_assignment(simple: SimpleCommand) -> str:
     """Return the first variable before a command that is not known to be harmless."""
-    if simple.name in shell_builtins.DECLARATION_BUILTINS:
+    if simple.name in system.DECLARATION_BUILTINS:
         return ""
     return next(
         (

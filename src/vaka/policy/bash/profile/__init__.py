@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from vaka.policy.bash.parse.syntax import SimpleCommand, Word, Words
-from vaka.policy.bash.profile import git, shell_builtins, system, text_tools
+from vaka.policy.bash.profile import git, system, text_tools
 from vaka.policy.bash.profile.options import NotReadOnly, ProgramProfile
 
 __all__ = ["PROGRAMS", "NotReadOnly", "find_read_files", "is_in_profile"]
@@ -23,9 +23,9 @@ _SPECIAL_PROGRAMS: Mapping[str, Callable[[Words], list[Word]]] = {
     "exec": system.inspect_exec,
     "find": text_tools.inspect_find,
     "git": git.inspect_git,
-    "set": shell_builtins.inspect_set,
-    "read": shell_builtins.inspect_read,
-    "wait": shell_builtins.inspect_wait,
+    "set": system.inspect_set,
+    "read": system.inspect_read,
+    "wait": system.inspect_wait,
 }
 
 
@@ -34,8 +34,8 @@ def is_in_profile(name: str | None) -> bool:
     return (
         name in PROGRAMS
         or name in _SPECIAL_PROGRAMS
-        or name in shell_builtins.HARMLESS_BUILTINS
-        or name in shell_builtins.DECLARATION_BUILTINS
+        or name in system.HARMLESS_BUILTINS
+        or name in system.DECLARATION_BUILTINS
     )
 
 
@@ -51,6 +51,6 @@ def find_read_files(simple: SimpleCommand, words: Words) -> list[Word] | None:
         return program.inspect(words[1:])
     if (other := _SPECIAL_PROGRAMS.get(name)) is not None:
         return other(words[1:])
-    if name in shell_builtins.DECLARATION_BUILTINS:
-        return shell_builtins.inspect_declaration(simple)
-    return [] if name in shell_builtins.HARMLESS_BUILTINS else None
+    if name in system.DECLARATION_BUILTINS:
+        return system.inspect_declaration(simple)
+    return [] if name in system.HARMLESS_BUILTINS else None

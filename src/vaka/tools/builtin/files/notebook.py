@@ -14,17 +14,17 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool
-from vaka.tools.builtin.files import read_record
+from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.edit import (
     KnownFile,
     edit_lock,
     edit_result,
+    make_diff,
     maybe_applied_error,
     open_text_file,
     write_file,
 )
 from vaka.tools.builtin.files.file_content import MAX_IMAGE_BYTES, media_type_of
-from vaka.tools.builtin.files.replace_text import make_diff
 from vaka.tools.schema.json_types import is_array, is_object
 
 MAX_OUTPUT_CHARACTERS = 10_000
@@ -209,10 +209,10 @@ async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFi
     cells: list[dict[str, Any]] = notebook["cells"]
     changed: str
     try:
-        read_record.check_unchanged(context, file.info, file.digest)
+        file_content.check_unchanged(context, file.info, file.digest)
     except FileChanged as error:
         if context.attempt > 1 and _is_applied(context, cells, new_source, cell_id, edit_mode):
-            read_record.save_record(context, file.info, file.digest)
+            file_content.save_record(context, file.info, file.digest)
             value = {"path": file.info.path, "edit_mode": edit_mode, "already": True}
             said = f"{file.info.path} already has this change: it was made before vaka was stopped"
             return edit_result(context, said, value)

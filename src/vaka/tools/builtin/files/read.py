@@ -12,7 +12,7 @@ from vaka.core.types.errors import FileError, FileMissing, NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Document, Image, Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_digest_of
-from vaka.tools.builtin.files import file_content, read_record
+from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import max_bytes_of, media_type_of, split_lines
 from vaka.tools.builtin.files.notebook import NotANotebook, render_notebook
 from vaka.tools.builtin.search.walk import suggest_file
@@ -52,7 +52,7 @@ async def read(
         raise file_content.binary_file_error(file_path)
     else:
         await _stream_page(context, file_path, page)
-    read_record.save_record(context, loaded.info, loaded.digest)
+    file_content.save_record(context, loaded.info, loaded.digest)
     return page.to_result(context, loaded.info.path)
 
 
@@ -128,7 +128,7 @@ async def _read_media(context: ToolContext, path: str, kind: str) -> ToolResult:
     found = await context.files.read(path, size=most + 1)
     if found.info.size > most or len(found.data) > most:
         raise FileError(f"{path!r} has {found.info.size} bytes; {kind} is shown up to {most} bytes: make a smaller one")
-    read_record.save_record(context, found.info, read_record.digest_of(found.data))
+    file_content.save_record(context, found.info, file_content.digest_of(found.data))
     data = base64.b64encode(found.data).decode()
     name = found.info.path.rpartition("/")[2]
     part: Part = Image(media_type=kind, data=data)
@@ -144,7 +144,7 @@ def _read_notebook(context: ToolContext, loaded: file_content.LoadedFile, offset
         shown = render_notebook(loaded.data, offset=offset, limit=limit)
     except NotANotebook:
         return None  # it has the name of one: its text is what there is to see
-    read_record.save_record(context, loaded.info, loaded.digest)
+    file_content.save_record(context, loaded.info, loaded.digest)
     value = {
         "path": loaded.info.path, "cells": shown.cells, "offset": offset,
         "returned_cells": max(shown.last - offset + 1, 0), "truncated": shown.last < shown.cells,

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.tools.builtin.search.glob import Wildcard, expand_braces
 from vaka.tools.builtin.search.regex_dialect import TranslatedPattern
-from vaka.tools.builtin.search.wildcard import Wildcard, expand_braces
 
 OutputMode: TypeAlias = Literal["files_with_matches", "content", "count"]
 LineRange: TypeAlias = tuple[int, int]

@@ -12,7 +12,7 @@ from vaka.core.types.errors import FileError
 from vaka.tools.builtin.search import python_worker
 from vaka.tools.builtin.search.grep_query import FoundCallback, GrepQuery, LineRange
 from vaka.tools.builtin.search.walk import relative_path, walk
-from vaka.tools.builtin.shell.filter import kill_process
+from vaka.tools.builtin.shell.output import kill_process
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_FILES = 32

@@ -8,9 +8,8 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.message import Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool
-from vaka.tools.builtin.shell.filter import filter_lines
-from vaka.tools.builtin.shell.process import ShellProcess, ShellStatus
-from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, supervisor_of
+from vaka.tools.builtin.shell.output import filter_lines
+from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, ShellProcess, ShellStatus, supervisor_of
 
 STATE_KEY = "shell.tasks"
 

@@ -1,7 +1,11 @@
-"""Bash: run a command in the foreground, or start it in the background."""
+"""The Bash tool."""
 
 import asyncio
+import os
+import re
+import shlex
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,120 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
-from vaka.tools.builtin.shell.git_init import git_init_advice, replace_git_init
 from vaka.tools.builtin.shell.output import render_output
-from vaka.tools.builtin.shell.process import ShellProcess
-from vaka.tools.builtin.shell.supervisor import CommandOptions, ShellSupervisor, supervisor_of, workspace_roots_of
+from vaka.tools.builtin.shell.supervisor import (
+    CommandOptions,
+    ShellProcess,
+    ShellSupervisor,
+    supervisor_of,
+    workspace_roots_of,
+)
+
+_BRANCH_NAME = r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}"
+
+_INIT_COMMAND = re.compile(
+    rf"\s*git[ \t]+init(?P<options>(?:[ \t]+(?:-q|--quiet|\.|-b[ \t]+{_BRANCH_NAME}|--initial-branch=(?:{_BRANCH_NAME})))*)"
+    r"[ \t]*(?P<rest>(?:&&|;|\n)(?s:.*))?"
+)
+
+_REPOSITORY_COMMAND = re.compile(r"\bgit\b[^;&|\n]*\b(?:init|clone)\b")
+
+_GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+
+_DEFAULT_BRANCH = "main"
+
+
+def replace_git_init(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> str:
+    """Return the command to run: one that begins with ``git init`` finds the repository made, and goes on after that.
+
+    Only where commands cannot make one themselves, in a folder of the workspace that has none.
+    """
+    found = _INIT_COMMAND.fullmatch(command)
+    if found is None or not _is_git_protected(context, shells, folder):
+        return command
+    branch = re.search(rf"(?:-b[ \t]+|--initial-branch=)({_BRANCH_NAME})", found["options"])
+    name = branch[1] if branch else _DEFAULT_BRANCH
+    if not _is_branch_name(name) or not _make_repository(folder, name):
+        return command
+    quiet = re.search(r"-q|--quiet", found["options"])
+    said = f"Initialized empty Git repository in {folder}/.git/ (branch {name})"
+    first = "true" if quiet else f"printf '%s\\n' {shlex.quote(said)}"
+    return first + (found["rest"] or "")
+
+
+def git_init_advice(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> Iterable[str]:
+    """Yield what to say after a command that could not make a repository."""
+    if _REPOSITORY_COMMAND.search(command) and _is_git_protected(context, shells, folder):
+        yield (
+            "commands cannot make .git here, since the settings and hooks of a repository are protected; a command "
+            "that begins with plain `git init` (-q, -b NAME) makes an empty one, anything else only a person can do"
+        )
+
+
+def _is_git_protected(context: ToolContext, shells: ShellSupervisor, folder: str) -> bool:
+    """Return whether a folder of the workspace has no repository and commands are kept from making one."""
+    sandbox = context.world.sandbox
+    if sandbox is None or "write" not in sandbox.enforces:
+        return False
+    here = os.path.realpath(folder)
+    if here not in map(os.path.realpath, workspace_roots_of(context)):
+        return False
+    held = any(os.path.realpath(path).startswith(f"{here}/.git/") for path in shells.scope.protected)
+    return held and not os.path.lexists(f"{here}/.git/HEAD")
+
+
+def _is_branch_name(name: str) -> bool:
+    """Return whether git takes this as the name of a branch; what is doubtful is left to git."""
+    parts = name.split("/")
+    return ".." not in name and all(
+        part and not part.startswith((".", "-")) and not part.endswith((".lock", ".")) for part in parts
+    )
+
+
+def _make_repository(folder: str, branch: str) -> bool:
+    """Make an empty repository, unless there is something already; links are not followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        top = os.open(os.path.realpath(folder), flags)
+    except OSError:
+        return False
+    try:
+        return _fill_repository(top, branch)
+    except OSError:
+        return False  # then git says what is wrong
+    finally:
+        os.close(top)
+
+
+def _fill_repository(top: int, branch: str) -> bool:
+    try:
+        os.mkdir(".git", dir_fd=top)
+    except FileExistsError:
+        pass  # empty, it only holds the place while another command runs
+    made = os.open(".git", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        if os.listdir(made):  # noqa: PTH208  # by its descriptor
+            return False
+        for name in ("objects", "refs", "hooks", "info"):
+            os.mkdir(name, dir_fd=made)
+        _write_file(made, "config", _GIT_CONFIG)
+        _write_file(made, "HEAD", f"ref: refs/heads/{branch}\n")
+        return True
+    finally:
+        os.close(made)
+
+
+def _write_file(folder: int, name: str, text: str) -> None:
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
+
 
 LIVE_LIMIT = 1024**2
 """Characters shown as they are printed; of what comes after them only some."""
+
 _LIVE_TAIL = 2_000
 
 PARAMETERS: dict[str, Any] = {
@@ -35,6 +146,7 @@ PARAMETERS: dict[str, Any] = {
     },
     "required": ["command"],
 }
+
 _OTHER_PARAMETERS = ("workdir", "async", "task_id")
 
 
