@@ -73,7 +73,7 @@ def _rules_for_call(
         paths = (
             list(list_search_folders(builtin_name_of(spec.name), arguments)) if whole else read_targets(tool, arguments)
         )
-        found = [name for path in paths for name in find_names(path, whole=whole)]
+        found = [name for path in paths for name in find_names(path, children=whole)]
         return [exact_path_rule(name, edits=tool.target_kind == "edit") for name in found]
     words = read_targets(tool, arguments)
     if tool.target_kind == "url":
@@ -100,7 +100,7 @@ def _command_rules(
         rules += [
             exact_path_rule(name, edits=True)
             for path in redirection_targets_of(simple)
-            for name in find_names(path, whole=False)
+            for name in find_names(path, children=False)
         ]
     return rules
 

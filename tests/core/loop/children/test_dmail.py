@@ -275,7 +275,7 @@ async def test_what_is_open_is_what_a_second_look_at_the_log_finds() -> None:
         """Compare."""
         opened = await reopen(store, SessionId("s"))
         owner: Any = context
-        here = msgspec.to_builtins(owner.owner.state)
+        here = msgspec.to_builtins(owner.owner_turn.state)
         there = msgspec.to_builtins(opened.state)
         for name in ("marks", "marked", "turn", "lanes", "usage", "models", "calls", "values"):
             seen.append((name, here.get(name), there.get(name)))
