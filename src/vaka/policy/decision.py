@@ -135,7 +135,7 @@ def parse_settings_mode(name: str) -> Mode:
 
 def is_stricter(mode: Mode, than: Mode) -> bool:
     """Return whether ``mode`` never permits what ``than`` does not, and is another one."""
-    return _MODES_BY_STRICTNESS.index(mode) > _BY_STRICTNESS.index(than)
+    return _MODES_BY_STRICTNESS.index(mode) > _MODES_BY_STRICTNESS.index(than)
 
 
 def default_verdict(mode: Mode, spec: ToolSpec) -> Verdict:

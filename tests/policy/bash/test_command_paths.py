@@ -373,7 +373,7 @@ def test_the_workspace_is_what_the_caller_says() -> None:
     def inside(path: str) -> bool:
         return path.startswith("/srv") or not path.startswith(("/", "~", ".."))
 
-    assert judge_command("cd /srv/a && ls", inside=inside).decision == "allow"
-    assert judge_command("cd /etc && ls", inside=inside).decision == "ask"
-    assert judge_command("cd ~ && ls", inside=inside).decision == "ask"
-    assert judge_command("cd /srv/a && cd b && ls", inside=inside).decision == "allow"
+    assert judge_command("cd /srv/a && ls", is_inside=inside).decision == "allow"
+    assert judge_command("cd /etc && ls", is_inside=inside).decision == "ask"
+    assert judge_command("cd ~ && ls", is_inside=inside).decision == "ask"
+    assert judge_command("cd /srv/a && cd b && ls", is_inside=inside).decision == "allow"

@@ -201,14 +201,14 @@ def test_the_tables_are_large_enough() -> None:
 def test_a_disaster_is_denied_whatever_allows_it(command: str) -> None:
     found = judge_command(command, allow=[None, command])
     assert (found.decision, found.layer) == ("deny", "guard")
-    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "deny"
+    assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "deny"
 
 
 @pytest.mark.parametrize("command", ASKED)
 def test_what_may_turn_out_a_disaster_is_asked_about_whatever_allows_it(command: str) -> None:
     found = judge_command(command, allow=[None])
     assert (found.decision, found.layer) == ("ask", "guard")
-    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
+    assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @pytest.mark.parametrize("command", FREE)

@@ -306,7 +306,7 @@ def test_plain_reading_needs_no_rule(command: str) -> None:
 
 @pytest.mark.parametrize("command", READING)
 def test_without_the_profile_the_mode_decides_about_every_command(command: str) -> None:
-    found = judge_command(command, profile=False, unmatched=Deny("nobody is asked", "dontAsk", "mode"))
+    found = judge_command(command, use_profile=False, default=Deny("nobody is asked", "dontAsk", "mode"))
     assert found.decision == "deny" or not any(part.rule for part in found.subcommands)
 
 

@@ -42,12 +42,12 @@ def test_the_strictest_verdict_on_a_part_is_the_verdict_on_the_whole() -> None:
 
 def test_where_nothing_matches_the_mode_decides() -> None:
     assert judge_command("npm test").verdict == Ask("no rule allows it", "default", "mode")
-    assert judge_command("npm test", unmatched=Allow("bypassPermissions", "mode")).verdict == Allow(
+    assert judge_command("npm test", default=Allow("bypassPermissions", "mode")).verdict == Allow(
         "bypassPermissions", "mode"
     )
     denied = Deny("nobody is asked", "dontAsk", "mode")
-    assert judge_command("npm test", unmatched=denied).verdict == denied
-    assert judge_command("ls; npm test", unmatched=denied).verdict == denied
+    assert judge_command("npm test", default=denied).verdict == denied
+    assert judge_command("ls; npm test", default=denied).verdict == denied
 
 
 def test_a_verdict_names_the_rule_and_the_layer_it_came_from() -> None:
@@ -68,7 +68,7 @@ def test_rules_can_be_taken_apart_once_for_many_commands() -> None:
 def test_a_text_that_runs_nothing_is_allowed() -> None:
     for text in ("", "  ", "# a comment", "\n\n", "((1 + 2))", "x=1"):
         assert judge_command(text).decision == "allow"
-        assert judge_command(text, profile=False, unmatched=Deny()).decision == "allow"
+        assert judge_command(text, use_profile=False, default=Deny()).decision == "allow"
 
 
 # ---------------------------------------------------------------------------- V11: patterns
@@ -234,12 +234,12 @@ MISSES = [
 
 @pytest.mark.parametrize(("pattern", "command"), FITS)
 def test_a_pattern_allows_what_it_says(pattern: str, command: str) -> None:
-    assert judge_command(command, allow=[pattern], profile=False).decision == "allow"
+    assert judge_command(command, allow=[pattern], use_profile=False).decision == "allow"
 
 
 @pytest.mark.parametrize(("pattern", "command"), MISSES)
 def test_a_pattern_does_not_stretch(pattern: str, command: str) -> None:
-    assert judge_command(command, allow=[pattern], profile=False).decision != "allow"
+    assert judge_command(command, allow=[pattern], use_profile=False).decision != "allow"
 
 
 @pytest.mark.parametrize(("pattern", "command"), [pair for pair in FITS if "$" not in pair[1]])

@@ -250,7 +250,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("command", UNKNOWN_COMMANDS)
 def test_a_command_that_only_bash_knows_is_never_allowed(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "ask"
-    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
+    assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @pytest.mark.parametrize("command", VARIABLES)
@@ -263,7 +263,7 @@ def test_a_variable_that_decides_what_runs_is_never_set_without_a_question(comma
 def test_a_text_without_a_sure_reading_is_never_allowed(command: str) -> None:
     assert isinstance(read_script(command), UnreadableScript)
     assert judge_command(command, allow=[None]).decision == "ask"
-    assert judge_command(command, unmatched=Allow("bypassPermissions", "mode")).decision == "ask"
+    assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @pytest.mark.parametrize("command", UNREADABLE)
