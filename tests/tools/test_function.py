@@ -324,7 +324,7 @@ async def test_output_is_validated_when_asked() -> None:
     assert await function.call(FakeContext(), {"good": True}) == {"a": 1}
     result = cast(ToolResult, await function.call(FakeContext(), {"good": False}))
     assert result.failed
-    assert result.text == 'function ran, but its result is not what it promises: a: expected integer, got "one"'
+    assert result.text == 'function ran, but its result does not match its return type: a: expected integer, got "one"'
 
     @tool(validate_output=True)
     def pictured() -> int:

@@ -88,7 +88,7 @@ async def test_a_prefix_and_a_new_name() -> None:
     assert see.spec.effect == "read"
     assert see.parse('{"name": "x"}') == ParsedArguments({"name": "x"})
     assert await see.call(FakeContext(), {"name": "x"}) == "looked at x"
-    assert repr(see) == "Renamed('see', Renamed('fs_look', FunctionTool('look')))"
+    assert repr(see) == "RenamedTool('see', RenamedTool('fs_look', FunctionTool('look')))"
 
 
 def test_only_some() -> None:

@@ -1,4 +1,4 @@
-"""What a model can call: tools from Python functions, and sets of tools."""
+"""Tools that a model can call: tools made from Python functions, and sets of tools."""
 
 from vaka.tools.function import FunctionTool, as_tool, tool
 from vaka.tools.schema.openai_strict import strict_schema

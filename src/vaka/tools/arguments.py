@@ -1,10 +1,12 @@
 """Parse the arguments a model wrote: strict JSON, unambiguous repairs, validation against the tool's schema.
 
-Text that is not plain JSON is repaired only where a single meaning is possible and the text is complete; ``repaired`` says what was done.
-Everything else is a ``Problem`` that tells the model what to send.
+Text that is not plain JSON is repaired only where a single meaning is possible and the text is complete; ``repaired``
+describes the repairs.
+Everything else is an ``InvalidArguments`` whose text is sent to the model.
 
-Limits, so that every value survives the log and other readers unchanged: nesting up to ``MAX_DEPTH``, integers from -2**63 to 2**64 - 1,
-other numbers finite and written with at most ``MAX_DIGITS`` characters, text without lone surrogates.
+Limits, so that every value survives the log and other readers unchanged: nesting up to ``MAX_DEPTH``, integers from
+-2**63 to 2**64 - 1, other numbers finite and written with at most ``MAX_DIGITS`` characters, text without lone
+surrogates.
 """
 
 import json
@@ -29,7 +31,7 @@ _WHITESPACE = " \t\r\n"
 
 _TRIMMED_CHARACTERS = _WHITESPACE + "\ufeff\u00a0\u200b\u2028\u2029\u3000"
 
-# An unfinished string is one too, up to the end: otherwise each of its quotes would be tried as a beginning.
+# An unterminated string matches up to the end of the text: otherwise each quote in it would be tried as a start.
 _STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 
 _STRING_OR_COMMA = re.compile(rf"{_STRING}|,[ \t\r\n]*+(?=[}}\]])", re.DOTALL)
@@ -44,11 +46,11 @@ _EXPECTED = "send exactly one JSON object"
 
 
 class _RejectedJson(ValueError):
-    """A reason that no repair can mend."""
+    """JSON that no repair can make acceptable."""
 
 
 def parse_json(raw: str) -> tuple[Any, str] | InvalidArguments:
-    """Return the one value a text stands for and what was mended, or what is wrong."""
+    """Return the value of a text and the repairs that were made, or what is wrong with the text."""
     try:
         return _unwrap_object(_parse_strict(raw), "")
     except _RejectedJson as error:
@@ -64,7 +66,7 @@ def parse_json(raw: str) -> tuple[Any, str] | InvalidArguments:
 
 
 def check_json_data(value: Any) -> InvalidArguments | None:
-    """Return what is wrong with data that was given instead of text: it must be JSON that every reader reads alike."""
+    """Return what is wrong with data that was passed instead of text: it must be JSON that all readers read alike."""
     try:
         _check_value(value)
     except _RejectedJson as error:
@@ -73,7 +75,7 @@ def check_json_data(value: Any) -> InvalidArguments | None:
 
 
 def _parse_strict(text: str) -> Any:
-    """Return the value of valid JSON; raise ``ValueError`` for bad syntax and ``_Refused`` for what may not be."""
+    """Return the value of valid JSON; raise ``ValueError`` for bad syntax, ``_RejectedJson`` for forbidden values."""
     _check_depth(text)
     value = _DECODER.decode(text)
     if not text.isascii() or "\\u" in text:
@@ -175,13 +177,13 @@ def _check_text(text: str) -> None:
 
 
 def _apply_repairs(raw: str) -> tuple[str, str]:
-    """Return the text with everything mended that has one meaning, and what that was."""
+    """Return the text after every unambiguous repair, and a description of the repairs."""
     text, repaired = raw, list[str]()
-    for repair, said in _REPAIRS.items():
-        mended = repair(text)
-        if mended.strip(_WHITESPACE) != text.strip(_WHITESPACE):
-            text = mended
-            repaired.append(said)
+    for repair, description in _REPAIRS.items():
+        result = repair(text)
+        if result.strip(_WHITESPACE) != text.strip(_WHITESPACE):
+            text = result
+            repaired.append(description)
     return text, "; ".join(repaired)
 
 
@@ -201,7 +203,7 @@ def _escape_controls(text: str) -> str:
 
 
 def _escape_string(token: str) -> str:
-    """Line breaks and tabs as escapes; one behind a backslash could mean two things and stays."""
+    """Escape line breaks and tabs; one after a backslash is ambiguous and stays."""
     return _ESCAPE_OR_CONTROL.sub(lambda found: _ESCAPES.get(found[0], found[0]), token)
 
 
@@ -210,7 +212,7 @@ def _drop_trailing_commas(text: str) -> str:
 
 
 def _keeps_match(found: re.Match[str]) -> bool:
-    """Tell whether a match is text, or a comma that follows nothing."""
+    """Return whether a match is a string, or a comma without a value before it."""
     if found[0].startswith('"'):
         return True
     before = found.string[max(0, found.start() - 100) : found.start()].rstrip(_WHITESPACE)
@@ -226,15 +228,15 @@ _REPAIRS: dict[Callable[[str], str], str] = {
 
 
 def _unwrap_object(value: Any, repaired: str) -> tuple[Any, str]:
-    """An object that was written as JSON and then once more as text is that object."""
+    """Return the object inside a string that holds the JSON of an object."""
     if not isinstance(value, str) or not value.lstrip(_WHITESPACE).startswith("{"):
         return value, repaired
     try:
         inner = _parse_strict(value)
     except json.JSONDecodeError:
         return value, repaired
-    said = "object taken out of a text"
-    return inner, f"{repaired}; {said}" if repaired else said
+    description = "object taken out of a text"
+    return inner, f"{repaired}; {description}" if repaired else description
 
 
 def _explain_error(text: str, error: json.JSONDecodeError) -> str:
@@ -246,9 +248,9 @@ def _explain_error(text: str, error: json.JSONDecodeError) -> str:
         return f"{what}; {_EXPECTED} and nothing else"
     if not rest or error.msg.startswith("Unterminated"):
         return "they are cut short; send the whole object again, in smaller parts if it is long"
-    for starts, said in _SYNTAX_HINTS.items():
+    for starts, hint in _SYNTAX_HINTS.items():
         if rest.startswith(starts):
-            return f"{said}; {_EXPECTED}"
+            return f"{hint}; {_EXPECTED}"
     if error.pos == 0:
         return f"there is text before the JSON; {_EXPECTED} and nothing else"
     return f"{error.msg} at character {error.pos}; {_EXPECTED}"
@@ -262,7 +264,7 @@ _SYNTAX_HINTS: dict[tuple[str, ...], str] = {
 
 
 class ArgumentReader:
-    """Reads arguments for one schema. ``known`` are the only names that may come, when the schema does not say."""
+    """Reads arguments for one schema. ``known_names`` restricts the names where the schema itself does not."""
 
     def __init__(self, schema: dict[str, Any], known_names: frozenset[str] | None = None) -> None:
         self._schema = schema
@@ -270,7 +272,7 @@ class ArgumentReader:
         self._validator = Validator(schema)
 
     def read(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Return the arguments ``raw`` stands for, or what is wrong with them; never raise."""
+        """Return the parsed arguments, or what is wrong with them; never raise."""
         text = raw if isinstance(raw, str) else None
         if text is not None and not text.strip() and not self._schema.get("required"):
             return ParsedArguments({}, "empty text read as {}")
@@ -307,9 +309,9 @@ def _json_kind_of(value: Any) -> str:
 
 
 def without_nulls(value: Any, schema: Any, root: dict[str, Any]) -> Any:
-    """Return a value without the nulls that stand for "left out", as strict models write them.
+    """Return a value without the nulls that mean "absent", as models write them under a strict schema.
 
-    Only where a member is optional and its schema does not admit null: elsewhere null has a meaning of its own.
+    A null is removed only where the member is optional and its schema does not admit null.
     """
     if not is_object(schema):
         return value
@@ -338,7 +340,7 @@ def _items_without_nulls(value: list[Any], schema: dict[str, Any], root: dict[st
 
 
 def _resolve_ref(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    for _ in range(32):  # references to references, never without end
+    for _ in range(32):  # references to references, but no endless cycle
         ref = schema.get("$ref")
         if not isinstance(ref, str) or not ref.startswith("#/$defs/"):
             return schema
@@ -347,9 +349,9 @@ def _resolve_ref(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]
 
 
 def _matching_option(value: Any, options: list[Any], root: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the only option of a union that a value can be meant for, by its type and its keys."""
-    found = [option for option in (_resolve_ref(option, root) for option in options) if _may_match(value, option, root)]
-    return found[0] if len(found) == 1 else None
+    """Return the only option of a union that fits a value by its type and its keys, or None."""
+    matches = [option for option in (_resolve_ref(one, root) for one in options) if _may_match(value, option, root)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _may_match(value: Any, option: dict[str, Any], root: dict[str, Any]) -> bool:
@@ -367,7 +369,7 @@ def _may_match(value: Any, option: dict[str, Any], root: dict[str, Any]) -> bool
 
 
 def _has_expected_tag(value: dict[str, Any], name: str, part: dict[str, Any]) -> bool:
-    """Tell whether a value carries the tag that an option insists on, if it does."""
+    """Return whether a value has the tag that an option requires, if it requires one."""
     if name not in value:
         return True
     if "const" in part:
@@ -376,7 +378,6 @@ def _has_expected_tag(value: dict[str, Any], name: str, part: dict[str, Any]) ->
 
 
 def admits_null(schema: Any, root: dict[str, Any]) -> bool:
-    """Tell whether a schema admits null."""
     if not is_object(schema):
         return schema is True
     schema = _resolve_ref(schema, root)

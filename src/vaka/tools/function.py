@@ -1,4 +1,4 @@
-"""From what a function returned to what a model and a log can read."""
+"""Tools made from Python functions: the ``@tool`` decorator, the call, and the conversion of return values."""
 
 import copy
 import functools
@@ -36,15 +36,15 @@ from vaka.tools.validate import Validator
 _PART_TYPES: tuple[type, ...] = get_args(Part)
 
 ToolReturn: TypeAlias = "ToolResult | Part | Sequence[Part] | JSON"
-"""What a tool gives back to the loop."""
+"""What a tool returns to the loop."""
 
 
 class NotSerializable(ValueError):
-    """A value that JSON cannot carry."""
+    """A value that JSON cannot express."""
 
 
 def normalize_output(value: Any) -> ToolReturn:
-    """Return content as it is and anything else as plain JSON data; raise ``NotPlain`` when that cannot be."""
+    """Return content unchanged and any other value as JSON data; raise ``NotSerializable`` if JSON cannot express it."""
     if isinstance(value, str):
         return replace_surrogates(str(value))
     if isinstance(value, ToolResult):
@@ -59,12 +59,12 @@ def normalize_output(value: Any) -> ToolReturn:
 
 
 def is_content(value: Any) -> bool:
-    """Tell whether what ``plain`` returned is parts or a whole result, not data."""
+    """Return whether the result of ``normalize_output`` is parts or a ``ToolResult``, not data."""
     return isinstance(value, (ToolResult, tuple, *_PART_TYPES))
 
 
 def failed_result(call: CallId, message: str, *, invalid_arguments: bool = False) -> ToolResult:
-    """Return the failed result that tells the model what went wrong."""
+    """Return a failed result whose text is ``message``."""
     reason: FailureReason = "invalid_arguments" if invalid_arguments else "error"
     return ToolResult(call=call, content=(Text(text=replace_surrogates(message)),), failed=True, reason=reason)
 
@@ -95,7 +95,7 @@ def _to_json(value: Any) -> JSON:
 
 
 def _clean_json(value: Any) -> JSON:
-    """Plain data that every JSON reader takes: no lone surrogates; NaN and infinities as text."""
+    """Make data safe for every JSON reader: no lone surrogates; NaN, infinities and integers over 64 bits as text."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if is_object(value):
@@ -115,14 +115,14 @@ _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def sanitize_name(name: str) -> str:
-    """Return the name, or for one that providers refuse always the same name that they take."""
+    """Return a name that every provider accepts: valid names unchanged, others always replaced by the same name."""
     if _match_valid_name(name):
         return name
-    plain = _INVALID_CHARACTER.sub("_", name)
-    if len(plain) <= 64 and plain.strip("_-"):
-        return plain
-    mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{plain[:55].strip('_') or 'tool'}_{mark}"
+    clean = _INVALID_CHARACTER.sub("_", name)
+    if len(clean) <= 64 and clean.strip("_-"):
+        return clean
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{clean[:55].strip('_') or 'tool'}_{digest}"
 
 
 P = ParamSpec("P")
@@ -138,7 +138,7 @@ _CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What was said when a function was made a tool."""
+    """The options of ``@tool``."""
 
     name: str | None = None
     description: str | None = None
@@ -160,7 +160,7 @@ _DEFAULTS = ToolOptions()
 
 
 class _ToolDefinition:
-    """What is worked out of a function once, when first needed."""
+    """Spec, signature and argument reader of a function; built once, on first use."""
 
     def __init__(self, function: Callable[..., Any], name: str, options: ToolOptions) -> None:
         raw = options.parameters
@@ -185,7 +185,7 @@ class _ToolDefinition:
 
 
 class _DefinitionCell:
-    """A place for a plan."""
+    """A definition that is not built yet, shared by all tools of one function."""
 
     definition: _ToolDefinition | None = None
 
@@ -220,7 +220,7 @@ class FunctionTool(Generic[P, R]):
         function = bind(instance, owner) if bind is not None else self.function
         if function is self.function:
             return self
-        self._method_cell = self._method_cell or _DefinitionCell()  # the methods of all objects share one plan
+        self._method_cell = self._method_cell or _DefinitionCell()  # the methods of all objects share one definition
         return FunctionTool(function, self.options, self._method_cell)
 
     @property
@@ -233,10 +233,10 @@ class FunctionTool(Generic[P, R]):
         return self._load_definition().argument_reader.read(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
-        """Call the function and return what it gave back as content or plain data."""
-        plan = self._load_definition()
+        """Call the function and return its result as content or JSON data."""
+        definition = self._load_definition()
         try:
-            args, kwargs = plan.signature.bind(context, arguments)
+            args, kwargs = definition.signature.bind(context, arguments)
         except _CONVERSION_ERRORS as error:
             return failed_result(
                 context.call, f"the arguments of {self.name} cannot be used: {error}", invalid_arguments=True
@@ -245,13 +245,11 @@ class FunctionTool(Generic[P, R]):
             value = normalize_output(await self._run(context, functools.partial(self.function, *args, **kwargs)))
         except NotSerializable as error:
             return failed_result(context.call, f"{self.name} ran, but {error}")
-        if (
-            plan.output_validator is not None
-            and not is_content(value)
-            and (faults := plan.output_validator.find_faults(value))
-        ):
-            said = "; ".join(faults)
-            return failed_result(context.call, f"{self.name} ran, but its result is not what it promises: {said}")
+        validator = definition.output_validator
+        if validator is not None and not is_content(value) and (faults := validator.find_faults(value)):
+            return failed_result(
+                context.call, f"{self.name} ran, but its result does not match its return type: {'; '.join(faults)}"
+            )
         return value
 
     def _load_definition(self) -> _ToolDefinition:
@@ -274,7 +272,7 @@ class FunctionTool(Generic[P, R]):
 
 
 def _drain_generator(context: ToolContext, value: Any) -> Any:
-    """Return what a generator yields as one text, shown piece by piece; other values as they are."""
+    """Return the text a generator yields and emit each piece; return other values unchanged."""
     if not inspect.isgenerator(value):
         return value
     pieces: list[str] = []
@@ -308,7 +306,6 @@ def _schema_from_signature(signature: ToolSignature, name: str) -> dict[str, Any
 
 
 def _check_given_schema(parameters: dict[str, Any], name: str) -> dict[str, Any]:
-    """A schema somebody wrote: it must be one of an object."""
     if parameters.get("type", "object") != "object":
         raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
     return {"type": "object", "properties": {}, **parameters}
@@ -355,21 +352,21 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def as_tool(thing: "Tool | Callable[..., Any]") -> Tool:
-    """Return a tool as it is and a function as a tool, always the same one for the same function."""
+    """Return a tool unchanged, and a function as a tool: always the same tool for the same function."""
     if is_tool(thing):
         return thing
     function: Any = thing
-    kept: FunctionTool[..., Any] | None = getattr(function, "__dict__", {}).get("__vaka_tool__")
-    if kept is not None and kept.function is function:
-        return kept
-    made: FunctionTool[..., Any] = FunctionTool(function)
+    cached: FunctionTool[..., Any] | None = getattr(function, "__dict__", {}).get("__vaka_tool__")
+    if cached is not None and cached.function is function:
+        return cached
+    tool: FunctionTool[..., Any] = FunctionTool(function)
     if inspect.isfunction(function):
-        function.__dict__["__vaka_tool__"] = made
-    return made
+        function.__dict__["__vaka_tool__"] = tool
+    return tool
 
 
 def is_tool(thing: object) -> TypeGuard[Tool]:
-    """Tell whether something is a tool, without asking for its spec: that may not be worked out yet."""
+    """Return whether an object is a tool. Its spec is not read: building it may be expensive."""
     if isinstance(thing, FunctionTool):
         return True
     if inspect.isfunction(thing):

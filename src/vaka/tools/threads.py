@@ -12,7 +12,7 @@ from typing import Any
 
 
 class JobOutcome:
-    """How a piece of work ended: what it returned, or what it raised. Used as ``with outcome:`` around the work."""
+    """The return value or the exception of a job; ``with outcome:`` around the job catches the exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -27,7 +27,7 @@ class JobOutcome:
         return True
 
     def get(self) -> Any:
-        """Return the value or raise the error; one that would end the loop is raised as ``RuntimeError``."""
+        """Return the value or raise the error; ``SystemExit`` and the like, which end a loop, as ``RuntimeError``."""
         if self.error is None:
             return self.value
         if isinstance(self.error, Exception):
@@ -36,21 +36,21 @@ class JobOutcome:
 
 
 class WorkerThread(threading.Thread):
-    """A daemon thread that works on one thing at a time, and waits for the next when it is done."""
+    """A daemon thread that runs one job at a time and then waits for the next."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[], Callable[[], None]]] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Work, be free again, and only then tell: whoever hears of it may have more to do."""
+        """Run jobs. The thread joins the idle list before it notifies the loop, so that the next job can reuse it."""
         while True:
-            tell = self.jobs.get()()
+            notify = self.jobs.get()()
             keep = len(_idle_workers) < _MAX_IDLE
             if keep:
                 _idle_workers.append(self)
-            tell()
-            del tell
+            notify()
+            del notify
             if not keep:
                 return
 
@@ -71,10 +71,10 @@ def _take_idle_worker() -> WorkerThread:
 
 
 async def run_in_thread(work: Callable[[], Any], name: str) -> Any:
-    """Run blocking work in a daemon thread that it has for itself, with this task's context variables.
+    """Run blocking work in a daemon thread of its own, with the context variables of this task.
 
-    When the waiting task is cancelled the thread is left to itself: it cannot be stopped, but neither does it keep the
-    process alive, nor does anything else wait behind it.
+    When the waiting task is cancelled the thread runs on: it cannot be stopped, but it does not keep the
+    process alive, and no other job waits for it.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[JobOutcome] = loop.create_future()
@@ -98,5 +98,5 @@ async def run_in_thread(work: Callable[[], Any], name: str) -> Any:
 def _notify_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(callback)
-    except RuntimeError:  # the loop is closed: nobody waits any more
+    except RuntimeError:  # the loop is closed, so no task waits for the outcome
         pass

@@ -1,4 +1,4 @@
-"""Tools under their names."""
+"""Sets of tools by name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ class RenamedTool:
         self._spec: ToolSpec | None = None
 
     def __repr__(self) -> str:
-        return f"Renamed({self.name!r}, {self.tool!r})"
+        return f"RenamedTool({self.name!r}, {self.tool!r})"
 
     @property
     def spec(self) -> ToolSpec:
@@ -32,7 +32,7 @@ class RenamedTool:
         return self._spec
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Return the arguments ``raw`` stands for, or what is wrong with them."""
+        """Parse arguments as the tool does."""
         return self.tool.parse(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
@@ -41,14 +41,14 @@ class RenamedTool:
 
 
 class Toolset(Mapping[str, Tool]):
-    """Tools by name, in order; a name that two tools want raises ``InvalidInput``. Each change makes a new set."""
+    """Tools by name, in order. Two tools with one name raise ``InvalidInput``. Every method returns a new set."""
 
     def __init__(self, tools: "Iterable[Tool | Callable[..., Any]]" = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self.original_names: dict[str, str] = {}
-        """What each name was before it was made one that providers take."""
-        for thing in tools:
-            tool = as_tool(thing)
+        """The name each tool was given, before characters that providers reject were replaced."""
+        for item in tools:
+            tool = as_tool(item)
             name, original = _names_of(tool)
             if name in self._tools:
                 raise InvalidInput(f"two tools are named {name!r} ({self.original_names[name]!r} and {original!r})")
@@ -71,7 +71,7 @@ class Toolset(Mapping[str, Tool]):
         return Toolset([*self.values(), *(other.values() if isinstance(other, Toolset) else other)])
 
     def filter(self, wanted: "Callable[[Tool], bool] | Iterable[str]") -> "Toolset":
-        """Return the tools that a function accepts, or those named; an unknown name raises ``InvalidInput``."""
+        """Return the tools a predicate accepts, or those with these names; an unknown name raises ``InvalidInput``."""
         if callable(wanted):
             return Toolset(tool for tool in self.values() if wanted(tool))
         names = set(wanted)
@@ -79,11 +79,11 @@ class Toolset(Mapping[str, Tool]):
         return Toolset(tool for name, tool in self.items() if name in names)
 
     def prefix(self, prefix: str) -> "Toolset":
-        """Return the tools with a prefix on every name."""
+        """Return the tools with ``prefix`` before every name."""
         return Toolset(RenamedTool(tool, prefix + name) for name, tool in self.items())
 
     def rename(self, names: Mapping[str, str]) -> "Toolset":
-        """Return the tools with some names changed; an unknown name raises ``InvalidInput``."""
+        """Return the tools renamed by ``{old: new}``; an unknown name raises ``InvalidInput``."""
         self._check_known(names)
         return Toolset(RenamedTool(tool, names[name]) if name in names else tool for name, tool in self.items())
 

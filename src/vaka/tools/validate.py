@@ -35,30 +35,30 @@ from vaka.tools.schema.json_types import (
 
 
 class TypeMismatch(ValueError):
-    """A value that is not of its shape."""
+    """A value that does not fit its type."""
 
 
 def convert(json_type: JsonType, value: Any) -> Any:
-    """Return the Python value that JSON data stands for; raise what the type raises when it refuses it."""
+    """Return JSON data as a Python value of the type; errors of the type's constructor are passed on."""
     return _CONVERTERS[type(json_type)](json_type, value)
 
 
 def convert_members(parts: tuple[TypeMember, ...], value: dict[str, Any]) -> dict[str, Any]:
-    """Return the members that are there, converted, under their Python names."""
-    found: dict[str, Any] = {}
+    """Return the members present in an object, converted, under their Python names."""
+    converted: dict[str, Any] = {}
     for part in parts:
         if part.name in value:
-            found[part.attribute] = convert(part.json_type, value[part.name])
+            converted[part.attribute] = convert(part.json_type, value[part.name])
         elif part.absent is not MISSING:
-            found[part.attribute] = part.absent
+            converted[part.attribute] = part.absent
         elif part.required:
             raise TypeMismatch(f"{part.name!r} is missing")
-    return found
+    return converted
 
 
 def _convert_scalar(json_type: ScalarType, value: Any) -> Any:
-    found = _convert_plain(json_type.kind, value)
-    return found if json_type.make is None else json_type.make(found)
+    plain = _convert_plain(json_type.kind, value)
+    return plain if json_type.make is None else json_type.make(plain)
 
 
 def _convert_plain(kind: Any, value: Any) -> Any:
@@ -126,7 +126,7 @@ def _convert_record(json_type: RecordType, value: Any) -> Any:
 
 
 def _convert_union(json_type: UnionType, value: Any) -> Any:
-    """Convert to the option whose plain type is the value's own, or to the first that takes it."""
+    """Convert to the option whose scalar type is the value's own, or to the first that accepts the value."""
     for option in json_type.options:
         inner = unwrap_type(option)
         if isinstance(inner, ScalarType) and inner.kind is type(value) and not isinstance(value, str):
@@ -136,7 +136,7 @@ def _convert_union(json_type: UnionType, value: Any) -> Any:
             return convert(option, value)
         except (ValueError, TypeError, ArithmeticError, LookupError):
             continue
-    raise TypeMismatch(f"{value!r} is none of what it may be")
+    raise TypeMismatch(f"{value!r} fits no option of its union type")
 
 
 def _convert_pydantic(json_type: PydanticType, value: Any) -> Any:
@@ -147,8 +147,8 @@ def _convert_pydantic(json_type: PydanticType, value: Any) -> Any:
 
 
 def _pydantic_errors(error: Any) -> Iterator[str]:
-    """What pydantic found, without its links and without what was sent."""
-    if not hasattr(error, "errors"):  # raised on the way there
+    """Yield the errors pydantic reports, without links and without the input."""
+    if not hasattr(error, "errors"):  # not a ValidationError of pydantic
         yield str(error)
         return
     for fault in error.errors(include_url=False, include_input=False):
@@ -166,8 +166,8 @@ _CONVERTERS: dict[type, Callable[[Any, Any], Any]] = {
     RecordType: _convert_record,
     UnionType: _convert_union,
     PydanticType: _convert_pydantic,
-    AliasType: lambda shape, value: convert(shape.target, value),
-    AnnotatedType: lambda shape, value: convert(shape.inner, value),
+    AliasType: lambda alias, value: convert(alias.target, value),
+    AnnotatedType: lambda annotated, value: convert(annotated.inner, value),
 }
 
 MAX_ERRORS = 5
@@ -176,7 +176,7 @@ _MAX_LENGTH = 120
 
 
 class _SchemaError(Protocol):
-    """What is needed of a validation error of jsonschema-rs."""
+    """The attributes used of a validation error of jsonschema-rs."""
 
     message: str
     schema_path: list[str | int]
@@ -189,20 +189,20 @@ SchemaCheck: TypeAlias = Callable[[Any], Iterator[_SchemaError]]
 
 
 class Validator:
-    """Names the faults of values against one schema; the schema is compiled when first needed."""
+    """Validates values against one schema, which is compiled on first use."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self._check: SchemaCheck | None = None
 
     def compile(self) -> SchemaCheck:
-        """Return the compiled schema; raise ``InvalidInput`` when it is not one."""
+        """Return the compiled schema; raise ``InvalidInput`` for an invalid schema."""
         if self._check is None:
             self._check = _compile_schema(self.schema)
         return self._check
 
     def find_faults(self, value: Any) -> list[str]:
-        """Return what is wrong with a value, at most ``MAX_ERRORS`` sentences, each with its place."""
+        """Return the errors of a value, at most ``MAX_ERRORS``, each with its path."""
         faults: list[str] = []
         for error in self.compile()(value):
             for fault in _relevant_errors(error):
@@ -222,7 +222,7 @@ def _compile_schema(schema: dict[str, Any]) -> SchemaCheck:
 
 
 def _format_checker(kind: type) -> Callable[[str], bool]:
-    """What passes as a format is what can be converted later, no more and no less."""
+    """Return a check that accepts exactly the text that can be converted to ``kind`` later."""
 
     def check(text: str) -> bool:
         try:
@@ -254,7 +254,7 @@ _FORMATS = {
 
 
 def format_path(path: Iterable[str | int]) -> str:
-    """Return a path as people write it: ``items[2].name``."""
+    """Return a path written like ``items[2].name``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -262,9 +262,9 @@ def format_path(path: Iterable[str | int]) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return `` did you mean …?`` when a known name is close, else nothing."""
-    found = difflib.get_close_matches(name, list(known), 1, 0.6)
-    return f", did you mean {found[0]!r}?" if found else ""
+    """Return ``, did you mean …?`` when a known name is close, else ``""``."""
+    close = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _describe_error(error: _SchemaError, schema: dict[str, Any]) -> str:
@@ -279,25 +279,26 @@ def _describe_error(error: _SchemaError, schema: dict[str, Any]) -> str:
 
 
 def _subschema_at(schema: Any, path: Iterable[str | int]) -> dict[str, Any]:
-    """Return the schema that a path leads to."""
     for step in path:
         schema = schema[step]
     return schema if is_object(schema) else {}
 
 
 def _relevant_errors(error: _SchemaError) -> Iterator[_SchemaError]:
-    """Yield an error, or the errors of the one option of a union that the value is meant for."""
+    """Yield an error; for a union, the errors of the one option that the value seems meant for."""
     branches: list[list[_SchemaError]] = getattr(error.kind, "context", [])
-    meant = [branch for branch in branches if branch and not any(_rules_out_option(fault, error) for fault in branch)]
-    if len(meant) != 1:
+    candidates = [
+        branch for branch in branches if branch and not any(_rules_out_option(fault, error) for fault in branch)
+    ]
+    if len(candidates) != 1:
         yield error
         return
-    for fault in meant[0]:
+    for fault in candidates[0]:
         yield from _relevant_errors(fault)
 
 
 def _rules_out_option(fault: _SchemaError, union: _SchemaError) -> bool:
-    """Tell whether a fault shows that an option of a union was not meant: another type, another tag."""
+    """Return whether a fault shows that an option of a union was not meant: another type or another tag."""
     deeper = len(fault.instance_path) - len(union.instance_path)
     if fault.kind.name == "type":
         return deeper == 0
@@ -326,7 +327,7 @@ def _describe_expected(error: _SchemaError) -> str:
 
 
 def _describe_alternatives(kind: Any) -> str:
-    """What each option wanted, said once; nothing when several options fit where one should."""
+    """Return what the options expect, each once; ``""`` when several options match ``oneOf``."""
     wanted = dict[str, None]()
     for branch in filter(None, kind.context):
         faults = [_describe_expected(error).removeprefix("expected ") or _shorten(error.message) for error in branch]

@@ -249,7 +249,7 @@ UNSUPPORTED: list[tuple[Any, str]] = [
     (type[int], "type cannot be read from JSON"),
     (ClassVar[int], "ClassVar cannot be read from JSON"),
     (5, "5 cannot be read from JSON"),
-    (Literal[b"x"], "b'x' is no JSON value"),
+    (Literal[b"x"], "b'x' is not a JSON value"),
     (dict[float, int], "the keys of a JSON object are text"),
     (Annotated[str, at.Ge(1)], "the bound 'ge' does not apply"),
     (Annotated[bool, at.MinLen(1)], "the bound 'min_length' does not apply"),

@@ -1,4 +1,4 @@
-"""What built-in tools share: the decorator, descriptions from ``.md`` files, and stored outputs that Read opens by name."""
+"""Shared by built-in tools: the decorator, descriptions from ``.md`` files, and stored outputs that Read opens."""
 
 import re
 from collections.abc import Callable

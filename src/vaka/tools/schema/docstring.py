@@ -17,14 +17,14 @@ _TYPE_FIELD = re.compile(r":(?:type|vartype)\s+[^:]+:")
 
 
 class ParsedDocstring(NamedTuple):
-    """The words about the thing itself, and those about each parameter."""
+    """The text of a docstring without its parameters, and the text about each parameter."""
 
     text: str
     parameters: dict[str, str]
 
 
 def parse(docstring: str | None) -> ParsedDocstring:
-    """Return what a docstring says of each parameter, and the rest as the text."""
+    """Split a docstring into the text about each parameter and the rest."""
     lines = inspect.cleandoc(docstring or "").splitlines()
     rest: list[str] = []
     parameters: dict[str, str] = {}
@@ -35,7 +35,7 @@ def parse(docstring: str | None) -> ParsedDocstring:
 
 
 def _read_section(lines: list[str], start: int, text_lines: list[str], parameters: dict[str, str]) -> int:
-    """Read what begins at a line and return where the next thing begins."""
+    """Read the section or line at ``start`` and return the index of the next one."""
     line = lines[start]
     if _SECTION.match(line):
         block = list(_indented_block(lines, start + 1))
@@ -46,17 +46,17 @@ def _read_section(lines: list[str], start: int, text_lines: list[str], parameter
         block = list(_numpy_block(lines, start + 2))
         parameters.update(_section_entries(block, _NUMPY_ENTRY))
         return start + 2 + len(block)
-    if (found := _FIELD.match(line)) or _TYPE_FIELD.match(line):
+    if (field := _FIELD.match(line)) or _TYPE_FIELD.match(line):
         block = list(_indented_block(lines, start + 1))
-        if found:
-            parameters[found["sign"].split()[-1].lstrip("*")] = _join_lines([found["text"], *block])
+        if field:
+            parameters[field["sign"].split()[-1].lstrip("*")] = _join_lines([field["text"], *block])
         return start + 1 + len(block)
     text_lines.append(line)
     return start + 1
 
 
 def _indented_block(lines: list[str], start: int) -> Iterator[str]:
-    """Yield the indented lines that follow, with the blank ones between them."""
+    """Yield the indented lines from ``start`` on, with the blank lines between them."""
     end = start
     for number in range(start, len(lines)):
         if lines[number][:1].isspace():
@@ -75,13 +75,12 @@ def _numpy_block(lines: list[str], start: int) -> Iterator[str]:
 
 
 def _unindent(block: list[str]) -> list[str]:
-    """Return the block with its first line at the margin."""
     depth = len(block[0]) - len(block[0].lstrip())
     return [line[depth:] if not line[:depth].strip() else line.lstrip() for line in block]
 
 
 def _section_entries(block: list[str], pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name of a section with its words."""
+    """Yield each parameter of a section with its text."""
     names: list[str] = []
     words: list[str] = []
     for line in [*block, None]:
@@ -90,9 +89,9 @@ def _section_entries(block: list[str], pattern: re.Pattern[str]) -> Iterator[tup
             continue
         text = _join_lines(words)
         yield from ((name, text) for name in names)
-        found = pattern.match(line) if line is not None else None
-        names = [name.strip().lstrip("*") for name in found["names"].split(",")] if found else []
-        words = [found.groupdict().get("text") or ""] if found else []
+        entry = pattern.match(line) if line is not None else None
+        names = [name.strip().lstrip("*") for name in entry["names"].split(",")] if entry else []
+        words = [entry.groupdict().get("text") or ""] if entry else []
 
 
 def _join_lines(lines: list[str]) -> str:

@@ -63,7 +63,7 @@ _SUBSCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "dependen
 
 
 class SchemaWriter:
-    """Writes schemas that share their ``$defs``. ``output`` describes what tools return instead of what they take."""
+    """Writes schemas that share their ``$defs``. ``output``: schemas of return values instead of arguments."""
 
     def __init__(self, *, output: bool = False) -> None:
         self.output = output
@@ -72,7 +72,7 @@ class SchemaWriter:
         self._writers: dict[type, Callable[[Any], Schema]] = {
             AnyType: lambda _: {},
             ScalarType: self._write_scalar,
-            EnumType: lambda shape: enum_schema(plain for plain, _ in shape.values),
+            EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values),
             ArrayType: self._write_array,
             TupleType: self._write_tuple,
             MappingType: self._write_mapping,
@@ -84,13 +84,12 @@ class SchemaWriter:
         }
 
     def write(self, json_type: JsonType) -> Schema:
-        """Return the schema of a shape."""
         return self._writers[type(json_type)](json_type)
 
     def write_object(
         self, members: Iterable[TypeMember], additional: Any = False, *, all_required: bool = False
     ) -> Schema:
-        """Return the schema of an object with these members, all there if ``whole``; others may be ``rest``."""
+        """Return the schema of an object; ``additional`` is its ``additionalProperties``."""
         members = tuple(members)
         schema: Schema = {
             "type": "object",
@@ -103,7 +102,7 @@ class SchemaWriter:
         return schema
 
     def with_defs(self, schema: Schema) -> Schema:
-        """Return a schema with the ``$defs`` it needs."""
+        """Return a schema with all ``$defs`` written so far."""
         return {**schema, "$defs": dict(self.defs)} if self.defs else schema
 
     def _write_member(self, member: TypeMember) -> Schema:
@@ -156,7 +155,6 @@ class SchemaWriter:
         return {"$ref": f"#/$defs/{name}"}
 
     def _reserve_name(self, key: Any, wanted: str) -> str:
-        """Reserve a free name under ``$defs``."""
         name, number = wanted, 1
         while name in self.defs:
             number += 1
@@ -223,23 +221,23 @@ class SchemaWriter:
 
 
 def enum_schema(values: Iterable[Any]) -> Schema:
-    """Return the schema of a choice, with the type of its values: some providers insist on one."""
+    """Return the schema of an enumeration, with the type of its values: some providers require one."""
     values = list(values)
     kinds = drop_duplicates(_JSON_TYPE_NAMES[type(value)] for value in values)
     return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
 
 
 def drop_duplicates(values: Iterable[Any]) -> list[Any]:
-    """Return the values without those that came before."""
-    found: list[Any] = []
+    """Return each value once, in order; values need not be hashable."""
+    unique: list[Any] = []
     for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in unique:
+            unique.append(value)
+    return unique
 
 
 def json_default_of(member: TypeMember) -> Any:
-    """Return a member's default as JSON data, or MISSING when it has none, or none that JSON can carry."""
+    """Return a member's default as JSON data, or MISSING when it has none or JSON cannot express it."""
     if member.default is MISSING or (member.default is None and not accepts_null(member.json_type)):
         return MISSING
     try:
@@ -250,7 +248,7 @@ def json_default_of(member: TypeMember) -> Any:
 
 
 def encode_unknown(value: Any) -> Any:
-    """Return plain data for a value msgspec does not know: paths and pydantic models."""
+    """Return JSON data for values msgspec cannot encode: paths and pydantic models."""
     if isinstance(value, PurePath):
         return str(value)
     dump = getattr(value, "model_dump", None)
@@ -260,7 +258,6 @@ def encode_unknown(value: Any) -> Any:
 
 
 def accepts_null(json_type: JsonType) -> bool:
-    """Tell whether a shape admits null."""
     inner = unwrap_type(json_type)
     if isinstance(inner, UnionType):
         return any(accepts_null(option) for option in inner.options)
@@ -270,7 +267,7 @@ def accepts_null(json_type: JsonType) -> bool:
 
 
 def map_subschemas(schema: Schema, convert: Callable[[Any], Any]) -> Schema:
-    """Return a schema with each schema directly inside it changed."""
+    """Return a schema with ``convert`` applied to its direct subschemas."""
     new: Schema = {**schema}
     for name in _SUBSCHEMA_KEYWORDS:
         if name in new:
@@ -285,7 +282,7 @@ def map_subschemas(schema: Schema, convert: Callable[[Any], Any]) -> Schema:
 
 
 def strip_titles(schema: Any) -> Any:
-    """Return a schema without the titles that only repeat a name."""
+    """Return a schema without titles that only repeat a name."""
     if not is_object(schema):
         return schema
     new: Schema = map_subschemas(schema, strip_titles)
@@ -303,7 +300,6 @@ def _strip_property_title(schema: Any, name: str) -> Any:
 
 
 def rename_refs(schema: Any, refs: Mapping[str, str]) -> Any:
-    """Return a schema with its references renamed."""
     if not is_object(schema) or not refs:
         return schema
     new: Schema = map_subschemas(schema, lambda inner: rename_refs(inner, refs))

@@ -12,7 +12,7 @@ from uuid import UUID
 
 
 class UnsupportedType(Exception):
-    """An annotation that JSON cannot express; the text says what to use."""
+    """An annotation that JSON cannot express; the message names the alternatives."""
 
 
 class _Missing:
@@ -34,12 +34,12 @@ PATH_TYPES: frozenset[type] = frozenset({Path, PurePath, PurePosixPath, PureWind
 
 @dataclass(frozen=True, slots=True)
 class AnyType:
-    """Any JSON value, handed over as it is."""
+    """Any JSON value, passed on unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """One of ``SCALARS``; ``make`` is the subclass to build, if it is one."""
+    """One of ``SCALAR_TYPES``; ``make`` is the subclass to build, if any."""
 
     kind: type
     make: type | None = None
@@ -47,14 +47,14 @@ class ScalarType:
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
-    """One of some values, each with what it stands for in Python."""
+    """An enumeration: pairs of a JSON value and its Python value."""
 
     values: tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """Any number of one shape."""
+    """An array with items of one type."""
 
     item: "JsonType"
     make: Callable[[list[Any]], Any] = list
@@ -63,7 +63,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """One item of each shape, in order; the last ones may be missing, down to ``least``."""
+    """An array with one item of each type, in order; at least ``min_length`` of them."""
 
     items: tuple["JsonType", ...]
     min_length: int
@@ -73,7 +73,7 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class MappingType:
-    """Values of one shape under keys of another."""
+    """An object with arbitrary keys."""
 
     key: "JsonType"
     value: "JsonType"
@@ -82,7 +82,7 @@ class MappingType:
 
 @dataclass(frozen=True, slots=True)
 class TypeMember:
-    """A named part of a record or a signature: ``name`` in JSON, ``attribute`` in Python."""
+    """A member of a record or a parameter of a signature: ``name`` in JSON, ``attribute`` in Python."""
 
     name: str
     json_type: "JsonType"
@@ -91,12 +91,12 @@ class TypeMember:
     default: Any = MISSING
     description: str = ""
     absent: Any = MISSING
-    """What to hand over when it is not there and has no default of its own."""
+    """The value passed when the member is absent and has no default of its own."""
 
 
 @dataclass(eq=False, slots=True)
 class RecordType:
-    """An object with known members. Filled in after it was made, so that it can contain itself."""
+    """An object with known members, which are filled in later so that a record can contain itself."""
 
     name: str
     make: Callable[..., Any]
@@ -104,19 +104,19 @@ class RecordType:
     description: str = ""
     tag: tuple[str, str | int] | None = None
     sparse: bool = False
-    """True when a value of it need not have every member."""
+    """Whether a value may lack members."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnionType:
-    """Any one of several shapes."""
+    """A value of any one of several types."""
 
     options: tuple["JsonType", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PydanticType:
-    """A type that pydantic describes and builds."""
+    """A type whose schema and values come from pydantic."""
 
     name: str
     adapter: Any
@@ -124,7 +124,7 @@ class PydanticType:
 
 @dataclass(eq=False, slots=True)
 class AliasType:
-    """A named shape, filled in after it was made; ``recursive`` when it contains itself."""
+    """A named type whose target is filled in later; ``recursive`` when it contains itself."""
 
     name: str
     target: "JsonType" = field(default_factory=AnyType)
@@ -133,52 +133,41 @@ class AliasType:
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedType:
-    """A shape with more schema keywords: bounds, a description."""
+    """A type with more schema keywords: bounds, a description."""
 
     inner: "JsonType"
     keywords: dict[str, Any]
 
 
 JsonType: TypeAlias = (
-    AnyType
-    | ScalarType
-    | EnumType
-    | ArrayType
-    | TupleType
-    | MappingType
-    | RecordType
-    | UnionType
-    | PydanticType
-    | AliasType
-    | AnnotatedType
-)
+    AnyType | ScalarType | EnumType | ArrayType | TupleType | MappingType | RecordType | UnionType | PydanticType
+    | AliasType | AnnotatedType
+)  # fmt: skip
 
 
 def first_line_of(error: Exception) -> str:
-    """Return what an error says first."""
     return str(error).strip().partition("\n")[0]
 
 
 def is_null(json_type: JsonType) -> bool:
-    """Tell whether a shape is exactly null."""
     return isinstance(json_type, ScalarType) and json_type.kind is NoneType
 
 
 def unwrap_type(json_type: JsonType) -> JsonType:
-    """Return a shape without its notes and names."""
+    """Return the type inside annotations and aliases."""
     while isinstance(json_type, AnnotatedType | AliasType):
         json_type = json_type.inner if isinstance(json_type, AnnotatedType) else json_type.target
     return json_type
 
 
 def is_optional(json_type: JsonType) -> bool:
-    """Tell whether a shape names null as one of what it may be."""
+    """Return whether a type is null or a union with null."""
     inner = unwrap_type(json_type)
     return is_null(inner) or (isinstance(inner, UnionType) and any(is_optional(option) for option in inner.options))
 
 
 def flatten_unions(options: Iterator[JsonType]) -> Iterator[JsonType]:
-    """Yield options, those of inner unions in the place of the union."""
+    """Yield options, with the options of inner unions in place of the union."""
     for option in options:
         if isinstance(option, UnionType):
             yield from option.options
@@ -187,37 +176,26 @@ def flatten_unions(options: Iterator[JsonType]) -> Iterator[JsonType]:
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Tell whether a JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Any) -> TypeGuard[list[Any]]:
-    """Tell whether a JSON value is an array."""
     return isinstance(value, list)
 
 
 _NUMBER_BOUNDS = {
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-}
-
+    "ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum", "multiple_of": "multipleOf",
+}  # fmt: skip
 _STRING_BOUNDS = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
-
 _ARRAY_BOUNDS = {"min_length": "minItems", "max_length": "maxItems"}
-
 _OBJECT_BOUNDS = {"min_length": "minProperties", "max_length": "maxProperties"}
-
 _BOUND_NAMES = (*_NUMBER_BOUNDS, *_STRING_BOUNDS)
-
 NUMERIC_KEYWORDS = frozenset(_NUMBER_BOUNDS.values())
 
 
 @dataclass(slots=True)
 class TypeMetadata:
-    """What metadata said."""
+    """The description, bounds and extra keywords found in ``Annotated`` metadata."""
 
     description: str = ""
     bounds: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -225,7 +203,7 @@ class TypeMetadata:
 
 
 def read_metadata(metadata: Iterable[Any]) -> TypeMetadata:
-    """Return what metadata says; objects are known by their attributes, so no library needs to be there."""
+    """Read metadata. Objects are recognized by their attributes, so no library needs to be imported."""
     notes = TypeMetadata()
     for item in metadata:
         _read_metadata_item(item, notes)
@@ -238,9 +216,9 @@ def _read_metadata_item(item: Any, metadata: TypeMetadata) -> None:
         return
     if isinstance(item, type):
         return
-    for words in (getattr(item, "description", None), getattr(item, "documentation", None)):
-        if isinstance(words, str):
-            metadata.description = metadata.description or words
+    for text in (getattr(item, "description", None), getattr(item, "documentation", None)):
+        if isinstance(text, str):
+            metadata.description = metadata.description or text
     for name in _BOUND_NAMES:
         value = getattr(item, name, None)
         if value is None or (name == "min_length" and value == 0):
@@ -265,15 +243,14 @@ def _read_extra_keywords(item: Any, metadata: TypeMetadata) -> None:
 
 
 def apply_metadata(json_type: JsonType, metadata: TypeMetadata) -> JsonType:
-    """Return the shape with bounds and words on it; a bound that cannot apply is an error."""
-    words = {"description": metadata.description} if metadata.description else {}
+    """Return the type with bounds and description; raise ``UnsupportedType`` for a bound that does not apply."""
     json_type = apply_bounds(json_type, metadata.bounds)
-    keywords = words | metadata.extra
+    keywords = ({"description": metadata.description} if metadata.description else {}) | metadata.extra
     return AnnotatedType(json_type, keywords) if keywords else json_type
 
 
 def apply_bounds(json_type: JsonType, bounds: dict[str, Any]) -> JsonType:
-    """Return the shape within bounds; each must apply to it, or to one option of a union."""
+    """Return the type within bounds; each bound must apply to it, or to an option of a union."""
     if not bounds:
         return json_type
     bounded, applied = _bound_type(json_type, bounds)
@@ -288,9 +265,9 @@ def _bound_type(json_type: JsonType, bounds: dict[str, Any]) -> tuple[JsonType, 
     if isinstance(json_type, UnionType):
         pairs = [_bound_type(option, bounds) for option in json_type.options]
         return UnionType(tuple(option for option, _ in pairs)), {name for _, names in pairs for name in names}
-    words = _bound_keywords_of(json_type)
-    keywords = {words[name]: _check_bound(name, value) for name, value in bounds.items() if name in words}
-    return (AnnotatedType(json_type, keywords) if keywords else json_type), {name for name in bounds if name in words}
+    names = _bound_keywords_of(json_type)
+    keywords = {names[name]: _check_bound(name, value) for name, value in bounds.items() if name in names}
+    return (AnnotatedType(json_type, keywords) if keywords else json_type), names.keys() & bounds.keys()
 
 
 def _bound_keywords_of(json_type: JsonType) -> dict[str, str]:

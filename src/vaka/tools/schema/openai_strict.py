@@ -14,7 +14,7 @@ _SUPPORTED_KEYWORDS = frozenset({
     "description", "pattern", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems",
     "maxItems",
 })  # fmt: skip
-# They say something about a value without ruling any out, so that dropping them loses nothing that is checked.
+# They describe a value and rule none out, so dropping them does not weaken validation.
 _ANNOTATION_KEYWORDS = frozenset({
     "title", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "discriminator",
     "contentEncoding", "contentMediaType",
@@ -25,7 +25,7 @@ _NULL_SCHEMA = {"type": "null"}
 
 
 class StrictSchema(NamedTuple):
-    """A schema in the strict dialect, what was left out, and whether it still admits the same arguments."""
+    """A schema in the strict dialect, warnings about dropped keywords, and whether it admits the same arguments."""
 
     schema: dict[str, Any]
     warnings: list[str]
@@ -33,15 +33,15 @@ class StrictSchema(NamedTuple):
 
 
 def strict_schema(parameters: dict[str, Any]) -> StrictSchema:
-    """Return a tool's parameters in the strict dialect; null stands for a member that is left out."""
-    work = _StrictConverter()
+    """Return a tool's parameters in the strict dialect, in which null means an absent member."""
+    converter = _StrictConverter()
     if parameters.get("type") != "object" or "anyOf" in parameters or "$ref" in parameters:
-        work.record_loss("arguments", "the whole must be a plain object")
-    schema = work.convert(parameters, "arguments", 0)
+        converter.record_loss("arguments", "the schema must be a plain object")
+    schema = converter.convert(parameters, "arguments", 0)
     schema.pop("description", None)
-    if work.property_count > MAX_PROPERTIES:
-        work.record_loss("arguments", f"more than {MAX_PROPERTIES} properties")
-    return StrictSchema(schema, work.warnings, work.lossless)
+    if converter.property_count > MAX_PROPERTIES:
+        converter.record_loss("arguments", f"more than {MAX_PROPERTIES} properties")
+    return StrictSchema(schema, converter.warnings, converter.lossless)
 
 
 class _StrictConverter:
@@ -60,7 +60,8 @@ class _StrictConverter:
             return dict(_ANY_SCALAR_SCHEMA)
         if not is_object(schema) or not schema.keys() & _TYPE_KEYWORDS:
             self.record_loss(
-                place, "any value is allowed, which cannot be said; only text, numbers, booleans and null are"
+                place,
+                "any value is allowed, which the dialect cannot express; only text, numbers, booleans and null are",
             )
             return dict(_ANY_SCALAR_SCHEMA)
         schema = self._normalize_combinators(schema, place)
@@ -72,7 +73,7 @@ class _StrictConverter:
         return _isolate_ref(new)
 
     def _normalize_combinators(self, schema: dict[str, Any], place: str) -> dict[str, Any]:
-        """Rewrite oneOf, and allOf of one, as anyOf."""
+        """Rewrite ``oneOf``, and ``allOf`` with one option, as ``anyOf``."""
         schema = dict(schema)
         if "oneOf" in schema:
             if "discriminator" not in schema:
@@ -93,14 +94,14 @@ class _StrictConverter:
 
     @staticmethod
     def _write_description(new: dict[str, Any], schema: dict[str, Any]) -> None:
-        """Say in words what the dialect has no keyword for."""
-        said = [schema["description"]] if schema.get("description") else []
+        """Add to the description what the dialect has no keyword for."""
+        sentences = [schema["description"]] if schema.get("description") else []
         if schema.get("contentEncoding"):
-            said.append(f"Encoded as {schema['contentEncoding']}.")
+            sentences.append(f"Encoded as {schema['contentEncoding']}.")
         if schema.get("default") is not None:
-            said.append(f"Default: {json.dumps(schema['default'], ensure_ascii=False)}.")
-        if said:
-            new["description"] = " ".join(said)
+            sentences.append(f"Default: {json.dumps(schema['default'], ensure_ascii=False)}.")
+        if sentences:
+            new["description"] = " ".join(sentences)
 
     def _convert_subschemas(self, new: dict[str, Any], schema: dict[str, Any], place: str, depth: int) -> None:
         if "anyOf" in new:
@@ -114,7 +115,7 @@ class _StrictConverter:
         parts, required = schema.get("properties", {}), schema.get("required", ())
         free_by_default = not parts and depth > 0
         if schema.get("additionalProperties", free_by_default) is not False:
-            self.record_loss(place, "other members are allowed, which cannot be said")
+            self.record_loss(place, "other members are allowed, which the dialect cannot express")
         self.property_count += len(parts)
         new["properties"] = {}
         for name, part in parts.items():
@@ -125,7 +126,7 @@ class _StrictConverter:
 
 
 def _isolate_ref(schema: dict[str, Any]) -> dict[str, Any]:
-    """A reference stands alone in the dialect: words about it go around it."""
+    """Wrap a reference that has other keywords: the dialect wants ``$ref`` alone."""
     if "$ref" not in schema or len(schema) == 1:
         return schema
     return {"anyOf": [{"$ref": schema["$ref"]}], **{name: value for name, value in schema.items() if name != "$ref"}}
@@ -134,12 +135,9 @@ def _isolate_ref(schema: dict[str, Any]) -> dict[str, Any]:
 def make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a strict schema that also admits null."""
     if "anyOf" in schema:
-        options = schema["anyOf"]
-        return (
-            schema
-            if any(_admits_null(option) for option in options)
-            else {**schema, "anyOf": [*options, dict(_NULL_SCHEMA)]}
-        )
+        if any(_admits_null(option) for option in schema["anyOf"]):
+            return schema
+        return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL_SCHEMA)]}
     kinds: Any = schema.get("type")
     if kinds is None or "const" in schema:
         words = {"description": schema["description"]} if "description" in schema else {}

@@ -28,42 +28,39 @@ _CONTENT_TYPES = (ToolResult, *typing.get_args(Part))
 
 @dataclass(frozen=True, slots=True)
 class ToolSignature:
-    """A function's parameters as a model sees them, and how to hand values over."""
+    """A function's parameters as a model sees them, and how arguments are passed."""
 
     members: tuple[TypeMember, ...]
     context_names: tuple[str, ...]
     positional: tuple[str, ...]
-    """Names that must be handed over by place, context included, in order."""
+    """Names of positional-only parameters, the context included, in order."""
     extra_type: JsonType | None
-    """What ``**kwargs`` takes, if there is one."""
+    """The type of ``**kwargs``, if there is one."""
     description: str
-    """The docstring without what it says of parameters."""
+    """The docstring without its parameters."""
 
     @property
     def known_names(self) -> frozenset[str] | None:
-        """The names that may come, or None when any may."""
+        """The allowed names, or None when any name is."""
         return None if self.extra_type is not None else frozenset(part.name for part in self.members)
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments."""
         writer = SchemaWriter()
         rest = False if self.extra_type is None else writer.write(self.extra_type) or True
         return writer.with_defs(writer.write_object(self.members, rest))
 
     def bind(self, context: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return what to call the function with."""
+        """Return the positional and keyword arguments of the call."""
         values = dict.fromkeys(self.context_names, context) | validate.convert_members(self.members, arguments)
         if self.extra_type is not None:
             known = {part.name for part in self.members}
             rest = {key: item for key, item in arguments.items() if key not in known}
             values |= {key: validate.convert(self.extra_type, item) for key, item in rest.items()}
         defaults = {part.attribute: part.default for part in self.members}
-        placed = [values.pop(name, defaults.get(name)) for name in self.positional]
-        return placed, values
+        return [values.pop(name, defaults.get(name)) for name in self.positional], values
 
 
 def unwrap_partial(function: Any) -> Any:
-    """Return what is inside partials."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -78,13 +75,13 @@ def annotated_target_of(function: Callable[..., Any]) -> Any:
 
 
 def callable_name_of(function: Callable[..., Any]) -> str:
-    """Return what a callable is called: an object by its class."""
+    """Return the name of a callable; for an object the name of its class."""
     function = unwrap_partial(function)
     return getattr(function, "__name__", None) or type(function).__name__
 
 
 def docstring_of(function: Callable[..., Any]) -> str | None:
-    """Return the docstring of a callable: an object's is that of its ``__call__`` or of its class."""
+    """Return the docstring of a callable; for an object that of its ``__call__`` or its class."""
     function = unwrap_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function.__doc__
@@ -92,7 +89,7 @@ def docstring_of(function: Callable[..., Any]) -> str | None:
 
 
 def is_async_callable(function: Callable[..., Any]) -> bool:
-    """Tell whether calling a function gives something to await, and so does not block."""
+    """Return whether calling a function returns an awaitable or async generator, and so does not block."""
     function = unwrap_partial(function)
     if not inspect.isroutine(function):
         function = type(function).__call__
@@ -100,9 +97,9 @@ def is_async_callable(function: Callable[..., Any]) -> bool:
 
 
 def read_signature(function: Callable[..., Any], name: str, *, typed: bool = True) -> ToolSignature:
-    """Return the signature of a function; raise ``InvalidInput`` naming the parameter that cannot be.
+    """Return the signature of a function; raise ``InvalidInput`` naming a parameter that JSON cannot express.
 
-    Without ``typed`` the annotations are left alone, and values are handed over as the plain data they are.
+    Without ``typed`` annotations are ignored and arguments are passed as plain JSON data.
     """
     target = annotated_target_of(function)
     docs = docstring.parse(docstring_of(function))
@@ -120,11 +117,11 @@ def read_signature(function: Callable[..., Any], name: str, *, typed: bool = Tru
             contexts.append(parameter.name)
             continue
         where = f"tool {name!r}, parameter {parameter.name!r}"
-        shape = _parameter_type(reader, parameter, hint if typed else Any, where)
+        json_type = _parameter_type(reader, parameter, hint if typed else Any, where)
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            rest = shape
+            rest = json_type
             continue
-        part = make_member(parameter.name, shape, attribute=parameter.name, **_default_of(parameter))
+        part = make_member(parameter.name, json_type, attribute=parameter.name, **_default_of(parameter))
         if _pydantic_field_of(parameter) is not None and not part.required:
             part = replace(part, absent=part.default)  # the function's own default is the field, not its value
         members.append(replace(part, description=docs.parameters.get(parameter.name, "")))
@@ -139,7 +136,7 @@ def _parameters_of(function: Callable[..., Any], name: str) -> Iterable[inspect.
 
 
 def _partial_keywords_of(function: Any) -> set[str]:
-    """Return what a partial has decided already; the model shall neither see nor change it."""
+    """Return the keywords a partial has bound; the model neither sees nor changes them."""
     fixed: set[str] = set()
     while isinstance(function, functools.partial):
         fixed |= function.keywords.keys()
@@ -156,7 +153,7 @@ def _hints_of(target: Any, name: str) -> dict[str, Any]:
 
 def _parameter_type(reader: TypeReader, parameter: inspect.Parameter, hint: Any, where: str) -> JsonType:
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-        raise InvalidInput(f"{where}: *{parameter.name} has no names a model could use; use a list")
+        raise InvalidInput(f"{where}: *{parameter.name} has no name that a model could send; use a list")
     if parameter.name in {"self", "cls"} and hint is inspect.Parameter.empty:
         raise InvalidInput(f"{where}: this is a method without its object; use tool(Class().method)")
     try:
@@ -167,7 +164,7 @@ def _parameter_type(reader: TypeReader, parameter: inspect.Parameter, hint: Any,
 
 
 def _pydantic_field_of(parameter: inspect.Parameter) -> Any:
-    """Return pydantic's ``Field(...)`` when it was given as the default."""
+    """Return pydantic's ``Field(...)`` when it is the default."""
     return parameter.default if hasattr(parameter.default, "is_required") else None
 
 
@@ -181,7 +178,7 @@ def _default_of(parameter: inspect.Parameter) -> dict[str, Any]:
 
 
 def is_context_hint(hint: Any) -> bool:
-    """Tell whether a parameter wants the tool context."""
+    """Return whether a parameter is annotated with ``ToolContext``."""
     if typing.get_origin(hint) is Annotated:
         return is_context_hint(typing.get_args(hint)[0])
     if isinstance(hint, type):
@@ -191,7 +188,7 @@ def is_context_hint(hint: Any) -> bool:
 
 
 def output_schema_of(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """Return the schema of what a function gives back, or None when its annotation does not say."""
+    """Return the schema of a function's return value, or None when its annotation has none."""
     try:
         hints = resolve_hints(annotated_target_of(function))
         if "return" not in hints or _is_content_hint(hints["return"]):

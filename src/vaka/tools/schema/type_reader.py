@@ -42,7 +42,7 @@ _PURE_FACTORIES: tuple[Any, ...] = (list, dict, set, frozenset, tuple)
 
 
 def record_kind_of(kind: Any) -> str | None:
-    """Return which sort of record a class is, or None."""
+    """Return the kind of record that a class is, or None."""
     if issubclass(kind, msgspec.Struct):
         return "struct"
     if dataclasses.is_dataclass(kind):
@@ -56,7 +56,6 @@ def record_kind_of(kind: Any) -> str | None:
 
 
 def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType) -> None:
-    """Give a record its members."""
     hints = resolve_hints(kind)
     docs = docstring.parse(_own_docstring(kind))
     record.description = docs.text
@@ -69,15 +68,15 @@ def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType)
 
 
 def read_named_tuple(kind: Any, read: ReadType) -> TupleType:
-    """Return the shape of a NamedTuple: an array, as in every other library."""
+    """Return a NamedTuple as an array type, as msgspec and pydantic do."""
     hints = resolve_hints(kind)
-    shapes = tuple(read(hints.get(name, Any)) for name in kind._fields)
-    least = len(shapes) - len(kind._field_defaults)
-    return TupleType(shapes, least, lambda values: kind(*values), kind._fields)
+    items = tuple(read(hints.get(name, Any)) for name in kind._fields)
+    min_length = len(items) - len(kind._field_defaults)
+    return TupleType(items, min_length, lambda values: kind(*values), kind._fields)
 
 
 def resolve_hints(target: Any, names: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the annotations of a class or function with names looked up; say which name is unknown."""
+    """Return the resolved annotations of a class or function; raise ``UnsupportedType`` for an unknown name."""
     try:
         return typing.get_type_hints(target, localns=names, include_extras=True)
     except NameError as error:
@@ -94,14 +93,14 @@ def resolve_hints(target: Any, names: dict[str, Any] | None = None) -> dict[str,
 def make_member(
     name: str, json_type: JsonType, *, attribute: str, default: Any = MISSING, required: bool = True
 ) -> TypeMember:
-    """Return a member; one that may be null and has no default may be left out and is then None."""
+    """Return a member; one that may be null and has no default is optional and None when absent."""
     if required and is_optional(json_type):
         return TypeMember(name, json_type, attribute, required=False, absent=None)
     return TypeMember(name, json_type, attribute, required=required, default=default)
 
 
 def _own_docstring(kind: type) -> str:
-    """The docstring somebody wrote, not one that was inherited or made."""
+    """Return the docstring written in the class, not an inherited or generated one."""
     text = kind.__dict__.get("__doc__") or ""
     return "" if text.startswith(f"{kind.__name__}(") else text
 
@@ -143,9 +142,7 @@ def _struct_members(kind: type[msgspec.Struct], hints: dict[str, Any], read: Rea
     if kind.__struct_config__.array_like:
         raise UnsupportedType(f"{kind.__name__} is array_like; use a Struct with named fields")
     for field in msgspec.structs.fields(kind):
-        default = (
-            field.default if field.default is not msgspec.NODEFAULT else _default_of_factory(field.default_factory)
-        )
+        default = _default_of_factory(field.default_factory) if field.default is msgspec.NODEFAULT else field.default
         yield make_member(
             field.encode_name,
             read(hints[field.name]),
@@ -178,29 +175,19 @@ _MEMBER_READERS: dict[str, Callable[[Any, dict[str, Any], ReadType], Iterator[Ty
 }
 
 TypeVarMap: TypeAlias = dict[Any, Any]
-"""What type variables stand for."""
+"""The types that type variables are bound to."""
 
-_SEQUENCES: dict[Any, Callable[[list[Any]], Any]] = {
-    list: list,
-    collections.deque: collections.deque,
-    collections.abc.Sequence: list,
-    collections.abc.MutableSequence: list,
-    collections.abc.Collection: list,
-    collections.abc.Iterable: list,
-    set: set,
-    frozenset: frozenset,
-    collections.abc.Set: frozenset,
-    collections.abc.MutableSet: set,
-}
-
-_SET_TYPES = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
-
+_SET_TYPES: dict[Any, Callable[[list[Any]], Any]] = {
+    set: set, frozenset: frozenset, collections.abc.Set: frozenset, collections.abc.MutableSet: set,
+}  # fmt: skip
+_SEQUENCES: dict[Any, Callable[[list[Any]], Any]] = _SET_TYPES | {
+    list: list, collections.deque: collections.deque, collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list, collections.abc.Collection: list, collections.abc.Iterable: list,
+}  # fmt: skip
 _MAPPINGS: dict[Any, Callable[[dict[Any, Any]], Any]] = {
-    dict: dict,
-    collections.OrderedDict: collections.OrderedDict,
-    collections.abc.Mapping: dict,
+    dict: dict, collections.OrderedDict: collections.OrderedDict, collections.abc.Mapping: dict,
     collections.abc.MutableMapping: dict,
-}
+}  # fmt: skip
 
 _JSON_SCALARS = (str, int, float, bool, types.NoneType)
 
@@ -211,7 +198,7 @@ SUPPORTED_TYPES_HINT = (
 
 
 class TypeReader:
-    """Reads annotations; a class that is met twice has one shape."""
+    """Reads annotations; a class that occurs twice has one type."""
 
     def __init__(self) -> None:
         self._records: dict[Any, RecordType] = {}
@@ -220,7 +207,7 @@ class TypeReader:
         self._pydantic_types: dict[Any, PydanticType] = {}
 
     def read(self, hint: Any, names: TypeVarMap | None = None) -> JsonType:
-        """Return the shape of an annotation; raise ``Unsupported`` when JSON cannot express it."""
+        """Return the type of an annotation; raise ``UnsupportedType`` when JSON cannot express it."""
         names = names or {}
         origin = typing.get_origin(hint)
         if hint is None or hint is types.NoneType:
@@ -262,23 +249,19 @@ class TypeReader:
 
     def _read_annotated(self, hint: Any, names: TypeVarMap) -> JsonType:
         base, *metadata = typing.get_args(hint)
-        found = json_types.read_metadata(metadata)
-        if any(_needs_pydantic(item) for item in metadata) or isinstance(
-            unwrap_type(self.read(base, names)), PydanticType
-        ):
-            shape: JsonType = self._read_pydantic(hint, describe_type(base))
-            found.bounds, found.extra = {}, {}
+        notes = json_types.read_metadata(metadata)
+        if any(map(_needs_pydantic, metadata)) or isinstance(unwrap_type(self.read(base, names)), PydanticType):
+            json_type: JsonType = self._read_pydantic(hint, describe_type(base))
+            notes.bounds, notes.extra = {}, {}
         else:
-            shape = self.read(base, names)
-        return json_types.apply_metadata(shape, found)
+            json_type = self.read(base, names)
+        return json_types.apply_metadata(json_type, notes)
 
     def _read_union(self, hint: Any, names: TypeVarMap) -> JsonType:
         arguments = tuple(argument for argument in typing.get_args(hint) if argument is not msgspec.UnsetType)
         some = [argument for argument in arguments if argument is not types.NoneType]
         if len(some) > 1 and all(is_pydantic_type(argument) for argument in some):
-            inner: JsonType = self._read_pydantic(
-                typing.Union[tuple(some)], "_".join(describe_type(argument) for argument in some)
-            )
+            inner: JsonType = self._read_pydantic(typing.Union[tuple(some)], "_".join(map(describe_type, some)))  # noqa: UP007
             return UnionType((inner, ScalarType(types.NoneType))) if len(some) < len(arguments) else inner
         return UnionType(tuple(flatten_unions(self.read(argument, names) for argument in arguments)))
 
@@ -295,8 +278,8 @@ class TypeReader:
             name = _generic_name(origin.__name__, arguments)
             return self._read_alias(hint, name, lambda: self.read(_resolve_alias(origin), inner))
         if isinstance(origin, type):
-            given = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
-            return self._read_class(origin, dict(zip(_type_parameters_of(origin), given, strict=False)), given)
+            bound = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
+            return self._read_class(origin, dict(zip(_type_parameters_of(origin), bound, strict=False)), bound)
         raise UnsupportedType(f"{describe_type(hint)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
 
     def _read_tuple(self, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
@@ -357,12 +340,12 @@ class TypeReader:
 
 
 def make_enum_type(values: Iterable[tuple[Any, Any]]) -> EnumType:
-    """Return a choice of plain values; raise ``Unsupported`` for values JSON does not have."""
-    found = tuple(values)
-    for plain, _ in found:
+    """Return an enumeration; raise ``UnsupportedType`` for values that JSON cannot express."""
+    pairs = tuple(values)
+    for plain, _ in pairs:
         if not isinstance(plain, _JSON_SCALARS):
-            raise UnsupportedType(f"{plain!r} is no JSON value; use text, numbers, booleans or None in a Literal")
-    return EnumType(found)
+            raise UnsupportedType(f"{plain!r} is not a JSON value; use text, numbers, booleans or None in a Literal")
+    return EnumType(pairs)
 
 
 def _json_value_of(value: Any) -> Any:
@@ -370,7 +353,7 @@ def _json_value_of(value: Any) -> Any:
 
 
 def _read_enum(kind: type[Enum]) -> EnumType:
-    """By value when all values are plain, else by name."""
+    """Read an enum by its values when all are JSON scalars, else by its names."""
     members = list(kind)
     if all(isinstance(member.value, _JSON_SCALARS) for member in members):
         return EnumType(tuple((member.value, member) for member in members))
@@ -378,19 +361,18 @@ def _read_enum(kind: type[Enum]) -> EnumType:
 
 
 def is_pydantic_type(hint: Any) -> bool:
-    """Tell whether pydantic describes this type itself."""
+    """Return whether a type brings its own pydantic schema."""
     kind = typing.get_origin(hint) or hint
     return isinstance(kind, type) and hasattr(kind, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
 
 
 def _needs_pydantic(item: Any) -> bool:
-    """Tell whether metadata does more than we understand: a validator, a discriminator."""
+    """Return whether metadata has an effect that only pydantic implements: a validator, a discriminator."""
     return hasattr(item, "__get_pydantic_core_schema__") or getattr(item, "discriminator", None) is not None
 
 
 def adapt_pydantic(hint: Any, name: str) -> PydanticType:
-    """Return the shape of a type that pydantic knows."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - an optional library, loaded by whoever made the type
+    from pydantic import TypeAdapter  # noqa: PLC0415 - optional; already loaded where the type was defined
 
     try:
         return PydanticType(name, TypeAdapter(hint))
@@ -399,7 +381,7 @@ def adapt_pydantic(hint: Any, name: str) -> PydanticType:
 
 
 def describe_type(hint: Any) -> str:
-    """Return how people write a type."""
+    """Return the name of a type for messages and ``$defs``."""
     return getattr(hint, "__name__", None) or str(hint).removeprefix("typing.")
 
 
@@ -408,7 +390,7 @@ def _generic_name(name: str, arguments: tuple[Any, ...]) -> str:
 
 
 def _resolve_alias(alias: Any) -> Any:
-    """Return what a type alias stands for, with the names in quotes looked up."""
+    """Return the target of a type alias with quoted names resolved."""
     holder = types.SimpleNamespace(__annotations__={"value": alias.__value__}, __qualname__=alias.__name__)
     return resolve_hints(holder, vars(sys.modules[alias.__module__]))["value"]
 

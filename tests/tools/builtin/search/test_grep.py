@@ -338,7 +338,7 @@ async def test_a_pattern_that_takes_for_ever_is_stopped_and_its_process_with_it(
     bench.write("a.txt", "a" * 60 + "b\n")
     with pytest.raises(FileError, match=r"stopped at 'a.txt' after 0.5 s: .*simpler pattern"):
         await run_grep(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
-    assert [command for command in child_processes() if "matching.py" in command or "/rg\0" in command] == []
+    assert [command for command in child_processes() if "python_worker.py" in command or "/rg\0" in command] == []
 
 
 @needs_ripgrep
@@ -348,7 +348,7 @@ async def test_ripgrep_is_stopped_too(bench: ToolHarness) -> None:
     assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not waited for
     with pytest.raises(FileError, match="stopped after 0 s"):
         await run_grep(bench.files, {"pattern": "hit"}, engine="ripgrep", seconds=0.0)
-    assert [command for command in child_processes() if "matching.py" in command or "/rg\0" in command] == []
+    assert [command for command in child_processes() if "python_worker.py" in command or "/rg\0" in command] == []
 
 
 async def test_look_around_is_left_to_python(bench: ToolHarness) -> None:
@@ -471,7 +471,7 @@ async def test_the_engines_agree(
 
 @needs_ripgrep
 async def test_counts_are_those_of_ripgrep_itself(bench: ToolHarness) -> None:
-    here = Path(__file__).parents[3] / "src" / "vaka" / "tools"
+    here = Path(__file__).parents[4] / "src" / "vaka" / "tools"
     files = Workspace(here)
     for pattern in ("def ", r"async def \w+\(", "import", r"^\s+return", "[A-Z]{3,}"):
         done = subprocess.run(

@@ -297,7 +297,7 @@ async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> 
     await spool.append("a" * 5000 + "b\n")
     with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
         await filter_lines(spool, 0, r"(a|a)*$", max_characters=1000, final=True, seconds=0.5)
-    assert not [line for line in child_processes() if "sifting" in line], "its process has ended, too"
+    assert not [line for line in child_processes() if "filter_worker" in line], "its process has ended, too"
 
 
 async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path) -> None:

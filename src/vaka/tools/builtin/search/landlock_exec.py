@@ -1,7 +1,7 @@
 """Run a helper process that Landlock confines to reading given folders, where the kernel supports it.
 
-Landlock restricts the calling thread and its children. So a new thread restricts itself, starts the process and ends; the rest of this
-process stays unrestricted.
+Landlock restricts the calling thread and its children. So a new thread restricts itself, starts the process and ends;
+the rest of this process stays unrestricted.
 """
 
 import asyncio
