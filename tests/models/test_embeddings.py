@@ -395,7 +395,7 @@ except ConfigError as error:
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     program = (
-        "import sys; from vaka.models import hashing, minilm; minilm.MiniLMEmbedder();"
+        "import sys; from vaka.models.embeddings import hashing, minilm; minilm.MiniLMEmbedder();"
         "print([name for name in ('numpy', 'tokenizers', 'safetensors', 'httpx2') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from vaka.models.catalog.prices import output_limit_of
-from vaka.models.catalog.vendors import capabilities_of as facts
+from vaka.models.catalog.anthropic import capabilities_of as facts
 
 
 @pytest.mark.parametrize(

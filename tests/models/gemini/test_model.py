@@ -150,7 +150,7 @@ async def test_an_answer_that_is_cut_anywhere_is_no_answer(http: ConnectionPool)
 
 
 @vaka.tool(effect="read")
-async def weather_call(city: str) -> str:
+async def weather(city: str) -> str:
     """Return today's weather."""
     return f"rain in {city}"
 
@@ -159,7 +159,7 @@ async def test_a_session_sends_back_what_the_model_signed(http: ConnectionPool) 
     first = call("weather", city="Hilo") | {"reasoning": "Let me see."}
     async with FakeProvider(first, say("Rain.", reasoning="So."), say("Yes.")) as provider:
         model = Gemini(MODEL, Account(base_url=provider.url, key=KEY), http=http)
-        agent = vaka.Agent("assistant", model=model, tools=[weather_call])
+        agent = vaka.Agent("assistant", model=model, tools=[weather])
         async with vaka.Runtime(store="memory:") as runtime:
             session = await runtime.open(agent, id="s")
             assert (await session.run("Is it raining?")).text == "Rain."

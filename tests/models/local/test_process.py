@@ -42,12 +42,12 @@ def run_program(text: str) -> "subprocess.Popen[str]":
     """Start a Python program that asks the local model."""
     head = """
         import asyncio, os, sys
-        from vaka.models.local.model import Local
-        from vaka.testing.models import hear
-        from tests.models.local.local_fixtures import OWN, ask, pid
+        from vaka.models.local.model import LocalModel
+        from vaka.testing.models import collect_stream
+        from tests.models.local.local_fixtures import OWN_SETTINGS, pid_of, prompt_of
     """
     code = textwrap.dedent(head) + textwrap.dedent(text)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code], cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -200,9 +200,9 @@ async def test_weights_that_are_none_are_told_in_the_words_of_the_loader(content
 def test_it_dies_with_a_parent_that_is_killed() -> None:
     parent = run_program("""
         async def main():
-            local = Local(settings=OWN)
-            await hear(local, ask(max_tokens=2))
-            print(pid(local), flush=True)
+            local = LocalModel(settings=OWN_SETTINGS)
+            await collect_stream(local, prompt_of(max_tokens=2))
+            print(pid_of(local), flush=True)
             await asyncio.Event().wait()
         asyncio.run(main())
     """)
@@ -215,9 +215,9 @@ def test_it_dies_with_a_parent_that_is_killed() -> None:
 
 def test_a_program_that_ends_without_closing_leaves_nothing_behind_and_says_nothing() -> None:
     with run_program("""
-        local = Local(settings=OWN)
-        asyncio.run(hear(local, ask(max_tokens=2)))
-        print(pid(local))
+        local = LocalModel(settings=OWN_SETTINGS)
+        asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))
+        print(pid_of(local))
     """) as parent:
         said, errors = parent.communicate()
     assert (parent.returncode, errors) == (0, "")
@@ -226,18 +226,18 @@ def test_a_program_that_ends_without_closing_leaves_nothing_behind_and_says_noth
 
 def test_a_forked_process_has_one_of_its_own() -> None:
     with run_program("""
-        local = Local(settings=OWN)
-        asyncio.run(hear(local, ask(max_tokens=2)))
-        mine = pid(local)
+        local = LocalModel(settings=OWN_SETTINGS)
+        asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))
+        before = pid_of(local)
         child = os.fork()
-        asyncio.run(hear(local, ask(max_tokens=2)))
+        asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))
         if not child:
-            own = pid(local) != mine
+            own = pid_of(local) != before
             asyncio.run(local.close())
             os._exit(0 if own else 1)
         assert os.waitpid(child, 0)[1] == 0
-        asyncio.run(hear(local, ask(max_tokens=2)))
-        assert pid(local) == mine
+        asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))
+        assert pid_of(local) == before
         asyncio.run(local.close())
     """) as parent:
         _, errors = parent.communicate()

@@ -13,7 +13,7 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models import options
 from vaka.models.anthropic.events import AnthropicStreamDecoder
 from vaka.models.anthropic.messages import check_part, starts_with_thinking, to_messages
-from vaka.models.catalog.vendors import AnthropicCapabilities, capabilities_of
+from vaka.models.catalog.anthropic import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import HistoryAdapter
 from vaka.models.options import ModelOptions, OutputFormat, merge_body
 from vaka.models.transport.client import Account, ConnectionPool, ProviderClient

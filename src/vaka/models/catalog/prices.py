@@ -1,14 +1,16 @@
 """List prices of models in US dollars per million tokens, and how many tokens an answer may have. Looked up on the day in AS_OF."""
 
+import csv
 import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog import vendors
+from vaka.models.catalog.anthropic import capabilities_of
 from vaka.models.local.protocol import DEFAULT_MAX_TOKENS
 
 AS_OF = "2026-11-15"
@@ -63,121 +65,18 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 FREE = Price(input=0.0, output=0.0)
 
 
-def _price(input: float, output: float, cache_read: float | None = None, cache_write: float | None = None) -> Price:
-    return Price(input=input, output=output, cache_read=cache_read, cache_write=cache_write)
+def _read_prices() -> dict[str, dict[str, Price]]:
+    lines = resources.files(__package__).joinpath("prices.csv").read_text("utf-8").splitlines()
+    prices: dict[str, dict[str, Price]] = {}
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        vendor, model = row.pop("vendor"), row.pop("model")
+        prices.setdefault(vendor, {})[model] = msgspec.convert(
+            {name: value for name, value in row.items() if value}, Price, strict=False
+        )
+    return prices
 
 
-def _with_long_context(long: int, price: Price, long_input: float = 2.0, long_output: float = 1.5) -> Price:
-    return msgspec.structs.replace(price, long=long, long_input=long_input, long_output=long_output)
-
-
-_SONNET4, _OPUS4 = _price(3, 15, 0.3, 3.75), _price(15, 75, 1.5, 18.75)
-
-_SONNET5, _OPUS45 = _price(2, 10, 0.2, 2.5), _price(5, 25, 0.5, 6.25)
-
-_FABLE5, _FABLE51 = _price(10, 50, 1, 12.5), _price(10, 50, 0.25, 12.5)
-
-_GPT5, _GPT52 = _price(1.25, 10, 0.125), _price(1.75, 14, 0.175)
-
-_FLASH3 = _price(0.75, 3.75, 0.075)  # twice that from 2027 on
-
-LIST_PRICES: dict[str, dict[str, Price]] = {
-    "anthropic": {  # cache_write is that of the five-minute cache; the one-hour cache costs 1.6 times as much
-        "claude-fable-5": _FABLE5,
-        "claude-mythos-5": _FABLE5,
-        "claude-fable-5-1": _FABLE51,
-        "claude-mythos-5-1": _FABLE51,
-        "claude-opus-5-5": _price(4, 20, 0.2, 5),
-        "claude-opus-5": _OPUS45,
-        "claude-opus-4-8": _OPUS45,
-        "claude-opus-4-7": _OPUS45,
-        "claude-opus-4-6": _OPUS45,
-        "claude-opus-4-5": _OPUS45,
-        "claude-opus-4-1": _OPUS4,
-        "claude-opus-4": _OPUS4,
-        "claude-opus-4-0": _OPUS4,
-        "claude-sonnet-5-5": _SONNET5,
-        "claude-sonnet-5": _SONNET5,
-        "claude-sonnet-4-6": _SONNET4,
-        "claude-sonnet-4-5": _SONNET4,
-        "claude-sonnet-4": _SONNET4,
-        "claude-sonnet-4-0": _SONNET4,
-        "claude-3-7-sonnet": _SONNET4,
-        "claude-haiku-5-5": _with_long_context(100_000, _price(0.1, 0.5, 0.01, 0.125), 5.0, 5.0),
-        "claude-haiku-4-5": _price(1, 5, 0.1, 1.25),
-        "claude-3-5-haiku": _price(0.8, 4, 0.08, 1),
-    },
-    "openai": {
-        "gpt-6.1-sol": _with_long_context(272_000, _price(2, 10, 0.1, 2.5)),
-        "gpt-6.1-terra": _with_long_context(272_000, _price(1, 5, 0.05, 1.25)),
-        "gpt-6-sol": _with_long_context(272_000, _price(2, 10, 0.2, 2.5)),
-        "gpt-6-luna": _with_long_context(272_000, _price(0.1, 0.5, 0.01, 0.125)),
-        "gpt-5.6-sol": _with_long_context(272_000, _price(5, 30, 0.5, 6.25)),
-        "gpt-5.6-terra": _with_long_context(272_000, _price(2, 12, 0.2, 2.5)),
-        "gpt-5.6-luna": _with_long_context(200_000, _price(0.2, 1.2, 0.02, 0.25)),
-        "gpt-5.5": _with_long_context(272_000, _price(5, 30, 0.5)),
-        "gpt-5.5-pro": _with_long_context(272_000, _price(30, 180)),
-        "gpt-5.4": _with_long_context(272_000, _price(2.5, 15, 0.25)),
-        "gpt-5.4-pro": _with_long_context(272_000, _price(30, 180)),
-        "gpt-5.4-mini": _price(0.75, 4.5, 0.075),
-        "gpt-5.4-nano": _price(0.2, 1.25, 0.02),
-        "gpt-5.3-codex": _GPT52,
-        "gpt-5.2": _GPT52,
-        "gpt-5.2-codex": _GPT52,
-        "gpt-5.1": _GPT5,
-        "gpt-5.1-codex": _GPT5,
-        "gpt-5": _GPT5,
-        "gpt-5-codex": _GPT5,
-        "gpt-5-mini": _price(0.25, 2, 0.025),
-        "gpt-5-nano": _price(0.05, 0.4, 0.005),
-        "gpt-5-pro": _price(15, 120),
-        "gpt-4.1": _price(2, 8, 0.5),
-        "gpt-4.1-mini": _price(0.4, 1.6, 0.1),
-        "gpt-4.1-nano": _price(0.1, 0.4, 0.025),
-        "gpt-4o": _price(2.5, 10, 1.25),
-        "gpt-4o-mini": _price(0.15, 0.6, 0.075),
-        "gpt-4o-2024-05-13": _price(5, 15),
-        "text-embedding-3-small": _price(0.02, 0),
-        "text-embedding-3-large": _price(0.13, 0),
-        "text-embedding-ada": _price(0.1, 0),
-        "o1": _price(15, 60, 7.5),
-        "o3": _price(2, 8, 0.5),
-        "o3-mini": _price(1.1, 4.4, 0.55),
-        "o4-mini": _price(1.1, 4.4, 0.275),
-    },
-    "google": {
-        "gemini-3.8-flash": _FLASH3,
-        "gemini-3.7-flash": _FLASH3,
-        "gemini-3.6-flash": _FLASH3,
-        "gemini-3.5-flash": _price(1.5, 9, 0.15),
-        "gemini-3.5-flash-lite": _price(0.3, 2.5, 0.03),
-        "gemini-3.1-pro": _with_long_context(200_000, _price(2, 12, 0.2)),
-        "gemini-3-pro": _with_long_context(200_000, _price(2, 12, 0.2)),
-        "gemini-3.1-flash-lite": _price(0.25, 1.5, 0.025),
-        "gemini-3-flash": _price(0.5, 3, 0.05),
-        "gemini-2.5-pro": _with_long_context(200_000, _price(1.25, 10, 0.125)),
-        "gemini-2.5-flash": _price(0.3, 2.5, 0.03),
-        "gemini-2.5-flash-lite": _price(0.1, 0.4, 0.01),
-    },
-    "deepseek": {  # by day in China; half of it at other hours
-        "deepseek-flash": _price(0.3, 1.2, 0.006),
-        "deepseek-v4-flash": _price(0.3, 1.2, 0.006),
-        "deepseek-v4-pro": _price(1.32, 3.96, 0.044),
-    },
-    "mistral": {
-        "mistral-medium-3-5": _price(1.5, 7.5),
-        "mistral-medium-2604": _price(1.5, 7.5),
-        "mistral-large-2512": _price(0.5, 1.5),
-        "mistral-small-2603": _price(0.15, 0.6),
-        "devstral-2512": _price(0.4, 2),
-        "codestral": _price(0.3, 0.9),
-    },
-    "xai": {
-        "grok-4.6": _with_long_context(200_000, _price(2, 6, 0.5), 2.0, 2.0),
-        "grok-4.5": _with_long_context(200_000, _price(2, 6, 0.5), 2.0, 2.0),
-        "grok-4.3": _with_long_context(200_000, _price(1.25, 2.5, 0.2), 2.0, 2.0),
-    },
-}
+LIST_PRICES = _read_prices()
 """Prices by vendor and model."""
 
 PROVIDER_VENDORS = {
@@ -268,7 +167,7 @@ _SPECIAL_VARIANT = re.compile(r"-(?:chat|image|tts|audio|native|live|realtime|tr
 def output_limit_of(wire: str, model: str) -> int | None:
     """Return how long an answer can get when nobody bounds it, ``None`` when that is not known."""
     if wire == "anthropic":  # where every request has a bound
-        return vendors.capabilities_of(model).default_max_tokens
+        return capabilities_of(model).default_max_tokens
     if wire == "local":
         return DEFAULT_MAX_TOKENS
     id = model.rpartition("/")[2]
