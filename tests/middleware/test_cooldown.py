@@ -25,7 +25,7 @@ async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[
         return "ok"
 
     async def pass_time(turn: Any, prompt: Any) -> Any:
-        step: int = turn.at.step
+        step: int = turn.scope.step
         if 1 < step <= len(waits) + 1:
             clock.advance(waits[step - 2])
         return prompt

@@ -5,7 +5,8 @@ import asyncio
 import click
 import msgspec
 
-from vaka.core.types.errors import EXIT_CODES, VakaError
+from vaka.core.types.errors import VakaError
+from vaka.core.types.exit_codes import EXIT_CODES
 from vaka.core.types.message import replace_surrogates
 
 OK = 0

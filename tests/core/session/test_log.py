@@ -194,7 +194,7 @@ class TestWhatIsRefused:
         desk = LogHarness()
         log = await desk.open()
         await log.append(T1, input_added("q"), turn_started("k"), tool_called())
-        with pytest.raises(LogError, match="cannot be written down"):
+        with pytest.raises(LogError, match="cannot be encoded"):
             await log.append(T1, body)
         assert log.head == 3
         await assert_same_after_reopening(desk, log)
@@ -204,7 +204,7 @@ class TestWhatIsRefused:
         for _ in range(100_000):
             deep = [deep]
         log = await LogHarness().open()
-        with pytest.raises(LogError, match="cannot be written down"):
+        with pytest.raises(LogError, match="cannot be encoded"):
             await log.append(EventScope(), control.StateChanged(key="k", value=deep))
         while deep:
             deep = deep.pop()  # type: ignore[assignment]  # taken apart slowly: the interpreter would do it recursively

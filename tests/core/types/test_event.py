@@ -1,4 +1,4 @@
-"""The bytes of an event: plain data, read with care, never silently something else."""
+"""The bytes of an event: encoding, decoding, and rejection of anything else."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vaka.core.types.control import CheckpointSaved, InputAdded, InterruptRequested, SessionClosed, StateChanged
 from vaka.core.types.errors import Corrupt, InvalidInput, LogError
-from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode, decode_body, encode, encode_body, seal
+from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode, encode, seal
 from vaka.core.types.ids import SessionId, TurnId, digest_of, parse_session_id
 from vaka.core.types.message import Image, Text, Usage, as_content, replace_surrogates, text_of
 from vaka.core.types.monitor import Logged
@@ -32,45 +32,44 @@ def wire_with(**fields: Any) -> bytes:
     return msgspec.json.encode({**WIRE, **fields})
 
 
-class TestTheEnvelope:
-    def test_its_fields_stand_in_this_order(self) -> None:
+class TestEnvelope:
+    def test_the_order_of_fields_is_fixed(self) -> None:
         assert ",".join(WIRE) == "v,seq,id,ts,session,turn,step,path,channel,type,data,prev"
         assert WIRE["id"] == "3.7"
 
-    def test_what_was_written_is_read(self) -> None:
+    def test_a_sealed_event_decodes_to_itself(self) -> None:
         event = seal_body(Custom(name="mine", value={"n": [1, 2.5, None, "ü"]}))
         assert decode(event.stored) == event
         assert encode(event) is event.stored
 
-    def test_a_live_event_has_no_place(self) -> None:
+    def test_a_live_event_has_no_position(self) -> None:
         live = Event(data=TextDelta(message_id="m", block=0, offset=0, text="hi"), session=S, ts=TS)  # type: ignore[arg-type]  # an id is a string
         wire = msgspec.json.decode(encode(live))
         assert not {"seq", "id", "prev"} & set(wire)
         assert decode(encode(live)) == live
 
-    def test_a_type_nobody_knows_is_kept_with_its_bytes(self) -> None:
+    def test_an_event_of_an_unknown_type_keeps_its_bytes(self) -> None:
         raw = b'{"some": [1,  2], "more":null}'
         stored = wire_with(type="from.tomorrow", channel="control", data=msgspec.Raw(raw))
         event = decode(stored)
         assert event.data == Unknown(name="from.tomorrow", raw=raw, of="control")
         assert (event.type, event.channel, event.stored) == ("from.tomorrow", "control", stored)
-        again = seal(event, epoch=3, seq=7, prev="0" * 64)
-        assert again.stored == stored
+        assert seal(event, epoch=3, seq=7, prev="0" * 64).stored == stored
         live = Event(data=event.data, session=S, ts=TS)
         assert decode(encode(live)).data == event.data
         assert decode(wire_with(type="unknown")).data == Unknown(name="unknown", raw=b'{"input":"k"}', of="progress")
 
-    def test_fields_from_tomorrow_are_ignored(self) -> None:
+    def test_unknown_fields_are_ignored(self) -> None:
         assert decode(wire_with(extra=1, data={"input": "k", "more": [1]})).data == TurnQueued(input="k")
 
-    def test_an_event_of_a_higher_version_is_followed_although_it_is_not_understood(self) -> None:
+    def test_an_event_of_a_higher_version_with_another_body_decodes_to_unknown(self) -> None:
         event = decode(wire_with(v=VERSION + 1, data={"input": {"now": "an object"}}))
         assert event.v == VERSION + 1
         assert isinstance(event.data, Unknown)
         assert decode(wire_with(v=VERSION + 1)).data == TurnQueued(input="k")
 
 
-class TestStoredDataIsInput:
+class TestStoredBytes:
     @pytest.mark.parametrize(
         "stored",
         [
@@ -95,37 +94,29 @@ class TestStoredDataIsInput:
         ids=repr,
     )  # fmt: skip
     def test_a_field_of_the_wrong_kind_is_corrupt(self, fields: dict[str, Any]) -> None:
-        with pytest.raises(Corrupt, match="cannot be read"):
+        with pytest.raises(Corrupt, match="cannot be decoded"):
             decode(wire_with(**fields))
 
     @pytest.mark.parametrize(
         "value",
         [
-            b'"\\ud800"',
-            b"1e999",
-            b"-1e999",
-            b"Infinity",
-            b"01",
-            b"'x'",
-            b"[1,]",
-            b'{"a":1,}',
-            b"[" * 100_000,
+            b'"\\ud800"', b"1e999", b"-1e999", b"Infinity", b"01", b"'x'", b"[1,]", b'{"a":1,}', b"[" * 100_000,
             b'"\xed\xa0\x80"',
         ],
-    )
-    def test_what_is_not_json_is_corrupt_also_inside_free_data(self, value: bytes) -> None:
+    )  # fmt: skip
+    def test_invalid_json_inside_a_free_value_is_corrupt(self, value: bytes) -> None:
         stored = seal_body(StateChanged(key="k", value="HERE")).stored.replace(b'"HERE"', value)
         with pytest.raises(Corrupt):
             decode(stored)
 
     @pytest.mark.parametrize("value", [10**100, -(10**100), 1e308, "\x00", "\u202e", "🛶", "x" * 100_000, [[]] * 1000])
-    def test_odd_but_honest_data_survives(self, value: object) -> None:
+    def test_unusual_json_values_round_trip(self, value: object) -> None:
         event = seal_body(StateChanged(key="k", value=value))
         assert decode(event.stored) == event
         assert event.data == StateChanged(key="k", value=value)
 
     @pytest.mark.parametrize("name", ["__class__", "__reduce__", "py/object", "$type", "@type"])
-    def test_the_name_of_a_class_is_only_a_word(self, name: str) -> None:
+    def test_a_value_that_names_a_class_is_decoded_as_data(self, name: str) -> None:
         event = seal_body(StateChanged(key="k", value={name: "os.system", "args": ["true"]}))
         assert type(decode(event.stored).data) is StateChanged
         assert decode(event.stored).data.value == {name: "os.system", "args": ["true"]}  # type: ignore[attr-defined]  # just checked
@@ -133,16 +124,16 @@ class TestStoredDataIsInput:
     @pytest.mark.parametrize(
         "value", ["\ud800", {"k": "\udfff"}, object(), {("a", "b"): 1}, Ellipsis, [complex(1, 2)], {1: {2: set}}]
     )
-    def test_what_json_cannot_say_is_refused_before_it_is_written(self, value: object) -> None:
-        with pytest.raises(LogError, match=r"state\.changed cannot be written down"):
+    def test_sealing_a_value_that_json_cannot_encode_is_an_error(self, value: object) -> None:
+        with pytest.raises(LogError, match=r"state\.changed cannot be encoded"):
             seal_body(StateChanged(key="k", value=value))
 
-    def test_what_cannot_be_read_back_is_refused_before_it_is_written(self) -> None:
-        with pytest.raises(LogError):
-            seal_body(Logged(level="loud", message="m"))  # type: ignore[arg-type]  # that is the point
-        with pytest.raises(LogError):
-            seal_body(InputAdded(key="k", content="words"))  # type: ignore[arg-type]  # that is the point
-        for body in (CheckpointSaved(label=5), InterruptRequested(key="k", note=5), SessionClosed(reason=["x"])):  # type: ignore[arg-type]  # what a careless caller says
+    def test_sealing_a_body_with_a_field_of_the_wrong_type_is_an_error(self) -> None:
+        bodies = (
+            Logged(level="loud", message="m"), InputAdded(key="k", content="words"), CheckpointSaved(label=5),  # type: ignore[arg-type]  # wrong on purpose
+            InterruptRequested(key="k", note=5), SessionClosed(reason=["x"]),  # type: ignore[arg-type]  # wrong on purpose
+        )  # fmt: skip
+        for body in bodies:
             with pytest.raises(LogError):
                 seal_body(body)
 
@@ -153,7 +144,7 @@ class TestStoredDataIsInput:
             max_leaves=20,
         )
     )
-    def test_any_json_is_read_as_it_was_written(self, value: Any) -> None:
+    def test_any_json_value_round_trips(self, value: Any) -> None:
         try:
             event = seal_body(StateChanged(key="k", value=value))
         except LogError:
@@ -161,7 +152,7 @@ class TestStoredDataIsInput:
             return
         assert decode(event.stored) == event
 
-    def test_every_flipped_bit_is_corrupt_or_shows_in_the_hash(self) -> None:
+    def test_every_flipped_bit_is_corrupt_or_changes_the_hash(self) -> None:
         event = seal_body(StateChanged(key="k", value={"n": 12, "words": "some more"}))
         for index in range(len(event.stored)):
             for bit in range(8):
@@ -174,35 +165,27 @@ class TestStoredDataIsInput:
                 assert read.hash != event.hash
 
 
-class TestBodies:
-    def test_the_body_alone_can_be_sent_and_read(self) -> None:
-        body = TurnQueued(input="k")
-        assert decode_body("turn.queued", encode_body(body)) == body
-        unknown = Unknown(name="x", raw=b'{"a":1}')
-        assert encode_body(unknown) == b'{"a":1}'
-
-
-class TestWords:
-    def test_lone_surrogates_become_marks_and_all_else_stays(self) -> None:
+class TestValues:
+    def test_lone_surrogates_are_replaced_and_other_characters_stay(self) -> None:
         assert replace_surrogates("a\ud800b") == "a\ufffdb"
         assert replace_surrogates("\ud83d\udef6") == "🛶"
         assert replace_surrogates("plain 🛶 \x00") == "plain 🛶 \x00"
         assert as_content([Text(text="a\udfff")]) == (Text(text="a\ufffd"),)
         assert as_content(Text(text="\ud800")) == (Text(text="\ufffd"),)
 
-    def test_content_is_made_of_words_or_parts(self) -> None:
+    def test_as_content_takes_a_string_or_parts(self) -> None:
         image = Image(url="https://example.com/x.png")
         assert as_content("hi") == (Text(text="hi"),)
         assert as_content((Text(text="hi"), image)) == (Text(text="hi"), image)
         assert text_of(as_content([Text(text="hi"), image, Text(text="!")])) == "hi!"
 
     @pytest.mark.parametrize("text", ["", " ", "a\n", "x" * 201, "\x00", " a", "a\ud800", "a\u200b"])
-    def test_a_session_id_is_printable_and_of_some_length(self, text: str) -> None:
+    def test_an_invalid_session_id_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidInput):
             parse_session_id(text)
 
     @pytest.mark.parametrize("text", ["a", "x" * 200, "日本 語", "a/b", "..", "'; drop"])
-    def test_most_names_will_do(self, text: str) -> None:
+    def test_a_printable_session_id_is_accepted(self, text: str) -> None:
         assert parse_session_id(text) == text
 
     def test_equal_values_have_equal_digests(self) -> None:

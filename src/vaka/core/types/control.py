@@ -1,6 +1,6 @@
-"""What someone must decide, or has decided."""
+"""Control events: inputs, approvals, questions, and the session's own state."""
 
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -10,10 +10,10 @@ from vaka.core.types.message import Content, ToolCall, Usage
 from vaka.core.types.tool import Grant
 
 InputPolicy: TypeAlias = Literal["queue", "steer", "interrupt"]
-"""What an input does to the turn that is running: wait for its end, join it, or stop it."""
+"""How an input treats the running turn: wait for its end, join it, or stop it."""
 
 ApprovalScope: TypeAlias = Literal["once", "session", "project", "user"]
-"""How long a yes counts: for the call, in the session, or for good, by a rule in the settings of project or user."""
+"""How long an approval holds: for the call, for the session, or as a rule in the settings of project or user."""
 
 APPROVAL_SCOPES: tuple[ApprovalScope, ...] = get_args(ApprovalScope)
 
@@ -26,9 +26,9 @@ class InputAdded(Control, tag="input.added"):
     policy: InputPolicy = "queue"
     source: str = ""
     model: str = ""
-    """Who shall answer: a model's name, or a tier. Without it, the agent's own model."""
+    """The model that answers: a name or a tier; the agent's own model when empty."""
     options: dict[str, Any] = {}
-    """What is asked of the model in this turn, over what its agent asks of it."""
+    """Model options of this turn; they override those of the agent."""
 
 
 class InterruptRequested(Control, tag="interrupt.requested"):
@@ -52,31 +52,31 @@ class ApprovalRequested(Control, tag="approval.requested"):
     message: str = ""
     expires: str = ""
     decisions: tuple[str, ...] = ()
-    """What of ``approve``, ``edit`` and ``reject`` may be said; all of it when empty. No is always possible."""
+    """The allowed ones of ``approve``, ``edit`` and ``reject``; all when empty. ``reject`` is always allowed."""
     grant: str = ""
-    """The rules, one per line, that a yes for longer than once keeps unless the person writes others; ``""``: none."""
+    """The rules, one per line, that an approval for longer than once adds unless the person writes others."""
     scopes: tuple[str, ...] = ()
-    """How long a yes may count; when empty for as long as wanted if there is a ``grant``, and else once."""
+    """The allowed scopes of an approval; when empty every scope if there is a ``grant``, otherwise ``once``."""
     asks: tuple[str, ...] = ()
-    """Everything that asks, when it is more than ``rule``."""
+    """The names of all rules that ask, when there are more than ``rule``."""
     agent: str = ""
     effect: str = ""
-    """What a second run of the tool would do."""
+    """The ``Effect`` of the tool."""
     cwd: str = ""
-    """The folder the rules hold in."""
+    """The folder that the rules' relative paths start from."""
     folder: str = ""
-    """Where a command would begin, when that is another one."""
+    """The folder a command starts in, when it is not ``cwd``."""
     lasts: float | None = None
-    """Seconds a yes for the session counts, unless the person says how long; ``None``: for the rest of it."""
+    """Seconds that an approval for the session holds unless the person gives a time; ``None``: to its end."""
 
     @property
     def rule_names(self) -> frozenset[str]:
-        """The names of everything that asks."""
+        """The names of all rules that ask."""
         return frozenset(self.asks or (self.rule,))
 
     @property
     def allowed_scopes(self) -> tuple[str, ...]:
-        """For how long a yes may count, ``once`` first."""
+        """The scopes an approval may have, ``once`` first."""
         if not self.grant:
             return APPROVAL_SCOPES[:1]
         return tuple(scope for scope in APPROVAL_SCOPES if scope in self.scopes) if self.scopes else APPROVAL_SCOPES
@@ -92,11 +92,11 @@ class ApprovalResolved(Control, tag="approval.resolved"):
     scope: ApprovalScope = "once"
     by: str = ""
     rule: str = ""
-    """The rules that were kept, one per line; none when ``scope`` is ``once``."""
+    """The rules that were added, one per line; none when ``scope`` is ``once``."""
     source: str = ""
-    """Where the person said so: at which terminal, through which program."""
+    """The terminal or program through which the person decided."""
     until: str = ""
-    """When what was allowed for the session no longer is; ``""``: never in it."""
+    """When an approval for the session expires; ``""``: at its end."""
 
 
 class ApprovalExpired(Control, tag="approval.expired"):
@@ -114,7 +114,7 @@ class QuestionAsked(Control, tag="question.asked"):
     call: CallId | None = None
     expires: str = ""
     kind: Literal["question", "outcome"] = "question"
-    """``outcome``: what became of a call whose return was lost."""
+    """``outcome`` asks for the result of a call that a crash cut off."""
 
 
 class QuestionAnswered(Control, tag="question.answered"):
@@ -146,13 +146,13 @@ class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int
     rewinds: int
     usage: Usage = Usage()
-    """Of its agent in this turn; ``spent`` is that of the whole turn, ``total`` that of the session."""
+    """The usage of its agent in this turn; ``spent`` is that of the whole turn, ``total`` that of the session."""
     spent: Usage = Usage()
     total: Usage = Usage()
     models: dict[str, int] = {}
     tools: dict[str, int] = {}
     grants: tuple[Grant, ...] = ()
-    """What people have allowed for the session, also since."""
+    """Every grant of the session, also those given after ``to``."""
 
 
 class SessionReverted(Control, tag="session.reverted"):
@@ -160,12 +160,12 @@ class SessionReverted(Control, tag="session.reverted"):
 
     to: int
     calls: int = 0
-    """Calls numbered so far: a call id is never used twice."""
+    """The number of calls so far: a call id is never used twice."""
     reason: str = ""
     onward: Onward | None = None
-    """The turn that goes on from there; without it the turn has ended. What people said meanwhile is heard again."""
+    """The turn that goes on from ``to``, with the inputs added since; without it the turn has ended."""
     grants: tuple[Grant, ...] | None = None
-    """What is still allowed for the session: going back brings nothing back that was not allowed before it."""
+    """The grants that remain: those that held at ``to`` and still hold. A rewind never revives an expired grant."""
 
 
 class SessionClosed(Control, tag="session.closed"):
@@ -188,9 +188,9 @@ class CheckpointSaved(Control, tag="checkpoint.saved"):
 
     label: str
     number: int | None = None
-    """Which of the session it is, if the model may go back to it; such names are kept until the next turn."""
+    """The number of the checkpoint, if the model may go back to it; such checkpoints last until the next turn."""
     told: Content = ()
-    """What the model is told of it."""
+    """The text about it in the prompt."""
 
 
 class Handoff(Control, tag="handoff"):
@@ -223,19 +223,13 @@ class StreamEnd(Control, tag="stream.end", durable=False):
 OfferedBody: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
 
 
-class _KeyFields:
-    """The field of a body that is its key in the session: of several with one key, the first counts."""
-
-    fields: ClassVar[dict[type[Control], str]] = {
-        InputAdded: "key",
-        InterruptRequested: "key",
-        ApprovalResolved: "approval",
-        ApprovalExpired: "approval",
-        QuestionAnswered: "question",
-    }
+_KEY_FIELDS: dict[type, str] = {
+    InputAdded: "key", InterruptRequested: "key", ApprovalResolved: "approval", ApprovalExpired: "approval",
+    QuestionAnswered: "question",
+}  # fmt: skip
 
 
 def key_of(body: object) -> str:
-    """Return the key an event has in its session, ``""`` when it has none."""
-    field = _KeyFields.fields.get(type(body))  # type: ignore[arg-type]  # looked up by whatever it is
+    """Return the key of a body, ``""`` when it has none. Of several bodies with one key only the first counts."""
+    field = _KEY_FIELDS.get(type(body))
     return getattr(body, field) if field else ""

@@ -1,7 +1,54 @@
-"""What every error of vaka is."""
+"""Every error a caller can meet, with the exit code of the command line where it is not that of the parent.
+
+::
+
+    VakaError  exit 1
+    ├── InvalidInput  exit 2
+    │   └── NotFound
+    ├── ConfigError  exit 3
+    ├── StoreError
+    │   ├── ConflictError  exit 75
+    │   ├── HeadMoved  exit 75
+    │   ├── Busy  exit 75
+    │   ├── Unavailable  exit 75
+    │   ├── Corrupt
+    │   └── TooNew  exit 3
+    ├── LogError
+    ├── ModelError  exit 6
+    │   ├── ModelUnavailable  exit 75
+    │   │   ├── RateLimited
+    │   │   └── StreamCut
+    │   ├── ModelRefused
+    │   │   ├── BadRequest
+    │   │   ├── AuthenticationFailed  exit 4
+    │   │   └── ContextTooLong
+    │   └── Truncated
+    ├── NetworkError
+    │   ├── NetworkRefused
+    │   ├── NetworkTimeout  exit 75
+    │   ├── NetworkTooLarge
+    │   └── NetworkUnreachable  exit 75
+    ├── FileError  exit 8
+    │   ├── FileMissing
+    │   ├── FileRefused
+    │   └── FileChanged
+    ├── SandboxError  exit 8
+    ├── TurnError
+    │   ├── Interrupted  exit 130
+    │   │   └── Rejected  exit 5
+    │   ├── Cancelled  exit 130
+    │   └── Suspended  exit 5
+    ├── MiddlewareError
+    ├── ScriptError  exit 8
+    │   ├── ScriptLimit  exit 7
+    │   └── ReplayError
+    └── Closed
+"""
 
 from collections.abc import Sequence
 from typing import Any
+
+from vaka.core.types.exit_codes import EXIT_CODES
 
 
 class VakaError(Exception):
@@ -10,264 +57,147 @@ class VakaError(Exception):
     code: str = "error"
     exit_code: int = 1
 
+    def __init_subclass__(cls, *, code: str = "", exit_code: int = 0) -> None:
+        """Set the codes of a subclass that names its own; the others are those of its parent."""
+        super().__init_subclass__()
+        cls.code, cls.exit_code = code or cls.code, exit_code or cls.exit_code
+        EXIT_CODES.setdefault(cls.code, cls.exit_code)
 
-class StoreError(VakaError):
+
+class InvalidInput(VakaError, code="invalid_input", exit_code=2):
+    """An argument, a request or an input is not valid; nothing was done."""
+
+
+class NotFound(InvalidInput, code="not_found"):
+    """There is no such session, approval, question, blob or tool."""
+
+
+class ConfigError(VakaError, code="config", exit_code=3):
+    """A setting, a file or an installation is wrong."""
+
+
+class StoreError(VakaError, code="store"):
     """The store could not do what was asked."""
 
-    code = "store"
 
-
-class ConflictError(StoreError):
+class ConflictError(StoreError, code="conflict", exit_code=75):
     """Another writer has taken the session over; this one must stop."""
 
-    code = "conflict"
-    exit_code = 75
+
+class HeadMoved(StoreError, code="head_moved", exit_code=75):
+    """Another process appended an event first: read it, fold it, append again."""
 
 
-class HeadMoved(StoreError):
-    """Someone offered an event first: read it, fold it, append again."""
-
-    code = "head_moved"
-    exit_code = 75
-
-
-class Busy(StoreError):
+class Busy(StoreError, code="busy", exit_code=75):
     """The session has a live writer, or the store is locked; try again."""
 
-    code = "busy"
-    exit_code = 75
 
-
-class Unavailable(StoreError):
+class Unavailable(StoreError, code="unavailable", exit_code=75):
     """The store cannot be reached now; whether the last write happened is unknown."""
 
-    code = "unavailable"
-    exit_code = 75
 
-
-class Corrupt(StoreError):
+class Corrupt(StoreError, code="corrupt"):
     """Stored bytes are not what was written."""
 
-    code = "corrupt"
 
-
-class TooNew(StoreError):
+class TooNew(StoreError, code="too_new", exit_code=3):
     """The log holds events that only a newer vaka may act on."""
 
-    code = "too_new"
-    exit_code = 3
 
-
-class LogError(VakaError):
+class LogError(VakaError, code="log"):
     """An append that would break a rule of the log; nothing was written."""
 
-    code = "log"
 
-
-class ModelError(VakaError):
+class ModelError(VakaError, code="model", exit_code=6):
     """The model gave no usable answer."""
 
-    code = "model"
-    exit_code = 6
 
-
-class ModelUnavailable(ModelError):
+class ModelUnavailable(ModelError, code="model_unavailable", exit_code=75):
     """The model cannot answer now; the same request may succeed later."""
-
-    code = "model_unavailable"
-    exit_code = 75
 
     def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
-        self.status = status
+        self.retry_after, self.status = retry_after, status
 
 
-class RateLimited(ModelUnavailable):
-    """Too many requests or tokens for now; ``retry_after`` has the seconds to wait, when the provider said."""
-
-    code = "rate_limited"
+class RateLimited(ModelUnavailable, code="rate_limited"):
+    """Too many requests or tokens; ``retry_after`` is the number of seconds to wait, if the provider sent one."""
 
 
-class StreamCut(ModelUnavailable):
-    """The answer broke off before its end marker, or what came was not an answer; nothing of it counts."""
-
-    code = "stream_cut"
+class StreamCut(ModelUnavailable, code="stream_cut"):
+    """The response broke off before its end marker or was not an answer; all of it is discarded."""
 
 
-class ModelRefused(ModelError):
+class ModelRefused(ModelError, code="model_refused"):
     """The model will not answer this request, however often it is sent."""
-
-    code = "model_refused"
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
 
 
-class BadRequest(ModelRefused):
-    """The request is wrong, or asks for what the model cannot do; the message has the provider's words."""
-
-    code = "bad_request"
+class BadRequest(ModelRefused, code="bad_request"):
+    """The request is wrong, or needs a feature the model lacks; the message quotes the provider."""
 
 
-class AuthenticationFailed(ModelRefused):
+class AuthenticationFailed(ModelRefused, code="authentication", exit_code=4):
     """The key is missing or wrong, or may not use this model."""
 
-    code = "authentication"
-    exit_code = 4
 
-
-class ContextTooLong(ModelRefused):
+class ContextTooLong(ModelRefused, code="context_too_long"):
     """The conversation is longer than the model can read: compact it, or choose a model with a larger window."""
 
-    code = "context_too_long"
 
-
-class Truncated(ModelError):
+class Truncated(ModelError, code="truncated"):
     """The answer reached its length limit before it was whole: raise ``max_tokens``, or ask for less."""
 
-    code = "truncated"
 
-
-class NetworkError(VakaError):
-    """A request over the network got no usable answer; ``reason`` says why in one stable word."""
-
-    code = "network"
+class NetworkError(VakaError, code="network"):
+    """A request over the network got no usable answer; ``reason`` is one stable word for the cause."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class NetworkRefused(NetworkError):
-    """The rules of the network forbid the request, or where it was sent on to; nothing was sent there."""
-
-    code = "network_refused"
+class NetworkRefused(NetworkError, code="network_refused"):
+    """The network rules forbid the request or the target of a redirect; nothing was sent there."""
 
 
-class NetworkTimeout(NetworkError):
-    """Connecting, waiting for more or the whole request took longer than it may."""
-
-    code = "network_timeout"
-    exit_code = 75
+class NetworkTimeout(NetworkError, code="network_timeout", exit_code=75):
+    """Connecting, waiting for data or the whole request took longer than it may."""
 
 
-class NetworkTooLarge(NetworkError):
-    """The answer's head, its bytes or what they unpack to are more than was asked for."""
-
-    code = "network_too_large"
+class NetworkTooLarge(NetworkError, code="network_too_large"):
+    """The head, the body or the unpacked body of the answer is larger than its limit."""
 
 
-class NetworkUnreachable(NetworkError):
-    """There is no such name, nobody listens, the certificate is not trusted, or the connection broke."""
-
-    code = "network_unreachable"
-    exit_code = 75
+class NetworkUnreachable(NetworkError, code="network_unreachable", exit_code=75):
+    """The name does not resolve, the connection was refused or lost, or the certificate is not trusted."""
 
 
-class FileError(VakaError):
-    """A file could not be read or written; the message says why."""
-
-    code = "file"
-    exit_code = 8
+class FileError(VakaError, code="file", exit_code=8):
+    """A file could not be read or written; the message has the cause."""
 
 
-class FileMissing(FileError):
+class FileMissing(FileError, code="file_missing"):
     """There is no such file or folder."""
 
-    code = "file_missing"
 
-
-class FileRefused(FileError):
+class FileRefused(FileError, code="file_refused"):
     """The path leaves the tree, or names something that is neither a regular file nor a folder."""
 
-    code = "file_refused"
+
+class FileChanged(FileError, code="file_changed"):
+    """The file has changed since the caller read it: read it again first."""
 
 
-class FileChanged(FileError):
-    """The file is not what the caller knew of it: read it again first."""
-
-    code = "file_changed"
+class SandboxError(VakaError, code="sandbox", exit_code=8):
+    """A command cannot be confined as requested, so it was not started."""
 
 
-class SandboxError(VakaError):
-    """A command cannot be confined as it was asked for, so it was not started."""
-
-    code = "sandbox"
-    exit_code = 8
-
-
-__all__ = [
-    "EXIT_CODES",
-    "AuthenticationFailed",
-    "BadRequest",
-    "Busy",
-    "Cancelled",
-    "Closed",
-    "ConfigError",
-    "ConflictError",
-    "ContextTooLong",
-    "Corrupt",
-    "FileChanged",
-    "FileError",
-    "FileMissing",
-    "FileRefused",
-    "HeadMoved",
-    "Interrupted",
-    "InvalidInput",
-    "LogError",
-    "MiddlewareError",
-    "ModelError",
-    "ModelRefused",
-    "ModelUnavailable",
-    "NetworkError",
-    "NetworkRefused",
-    "NetworkTimeout",
-    "NetworkTooLarge",
-    "NetworkUnreachable",
-    "NotFound",
-    "RateLimited",
-    "Rejected",
-    "ReplayError",
-    "SandboxError",
-    "ScriptError",
-    "ScriptLimit",
-    "StoreError",
-    "StreamCut",
-    "Suspended",
-    "TooNew",
-    "Truncated",
-    "TurnError",
-    "Unavailable",
-    "VakaError",
-]
-
-
-class InvalidInput(VakaError):
-    """What was given makes no sense; nothing was done."""
-
-    code = "invalid_input"
-    exit_code = 2
-
-
-class NotFound(InvalidInput):
-    """There is no such session, approval, question, blob or tool."""
-
-    code = "not_found"
-
-
-class ConfigError(VakaError):
-    """A setting, a file or an installation is wrong."""
-
-    code = "config"
-    exit_code = 3
-
-
-class TurnError(VakaError):
-    """A turn ended without an answer; ``result`` says how far it came, ``code`` why it went no further."""
-
-    code = "turn"
+class TurnError(VakaError, code="turn"):
+    """A turn ended without an answer; ``code`` is the cause, ``result`` the part of the answer that exists."""
 
     def __init__(self, message: str, *, code: str = "", result: Any = None) -> None:
         super().__init__(message)
@@ -276,82 +206,48 @@ class TurnError(VakaError):
         self.result = result
 
 
-class Interrupted(TurnError):
+class Interrupted(TurnError, code="interrupted", exit_code=130):
     """A person stopped the turn."""
 
-    code = "interrupted"
-    exit_code = 130
+
+class Rejected(Interrupted, code="rejected", exit_code=5):
+    """A person stopped the turn by rejecting a call without a message."""
 
 
-class Rejected(Interrupted):
-    """A person stopped the turn by refusing a call without a word."""
-
-    code = "rejected"
-    exit_code = 5
-
-
-class Cancelled(TurnError):
+class Cancelled(TurnError, code="cancelled", exit_code=130):
     """The caller withdrew the turn."""
 
-    code = "cancelled"
-    exit_code = 130
 
-
-class Suspended(TurnError):
-    """The turn waits for a person; it goes on after the decisions named here were taken."""
-
-    code = "suspended"
-    exit_code = 5
+class Suspended(TurnError, code="suspended", exit_code=5):
+    """The turn waits for a person; it goes on once every decision in ``decisions`` is taken."""
 
     def __init__(self, decisions: Sequence[str]) -> None:
         super().__init__(f"waiting for a decision on {', '.join(decisions)}")
         self.decisions = tuple(decisions)
 
 
-class MiddlewareError(VakaError):
+class MiddlewareError(VakaError, code="middleware"):
     """A middleware failed or took too long."""
 
-    code = "middleware"
 
-
-class ScriptError(VakaError):
-    """A script failed; raised by a host function it is an error the script may catch."""
-
-    code = "script"
-    exit_code = 8
+class ScriptError(VakaError, code="script", exit_code=8):
+    """A script failed. Raised by a host function, it is an error the script may catch."""
 
     def __init__(self, message: str, *, traceback: str = "") -> None:
         super().__init__(message)
         self.traceback = traceback
 
 
-class ScriptLimit(ScriptError):
+class ScriptLimit(ScriptError, code="script_limit", exit_code=7):
     """A script used more memory, time, instructions or coroutines than it may; it cannot catch this."""
 
-    code = "script_limit"
-    exit_code = 7
+
+class ReplayError(ScriptError, code="replay"):
+    """The script's requests do not match the answers in its log; it is not run."""
 
 
-class ReplayError(ScriptError):
-    """What a script was told before does not fit what it asks for now; it is not run."""
-
-    code = "replay"
-
-
-class Closed(VakaError):
+class Closed(VakaError, code="closed"):
     """The runtime, session or store was closed."""
 
-    code = "closed"
 
-
-EXIT_CODES: dict[str, int] = {}
-"""Exit code of each error code, for a failure that is known only by what the log says of it."""
-
-
-def _collect_exit_codes(kind: type[VakaError]) -> None:
-    EXIT_CODES[kind.code] = kind.exit_code
-    for child in kind.__subclasses__():
-        _collect_exit_codes(child)
-
-
-_collect_exit_codes(VakaError)
+EXIT_CODES.setdefault(VakaError.code, VakaError.exit_code)

@@ -1,8 +1,8 @@
-"""The envelope every event travels in, and the bytes it is stored as.
+"""The envelope of every event, and the bytes it is stored as.
 
-What happened is a *body* (``progress``, ``control`` and ``monitor`` list them all); the base class of a body is its
-channel. An ``Event`` is a body with its place: who, when, where in which log. The bytes that were stored are what is
-hashed, sent and exported; nobody encodes an event twice.
+A *body* is the content of an event (``progress``, ``control`` and ``monitor`` define them all); its base class is its
+channel. An ``Event`` adds the session, agent, time and position in the log. A durable event is encoded once: the stored
+bytes are those that are hashed, sent and exported.
 """
 
 import hashlib
@@ -21,21 +21,21 @@ VERSION = 1
 """The highest ``v`` this code may act on. Raised only for an event that older code must not ignore."""
 
 BODY_TYPES: "dict[str, type[Body]]" = {}
-"""Every body we know, by type."""
+"""Every known body, by type."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _BodyMeta(msgspec.StructMeta):
-    """Turns ``class X(Progress, tag="x.happened", durable=False)`` into a frozen struct that knows its type."""
+    """Makes ``class X(Progress, tag="x.happened", durable=False)`` a frozen struct and registers its type."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, tag: str = "", durable: bool = True
     ) -> "_BodyMeta":
-        made = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True, gc=False)
-        made.type, made.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
+        body = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True, gc=False)
+        body.type, body.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
         if tag:
-            BODY_TYPES[tag] = made  # type: ignore[assignment]  # only subclasses of Body have this metaclass
-        return made
+            BODY_TYPES[tag] = body  # type: ignore[assignment]  # only subclasses of Body have this metaclass
+        return body
 
 
 class Body(msgspec.Struct, metaclass=_BodyMeta):
@@ -80,7 +80,7 @@ class Unknown(Body, tag="unknown"):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body with its place in a log. Live events have no ``seq``, ``id`` or ``prev``."""
+    """A body with its position in a log. Live events have no ``seq``, ``id`` or ``prev``."""
 
     data: Body
     session: SessionId
@@ -103,12 +103,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def type(self) -> str:
-        """The type as it stands on the wire."""
+        """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
         return _type_and_channel(self.data)[0]
 
     @property
     def channel(self) -> Channel:
-        """Who this event is for."""
         return _type_and_channel(self.data)[1]
 
 
@@ -161,7 +160,7 @@ _body_decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
 @cache
 def _is_plain_struct(kind: type[msgspec.Struct]) -> bool:
-    """Whether bodies of a kind hold whole numbers and words only: they mean the same before and after being stored."""
+    """Whether a struct holds integers and strings only, so that decoding its bytes yields an equal value."""
     return all(_is_plain_type(field.type) for field in msgspec.structs.fields(kind))
 
 
@@ -181,32 +180,25 @@ def _type_and_channel(body: Body) -> tuple[str, Channel]:
     return (body.name, body.of) if isinstance(body, Unknown) else (f"custom.{body.name}", "monitor")  # type: ignore[attr-defined]  # a Custom
 
 
-def encode_body(body: Body) -> bytes:
-    """Return the JSON of a body alone."""
-    return body.raw if type(body) is Unknown else _encode(body)
-
-
 def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor") -> Body:
-    """Return the body of type ``kind`` that ``raw`` encodes; unknown types are kept as they are."""
+    """Return the body of type ``kind`` that ``raw`` encodes, ``Unknown`` for an unknown type."""
     reader = _body_decoders.get(kind)
     if reader is None:
         known = BODY_TYPES.get("custom" if kind.startswith("custom.") else kind)
         if known is None or known is Unknown:
             return Unknown(name=kind, raw=bytes(raw), of=channel)
         reader = msgspec.json.Decoder(known)
-        if known is not Custom:  # their names are without number
+        if known is not Custom:  # the number of custom types is not bounded
             _body_decoders[kind] = reader
     body: Body = reader.decode(raw)
     return body
 
 
 class _BodyKind(NamedTuple):
-    """What all bodies of a class have in common."""
-
     name: str
     channel: Channel
     decode: Callable[[bytes], Body] | None
-    """Reads a body back; none for the loop's own words, which need no second look."""
+    """Decodes a body; ``None`` where decoding would yield an equal one."""
 
 
 _body_kinds: dict[type[Body], _BodyKind] = {}
@@ -215,29 +207,25 @@ _body_kinds: dict[type[Body], _BodyKind] = {}
 def _body_kind(body: Body) -> _BodyKind:
     kind = type(body)
     name, channel = _type_and_channel(body)
-    if kind is Custom or kind is Unknown:  # their names are without number
-
-        def decode_again(raw: bytes) -> Body:
-            return decode_body(name, raw, channel)
-
-        return _BodyKind(name, channel, decode_again)
+    if kind is Custom or kind is Unknown:  # the number of their types is not bounded
+        return _BodyKind(name, channel, lambda raw: decode_body(name, raw, channel))
     as_is = isinstance(body, Progress) and _is_plain_struct(kind)
-    found = _body_kinds[kind] = _BodyKind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
-    return found
+    body_kind = _body_kinds[kind] = _BodyKind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
+    return body_kind
 
 
 def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
-    """Give a durable event its place in the log and its bytes. ``LogError`` for what could not be read back.
+    """Return a durable event with its position and bytes. Raises ``LogError`` if the bytes could not be decoded.
 
-    The body is the one a reader of the bytes will see: plain data, shared with nobody.
+    Its body is decoded from the bytes, so it is what a reader gets and shares no mutable value with the caller.
     """
     data = event.data
-    kind, channel, again = _body_kinds.get(type(data)) or _body_kind(data)
+    kind, channel, decoder = _body_kinds.get(type(data)) or _body_kind(data)
     try:
         raw: Any = data
-        if again is not None:
-            written = data.raw if isinstance(data, Unknown) else _encode(data)
-            raw, data = msgspec.Raw(written), again(written)
+        if decoder is not None:
+            encoded = data.raw if isinstance(data, Unknown) else _encode(data)
+            raw, data = msgspec.Raw(encoded), decoder(encoded)
         stored = _encode(
             _StoredEvent(
                 event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
@@ -245,7 +233,7 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
             )
         )  # fmt: skip
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise LogError(f"{kind[:80]} cannot be written down: {error}") from error
+        raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
     return Event(
         data=data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
         seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored, hash=hashlib.sha256(stored).hexdigest(),
@@ -253,7 +241,7 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
 
 
 def encode(event: Event) -> bytes:
-    """Return the bytes of an event: those it was stored as, or for a live one its JSON."""
+    """Return the stored bytes of a durable event, the JSON of a live one."""
     if event.stored:
         return event.stored
     kind, channel = _type_and_channel(event.data)
@@ -264,13 +252,13 @@ def encode(event: Event) -> bytes:
 
 
 def decode(stored: bytes) -> Event:
-    """Return the event these bytes encode. Raises ``Corrupt`` when they encode none."""
+    """Return the event these bytes encode. Raises ``Corrupt``."""
     try:
         wire = _decode_envelope(stored)
         epoch = _epoch_of(wire)
         data = _body_of(wire)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Corrupt(f"stored event cannot be read: {error}; it begins with {stored[:60]!r}") from error
+        raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
     return Event(
         data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path,
         seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"",

@@ -1,4 +1,7 @@
-"""Identifiers, agent paths, the scope of an event and cursors. Plain strings and numbers at run time, distinct to a type checker."""
+"""Identifiers, agent paths, the scope of an event, and cursors.
+
+An identifier is a plain string or number at run time and a type of its own to a type checker.
+"""
 
 import hashlib
 from typing import Any, NewType, TypeAlias
@@ -11,39 +14,33 @@ JSON: TypeAlias = Any
 """Any JSON value. Typed ``Any``: what arrives is checked against a schema, not against this alias."""
 
 SessionId = NewType("SessionId", str)
-
 TurnId = NewType("TurnId", str)
-
 MessageId = NewType("MessageId", str)
-
 CallId = NewType("CallId", str)
-
 DecisionId = NewType("DecisionId", str)
-
 Digest = NewType("Digest", str)
-
 Term = NewType("Term", int)
 
 AgentPath: TypeAlias = tuple[str, ...]
-"""Which agent speaks: ``()`` is the root, ``("agent-3",)`` the child that call 3 of the root started."""
+"""The agent of an event: ``()`` is the root, ``("agent-3",)`` the child that call 3 of the root started."""
 
 _canonical_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def digest_of(value: JSON) -> Digest:
-    """Return the SHA-256 of a JSON value, equal for equal values whatever the order of their keys."""
+    """Return the SHA-256 of a JSON value; the order of keys does not matter."""
     return Digest(hashlib.sha256(_canonical_encoder.encode(value)).hexdigest())
 
 
 def parse_session_id(text: str) -> SessionId:
-    """Return ``text`` as a session id, or raise ``InvalidInput`` saying what an id looks like."""
+    """Return ``text`` as a session id. Raises ``InvalidInput``."""
     if not 0 < len(text) <= 200 or not text.isprintable() or text != text.strip():
         raise InvalidInput(f"session id {text[:80]!r} must be 1 to 200 printable characters without blanks at its ends")
     return SessionId(text)
 
 
 class EventScope(msgspec.Struct, frozen=True):
-    """A turn, a step of it, and the agent at ``path``."""
+    """What an event belongs to: a turn, a step of it, and the agent at ``path``."""
 
     turn: TurnId = TurnId("")
     step: int = 0
@@ -54,14 +51,14 @@ NO_SCOPE = EventScope()
 
 
 class Cursor(msgspec.Struct, frozen=True, order=True):
-    """After event ``seq`` of incarnation ``epoch``; epoch 0 stands for whichever the log has."""
+    """The position after event ``seq`` of incarnation ``epoch`` of a log; epoch 0 stands for the current one."""
 
     epoch: int = 0
     seq: int = 0
 
     @classmethod
     def parse(cls, text: str | None) -> "Cursor":
-        """Read ``"1.42"``, or a bare ``"42"`` for a seq of the current epoch; nothing means the start."""
+        """Parse ``"1.42"``, or ``"42"`` for the current epoch; without text, the start. Raises ``InvalidInput``."""
         if not text:
             return cls()
         epoch, dot, seq = text.rpartition(".")
@@ -74,5 +71,4 @@ class Cursor(msgspec.Struct, frozen=True, order=True):
 
 
 def _is_seq_number(text: str) -> bool:
-    """Whether this is a number a store can count to."""
-    return text.isascii() and text.isdigit() and len(text) < 19
+    return text.isascii() and text.isdigit() and len(text) < 19  # fits the 64-bit integer of a database

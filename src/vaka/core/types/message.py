@@ -16,7 +16,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
     cache_write: int = 0
     reasoning: int = 0
     cost: float = 0.0
-    """US dollars, 0 when the price is not known."""
+    """US dollars, 0 when the price is unknown."""
 
     @property
     def total(self) -> int:
@@ -44,9 +44,9 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     url: str = ""
     title: str = ""
     text: str = ""
-    """The words of the source."""
+    """The quoted text of the source."""
     opaque: JSON = None
-    """The provider's own record under the name of its wire, kept word for word to be sent back."""
+    """The provider's own record under the name of its wire, unchanged, to be sent back."""
 
 
 class Text(_Part, frozen=True, kw_only=True, gc=False, tag="text"):
@@ -87,7 +87,7 @@ class Stored(_Part, frozen=True, kw_only=True, gc=False, tag="stored"):
     preview: str = ""
     media_type: str = "text/plain"
     cut: bool = False
-    """True when a model is told the preview alone, which says how to read the rest."""
+    """True when the model gets the preview alone, which names the way to read the rest."""
 
 
 class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
@@ -101,7 +101,7 @@ class Reasoning(_Part, frozen=True, kw_only=True, gc=False, tag="reasoning"):
     signature: str = ""
     opaque: JSON = None
     blob: Digest | None = None
-    """Where all of it is, when it is too large for an event."""
+    """The whole text, when it is too large for an event."""
 
 
 class CallRef(_Part, frozen=True, kw_only=True, gc=False, tag="call"):
@@ -116,7 +116,7 @@ Content: TypeAlias = tuple[Part, ...]
 
 
 def replace_surrogates(text: str) -> str:
-    """Return ``text`` with what UTF-8 cannot carry (lone surrogates) replaced by U+FFFD."""
+    """Return ``text`` with lone surrogates, which UTF-8 cannot encode, replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,7 +125,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def text_of(content: Content) -> str:
-    """Return the words of ``content``, without reasoning."""
+    """Return the text of ``content``, without reasoning."""
     return "".join(
         part.text if isinstance(part, Text) else part.preview for part in content if isinstance(part, Text | Stored)
     )
@@ -146,7 +146,7 @@ FailureReason: TypeAlias = Literal[
     "", "error", "unknown_tool", "invalid_arguments", "denied", "expired", "timeout", "cancelled", "interrupted",
     "sealed", "outcome_unknown", "repeated", "limit", "middleware",
 ]  # fmt: skip
-"""Why a call has no ordinary result."""
+"""Why a call failed; ``""`` when it did not."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -156,12 +156,12 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
     name: str
     arguments: dict[str, Any] = {}
     raw: str = ""
-    """What the model wrote, kept only when it was not plain valid JSON."""
+    """The arguments as the model wrote them, set only when they were not valid JSON."""
     repaired: str = ""
-    """What was mended in ``raw``, when something was."""
+    """What was repaired in ``raw``."""
     provider_id: str = ""
     truncated: bool = False
-    """The answer broke off at its length limit, so the call may be half of one and must not run."""
+    """True when the answer reached its length limit: the call may be incomplete and must not run."""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -176,7 +176,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
     @property
     def text(self) -> str:
-        """The words of the result."""
+        """The text of the result."""
         return text_of(self.content)
 
 
@@ -197,7 +197,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=
 
     @property
     def text(self) -> str:
-        """The words of the message, without reasoning."""
+        """The text of the message, without reasoning."""
         return text_of(self.content)
 
 

@@ -1,4 +1,4 @@
-"""What an operator watches."""
+"""Monitor events: what an operator watches."""
 
 from typing import Literal, TypeAlias
 
@@ -87,7 +87,7 @@ class Logged(Monitor, tag="log"):
 
 
 Notice: TypeAlias = ModelSelected | CacheBusted | Logged
-"""What a model may have to say to operators about a call."""
+"""The events a model may add to the log during a call."""
 
 
 class ErrorReported(Monitor, tag="error"):
@@ -104,11 +104,11 @@ class ScriptCalled(Monitor, tag="script.called"):
     number: int
     name: str
     digest: Digest
-    """Of what it was asked with."""
+    """The digest of the arguments."""
     call: CallId | None = None
-    """The tool call this becomes."""
+    """The tool call made for the request."""
     model: int = 0
-    """Which model call of its agent this is, on the live branch."""
+    """The number of the model call among those of its agent, on the live branch."""
 
 
 class ScriptAnswered(Monitor, tag="script.answered"):
@@ -122,10 +122,10 @@ class ScriptAnswered(Monitor, tag="script.answered"):
     digest: Digest
     answer: JSON = None
     error: str = ""
-    """What is raised in the script instead of an answer."""
+    """The message of the error raised in the script instead of an answer."""
     call: CallId | None = None
-    """The tool call whose result is the answer; it is not written twice."""
+    """The tool call whose result is the answer, which is then not repeated here."""
     blob: Digest | None = None
-    """Where the answer is, when it is large."""
+    """The answer, when it is large."""
     at: int = 0
     """The script's clock from here on, in milliseconds since 1970."""

@@ -1,4 +1,4 @@
-"""What a user watches: turns, steps, messages and tool calls as they happen."""
+"""Progress events: turns, steps, messages and tool calls as they happen."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class TurnStarted(Progress, tag="turn.started"):
     agent: str
     inputs: tuple[str, ...]
     content: Content | None = None
-    """What the inputs became in before_agent, when that changed them."""
+    """The content of the inputs after before_agent, when that changed it."""
 
 
 class TurnResumed(Progress, tag="turn.resumed"):
@@ -136,7 +136,7 @@ class MessageSnapshot(Progress, tag="message.snapshot", durable=False):
     text: str
     name: str = ""
     offset: int = 0
-    """Code points before ``text`` that are not kept any more: of what a tool prints, only the end is."""
+    """Code points before ``text`` that were dropped: of a tool's output only the end is kept."""
 
 
 class MessageCompleted(Progress, tag="message.completed"):
@@ -148,7 +148,7 @@ class MessageCompleted(Progress, tag="message.completed"):
     stop: str = ""
     cut: bool = False
     system: Digest | None = None
-    """Set with ``tools`` when middleware gave the model something else than ``step.started`` says."""
+    """Set together with ``tools`` when middleware changed the prompt that ``step.started`` names."""
     tools: Digest | None = None
 
 
@@ -202,7 +202,7 @@ class SubagentStarted(Progress, tag="subagent.started"):
     child: str
     content: Content = ()
     session: SessionId | None = None
-    """Only for a child on another machine: the log it writes."""
+    """The session whose log the child writes; only for a child on another machine."""
 
 
 class SubagentCompleted(Progress, tag="subagent.completed"):
@@ -216,4 +216,4 @@ class SubagentCompleted(Progress, tag="subagent.completed"):
     stop: str = "end"
     value: JSON = None
     blob: Digest | None = None
-    """Where the value is, when it is large."""
+    """The value, when it is large."""

@@ -1,14 +1,14 @@
-"""What is known of a tool before it runs."""
+"""Specs of tools, their arguments, and verdicts on calls."""
 
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.types.ids import JSON, Digest, digest_of
+from vaka.core.types.ids import Digest, digest_of
 
 Effect: TypeAlias = Literal["read", "idempotent", "once", "resume"]
-"""What a second run would do: nothing (``read``), nothing under the same key (``idempotent``), harm (``once``), or
-go on from the tool's own events in this log (``resume``)."""
+"""The effect of a second run: none (``read``), none under the same key (``idempotent``), possible harm (``once``), or
+going on from the tool's own events in this log (``resume``)."""
 
 ToolChoice: TypeAlias = str
 """``auto``, ``none``, ``required``, or the name of a tool."""
@@ -23,61 +23,61 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: dict[str, Any] | None = None
     effect: Effect = "once"
     timeout: float | None = 60.0
-    """Seconds one run may take; ``None`` for no bound."""
+    """Seconds one run may take; ``None`` for no limit."""
     poll: bool = False
-    """True when asking the same thing again and again is the tool's purpose: the breaker leaves it alone."""
+    """True for a tool that is meant to be called repeatedly with equal arguments: the breaker ignores it."""
     strict: bool = False
     """True when ``parameters`` is also valid in OpenAI's strict dialect without loss."""
     layer: str = "code"
-    """Where the tool came from, for the rules: ``code`` was handed over by the program itself."""
+    """The origin of the tool, for the rules; ``code``: the program passed it to the agent."""
 
     @property
     def digest(self) -> Digest:
-        """A name for exactly this spec, so that an approval does not outlive a change of it."""
-        return digest_of(msgspec.structs.asdict(self))  # all fields: an encoder leaves out some that are defaults
+        """The digest of all fields, so that an approval does not outlive a change of the spec."""
+        return digest_of(msgspec.structs.asdict(self))  # an encoder would omit fields that are defaults
 
 
 class ParsedArguments(msgspec.Struct, frozen=True):
-    """Arguments that passed the schema; ``repaired`` says what was mended on the way, if anything."""
+    """Arguments that passed the schema; ``repaired`` names the repairs they needed."""
 
     value: dict[str, Any]
     repaired: str = ""
 
 
 class InvalidArguments(msgspec.Struct, frozen=True):
-    """Why arguments cannot be used, in words the model can act on."""
+    """What is wrong with arguments, as a message to the model."""
 
     message: str
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The call may run. ``rule`` names what allowed it."""
+    """The call may run. ``rule`` names the rule that allows it."""
 
     rule: str = ""
     layer: str = ""
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A person must decide; ``rule`` names what asked, so that a second look knows it was answered."""
+    """A person must decide; ``rule`` names the rule that asks, so that a second check recognizes the answer."""
 
     reason: str = ""
     rule: str = ""
     layer: str = ""
     message: str = ""
     decisions: tuple[str, ...] = ()
-    """What of ``approve``, ``edit`` and ``reject`` the person may say; all of it when empty. No is always possible."""
+    """The allowed ones of ``approve``, ``edit`` and ``reject``; all when empty. ``reject`` is always allowed."""
     grant: str = ""
-    """The rules, one per line, that a yes for longer than once would keep; ``""``: a yes counts once."""
+    """The rules, one per line, that an approval for longer than once adds; ``""``: it holds once."""
     scopes: tuple[str, ...] = ()
-    """How long a yes may count, where not everything is of use: of ``once``, ``session``, ``project`` and ``user``."""
+    """The allowed ones of ``once``, ``session``, ``project`` and ``user``; all when empty."""
     asks: tuple[str, ...] = ()
-    """Everything that asks, when it is more than ``rule``."""
+    """The names of all rules that ask, when there are more than ``rule``."""
     folder: str = ""
-    """Where a command would begin, when that is not the working folder: elsewhere it is another command."""
+    """The folder a command starts in, when it is not the working folder: the approval holds for that folder only."""
 
     @property
     def rule_names(self) -> frozenset[str]:
-        """The names of everything that asks."""
+        """The names of all rules that ask."""
         return frozenset(self.asks or (self.rule,))
 
 
@@ -87,25 +87,24 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str
     """Rules in the dialect of the policy, one per line."""
     answers: tuple[str, ...] = ()
-    """The names of what had asked: only those it answers."""
+    """The names of the rules that had asked: the grant answers only these."""
     tool: str = ""
     spec: str = ""
-    """The digest of the tool as it was then; when the tool has changed, nothing was said of it."""
+    """The digest of the tool's spec at that time; the grant does not hold for a changed spec."""
     until: str = ""
-    """When it is no longer allowed; ``""``: never in this session."""
+    """When the grant expires; ``""``: at the end of the session."""
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules, each on its own."""
         return tuple(line.strip() for line in self.rule.splitlines() if line.strip())
 
 
 PROTECTED_LAYER = "protected"
-"""The layer of questions about what nobody may get at in passing: not even arguments that a person wrote."""
+"""The layer of questions about protected paths: also arguments that a person edited are asked about."""
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """The call must not run; ``reason`` is told to the model."""
+    """The call must not run; the model reads ``reason``."""
 
     reason: str = ""
     rule: str = ""
@@ -113,5 +112,3 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 Verdict: TypeAlias = Allow | Ask | Deny
-
-JSONSchema: TypeAlias = dict[str, JSON]
