@@ -39,7 +39,7 @@ class MemoryLedger(EffectLedger):
 
 async def stop_run(runtime: Runtime, session: Session, running: "asyncio.Task[object]", method: str) -> None:
     """Stop a run in one of the ways there are; it may be over already, or not have begun."""
-    driver = runtime.driver(session.id)
+    driver = runtime._drivers.active.get(session.id)
     if method in {"cancel", "both"}:
         running.cancel()
     if method in {"interrupt", "both"}:

@@ -47,10 +47,10 @@ async def test_a_worker_paused_past_its_lease_is_fenced_out(
     postgres: LogStore, spawn: StartProgram, place: str
 ) -> None:
     plan = postgres.new_plan(lease=1.0, pause=f"{place}:2")
-    paused = await spawn("sail", plan)
+    paused = await spawn("run_agent", plan)
     shown = await paused.read_until("paused")
     await wait_stopped(paused)
-    other = await spawn("sail", msgspec.structs.replace(plan, pause="", lease=15.0, ahead=60.0))
+    other = await spawn("run_agent", msgspec.structs.replace(plan, pause="", lease=15.0, ahead=60.0))
     lines = await other.read_to_end()
     assert lines[-1] == "ended"
     log = await read_log(plan)
@@ -72,10 +72,10 @@ async def test_a_worker_paused_inside_a_tool_does_not_repeat_it_elsewhere(
 ) -> None:
     """Its tool may still have its effect, late; the other one does not run it, and says that it does not know."""
     plan = postgres.new_plan(lease=1.0, die="stop:2", timeout=3.0)
-    paused = await spawn("sail", plan)
+    paused = await spawn("run_agent", plan)
     await paused.read_until("stop")
     await wait_stopped(paused)
-    other = await spawn("sail", msgspec.structs.replace(plan, die="", lease=15.0))
+    other = await spawn("run_agent", msgspec.structs.replace(plan, die="", lease=15.0))
     assert (await other.read_to_end())[-1] == "ended"
     assert EffectLedger(plan.ledger).count_effects()["charge", "call_3"] == 0
     paused.send_signal(signal.SIGCONT)
@@ -87,10 +87,10 @@ async def test_a_paused_worker_on_this_machine_keeps_its_session(tmp_path: Path,
     plan = Plan(
         store=f"sqlite:///{tmp_path}/vaka.db", session="s", ledger=str(tmp_path / "l.db"), pause="append.after_commit:2"
     )
-    paused = await spawn("sail", plan)
+    paused = await spawn("run_agent", plan)
     await paused.read_until("paused")
     await wait_stopped(paused)
-    other = await spawn("sail", msgspec.structs.replace(plan, pause="", how="resume"))
+    other = await spawn("run_agent", msgspec.structs.replace(plan, pause="", how="resume"))
     assert await other.read_to_end() == ["busy"]
     paused.send_signal(signal.SIGCONT)
     assert (await paused.read_to_end())[-1] == "ended"
@@ -100,12 +100,12 @@ async def test_a_paused_worker_on_this_machine_keeps_its_session(tmp_path: Path,
 
 async def test_what_a_dead_worker_forked_does_not_hold_its_session(tmp_path: Path, spawn: StartProgram) -> None:
     plan = SqliteLogStore(tmp_path, "process").new_plan(die="fork:2")
-    worker = await spawn("sail", plan)
+    worker = await spawn("run_agent", plan)
     lines = await worker.read_until("child")
     assert await worker.wait_exit() == -signal.SIGKILL
     child = int(lines[-1].split()[1])
     try:
-        other = await spawn("sail", msgspec.structs.replace(plan, die="", how="resume", ahead=60.0))
+        other = await spawn("run_agent", msgspec.structs.replace(plan, die="", how="resume", ahead=60.0))
         assert (await other.read_to_end())[-1] == "ended"
         assert not worker.is_group_empty()
     finally:
@@ -118,12 +118,12 @@ async def test_of_processes_that_race_to_resume_a_session_one_does(
     shared: LogStore, spawn: StartProgram, number: int
 ) -> None:
     plan = shared.new_plan()
-    died = await spawn("sail", plan, VAKA_FAILPOINT=f"append.after_commit:{number}:kill")
+    died = await spawn("run_agent", plan, VAKA_FAILPOINT=f"append.after_commit:{number}:kill")
     assert await died.wait_exit() == -signal.SIGKILL
     await shared.expire_claim(plan)
     before = await read_log(plan)
     racing = msgspec.structs.replace(plan, how="resume", wait=True, ahead=60.0)
-    children = [await spawn("sail", racing) for _ in range(3)]
+    children = [await spawn("run_agent", racing) for _ in range(3)]
     for child in children:
         await child.read_until("gate")
     for child in children:
@@ -140,7 +140,7 @@ async def test_of_processes_that_race_to_resume_a_session_one_does(
 
 async def test_a_request_sent_twice_at_once_is_one_turn(shared: LogStore, spawn: StartProgram) -> None:
     plan = shared.new_plan(wait=True)
-    children = [await spawn("sail", plan) for _ in range(3)]
+    children = [await spawn("run_agent", plan) for _ in range(3)]
     for child in children:
         await child.read_until("gate")
     for child in children:
@@ -159,8 +159,10 @@ async def test_a_request_sent_twice_at_once_is_one_turn(shared: LogStore, spawn:
 async def test_of_two_decisions_at_once_the_first_counts_for_both(shared: LogStore, spawn: StartProgram) -> None:
     for _ in range(3):
         plan = shared.new_plan(ask="suspend", decide="")
-        assert (await (await spawn("sail", plan)).read_to_end())[-1].startswith("suspended")
-        people = [await spawn("resolve", msgspec.structs.replace(plan, decide=d)) for d in ("approve", "reject")]
+        assert (await (await spawn("run_agent", plan)).read_to_end())[-1].startswith("suspended")
+        people = [
+            await spawn("resolve_approvals", msgspec.structs.replace(plan, decide=d)) for d in ("approve", "reject")
+        ]
         for person in people:
             await person.read_until("gate")
         for person in people:
@@ -168,7 +170,7 @@ async def test_of_two_decisions_at_once_the_first_counts_for_both(shared: LogSto
         said = [await person.read_to_end() for person in people]
         assert len({line for lines in said for line in lines} - {"late"}) == 2  # one event, one decision
         decision = next(line for lines in said for line in lines if line in ("approve", "reject"))
-        finished = await spawn("sail", msgspec.structs.replace(plan, how="resume"))
+        finished = await spawn("run_agent", msgspec.structs.replace(plan, how="resume"))
         assert (await finished.read_to_end())[-1] == "ended"
         log = await read_log(plan)
         result = log_checks.results_by_call(log)[next(iter(log_checks.calls_of(log, "deploy")))]
@@ -181,7 +183,7 @@ async def test_a_turn_ends_although_postgres_died_meanwhile(
     postgres: PostgresLogStore, spawn: StartProgram, call: int
 ) -> None:
     plan = postgres.new_plan(gates=(call,))
-    child = await spawn("sail", plan)
+    child = await spawn("run_agent", plan)
     shown = await child.read_until("gate")
     postgres.server.stop_immediate()
     await child.send_line("go")
@@ -197,7 +199,7 @@ async def test_a_turn_ends_although_postgres_died_at_any_moment(
     postgres: PostgresLogStore, spawn: StartProgram, seq: int
 ) -> None:
     plan = postgres.new_plan()
-    child = await spawn("sail", plan)
+    child = await spawn("run_agent", plan)
     shown: list[str] = []
     while not shown or shown[-1].split()[1] != f"1.{seq}":
         shown.append(await child.read_line())
@@ -217,7 +219,7 @@ async def test_calls_that_all_lose_their_writer_make_one_error() -> None:
     @tool(effect="read")
     async def look(where: str) -> str:
         """Look somewhere, while somebody else takes the session."""
-        driver = runtime.driver(SessionId("s"))
+        driver = runtime._drivers.active.get(SessionId("s"))
         assert driver is not None
         await store.events.release(driver.session, driver.log.term)
         return where

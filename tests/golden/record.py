@@ -152,8 +152,8 @@ async def branches(rt: vaka.Runtime) -> str:
     await session.run("Second, otherwise.")
     await session.rewind(f"{place.epoch}.{left}")
     await session.run("Third.")
-    await rt.write(session.id, StateChanged(key="mood", value={"calm": True}))
-    await rt.write(session.id, ContextCompacted(summary="They talked.", keep_from=left, before=90, after=9))
+    await rt._drivers.write(session.id, StateChanged(key="mood", value={"calm": True}))
+    await rt._drivers.write(session.id, ContextCompacted(summary="They talked.", keep_from=left, before=90, after=9))
     await session.run("Fourth.")
     try:
         await session.run("Fifth.")

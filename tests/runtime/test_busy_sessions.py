@@ -314,7 +314,7 @@ async def test_a_second_runtime_takes_over_when_the_first_dies() -> None:
         await door.inside.wait()
         second = await start_run(two, "Second.", key="2")
         await wait_until(lambda: count_events(store, "s", "input.added") == 2)
-        driver = rt.driver(one.id)
+        driver = rt._drivers.active.get(one.id)
         assert driver is not None
         driver.abort()
         with pytest.raises(Closed, match="resume it"):

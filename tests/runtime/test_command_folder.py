@@ -8,7 +8,6 @@ import pytest
 from tests.tools.builtin.shell_harness import ShellHarness
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolResult
-from vaka.policy.names import NamePolicy, combine
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.runtime.runtime import Runtime
@@ -26,15 +25,14 @@ class RuledShellBench(ShellHarness):
         return super().runtime(policy=self.rules, **options)
 
 
-@pytest.fixture(params=["layered", "narrowed"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> RuledShellBench:
+@pytest.fixture
+def bench(tmp_path: Path) -> RuledShellBench:
     made = RuledShellBench(tmp_path)
     for path in ("secret/plan", "sub/secret/plan", "sub/key", "sub/deep/x", "key"):
         made.write(path, f"{path} is here\n")
-    rules = LayeredPolicy(
+    made.rules = LayeredPolicy(
         [Layer(name="flag", mode="bypassPermissions", deny=DENY)], cwd=str(tmp_path), home=str(tmp_path)
     )
-    made.rules = combine(rules, NamePolicy("bypassPermissions")) if request.param == "narrowed" else rules
     return made
 
 

@@ -25,7 +25,7 @@ async def offer_edit(office: ApprovalProject, asked: ApprovalRequested, **said: 
     """Let an answer come from a program that does not look at it."""
     body = ApprovalResolved(approval=asked.approval, decision="approve", **said)
     async with runtime(office.store.open_handle()) as rt:
-        await rt.offer(SessionId("s"), body, asked.approval)
+        await rt._drivers.offer(SessionId("s"), body, asked.approval)
 
 
 # -------------------------------------------------------------------------------- when it is answered

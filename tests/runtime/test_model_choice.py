@@ -108,7 +108,7 @@ async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() 
     async with runtime(store, model=ScriptedModel(say("x")), model_pool={"high": ScriptedModel(stall())}) as dying:
         session = await dying.open(id="s")
         await session.send("Go.", model="high", options={"seed": 7})
-        driver = dying.driver(session.id)
+        driver = dying._drivers.active.get(session.id)
         assert driver is not None
         await wait_until(lambda: count_events(store, "s", "step.started") == 1)
         driver.abort()
@@ -134,7 +134,7 @@ async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_
         session = await rt.open(id="s")
         await session.run("First.")
         for model, code in (("mistral/x", "authentication"), ("nobody", "config")):
-            await rt.offer(session.id, InputAdded(key=model, content=as_content("Hi."), model=model), model)
+            await rt._drivers.offer(session.id, InputAdded(key=model, content=as_content("Hi."), model=model), model)
             events = await collect(session.resume())
             assert (events[-1].type, getattr(events[-1].data, "code", "")) == ("turn.failed", code)
         assert (await session.run("Second.")).text == "Here."

@@ -100,8 +100,8 @@ async def test_a_rule_that_is_there_is_not_written_again(office: ApprovalProject
         ('{"permissions": []}', "permissions: expected an object"),
         ('{"permissions": {"allow": "Bash"}}', "permissions.allow: expected a list of texts"),
         ('{"permissions": {"allow": [1]}}', "permissions.allow: expected a list of texts"),
-        ('{"a": 1, "a": 2}', "'a' stands there twice"),
-        ('{"a": 1e999}', "cannot be written again"),
+        ('{"a": 1, "a": 2}', "'a' appears twice"),
+        ('{"a": 1e999}', "cannot be written as JSON"),
         ("[]", "expected an object"),
     ],
 )  # fmt: skip
@@ -171,7 +171,7 @@ async def test_the_project_is_where_its_settings_are_or_its_repository_begins(of
 async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: ApprovalProject) -> None:
     at_home = LayeredPolicy(cwd=str(office.home), home=str(office.home))
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=at_home)
-    with pytest.raises(InvalidInput, match="is a home and no project"):
+    with pytest.raises(InvalidInput, match="is your home directory, not a project; use scope 'user'"):
         await office.resolve(asked, scope="project")
     gone = LayeredPolicy(cwd=str(office.home / "gone"), home=str(office.home))
     async with office.runtime(policy=gone) as rt:

@@ -180,7 +180,7 @@ async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_co
         await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 2)
         first, second = [row.id for row in await rt.decisions()]
         body = ApprovalResolved(approval=first, decision="approve", scope="session", rule="Bash(npm test)")
-        await rt.offer(session.id, body, body.approval)  # whoever kept it died before it answered the other
+        await rt._drivers.offer(session.id, body, body.approval)  # whoever kept it died before it answered the other
         events = await task
     assert last_body(events).text == "done"
     assert sorted(office.executed) == ["npm test", "npm test && ls"]
@@ -204,7 +204,7 @@ async def test_a_no_that_comes_before_it_is_known_that_no_answer_is_needed_wins(
 
     yes = ApprovalResolved(approval=first.approval, decision="approve", scope="session", rule="Bash(npm test)")
     async with runtime(office.store.open_handle()) as rt:
-        await rt.offer(SessionId("s"), yes, first.approval)
+        await rt._drivers.offer(SessionId("s"), yes, first.approval)
     store.events.append = late
     async with runtime(store, ask="suspend", policy=office.policy()) as rt:
         events = await collect((await rt.open(who, id="s")).resume())

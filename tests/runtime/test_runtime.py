@@ -368,7 +368,7 @@ async def test_who_listens_goes_on_when_the_store_is_back() -> None:
         session = await rt.open(agent(ScriptedModel(stall())), id="s")
         task = asyncio.create_task(session.run("Hi."))
         await wait_until(lambda: count_events(store, "s", "step.started") == 1)
-        await rt.offer(session.id, _interrupt_body("int_x"), "int_x")
+        await rt._drivers.offer(session.id, _interrupt_body("int_x"), "int_x")
         with pytest.raises(vaka.VakaError):
             await task
 
@@ -406,7 +406,7 @@ async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         await (await rt.open(agent(ScriptedModel(say("one"))), id="s")).run("1")
-        await rt.offer(SessionId("s"), InputAdded(key="k", content=(Text(text="2"),)), "k")
+        await rt._drivers.offer(SessionId("s"), InputAdded(key="k", content=(Text(text="2"),)), "k")
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("-"), say("two"))), id="s")
         events = await collect(session.resume())

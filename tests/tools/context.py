@@ -30,6 +30,8 @@ class FakeContext:
     stopping: bool = False
     answer: JSON = None
     world: World = field(default_factory=World)
+    deps: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict)
     state: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
     @property

@@ -1,26 +1,39 @@
-"""The agent people write: a model, tools and a goal. Plain data; it runs only inside a runtime."""
+"""``Agent``: a model, instructions, tools and limits. Plain data; it runs only inside a runtime."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import msgspec
 
 from vaka.core.loop.budget.limits import Limits
+from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.tool import ToolChoice
 
-ToolLike: TypeAlias = "Tool | BindableTool | Agent | AgentTool | Callable[..., Any] | str"
-"""What can be handed over as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of
-a tool that vaka brings along, such as ``"Read"``."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Deps = TypeVar("Deps", default=Any)
+else:  # Python 3.11 and 3.12 have no defaults of type variables, and only type checkers need them
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")
+
+ToolLike: TypeAlias = "Tool | BindableTool | Agent[Any] | AgentTool | Callable[..., Any] | str"
+"""What can be given as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of a
+built-in tool such as ``"Read"``."""
+
+InstructionsLike: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
+"""A system prompt, or a function (sync or async) that returns it for a turn."""
 
 _DEFAULT_LIMITS = Limits()
 
 
-class Agent:
-    """What makes an agent. Cheap to make, safe to share between sessions."""
+class Agent(Generic[Deps]):
+    """The definition of an agent. Cheap to make, safe to share between sessions."""
 
     __slots__ = (
         "description",
@@ -35,30 +48,54 @@ class Agent:
         "tools",
     )
 
-    def __init__(
+    @suggest_keywords
+    def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self,
         name: str,
         *,
         model: "Model | str | None" = None,
-        instructions: str = "",
+        instructions: InstructionsLike = "",
         tools: Sequence[ToolLike] = (),
-        **more: Any,
+        middleware: Sequence[Middleware] = (),
+        limits: Limits | None = None,
+        description: str = "",
+        tool_choice: ToolChoice = "auto",
+        options: Mapping[str, Any] | None = None,
+        output: Any = None,
     ) -> None:
-        """Make an agent.
+        """Define an agent.
 
-        Also takes ``middleware``, ``limits``, ``description``, ``tool_choice``, ``options`` and ``output``: what its
-        answers are to be, a type or a JSON Schema; the value is then ``Response.data``.
+        Args:
+            name: The name in events, logs and approvals.
+            model: A model, or the name of one such as ``anthropic/claude-sonnet-5-5``; default: the runtime's model.
+            instructions: The system prompt, or a function of the turn (``turn.deps``, ``turn.metadata``,
+                ``turn.session``) that returns it, sync or async; it is called once at the start of each turn.
+            tools: Tools, typed functions with a docstring, other agents, or names of built-in tools.
+            middleware: Behaviour around the turn, in order.
+            limits: Bounds of one turn: steps, tokens, cost, time.
+            description: What the agent does, for an agent that has this one as a tool.
+            tool_choice: ``auto``, ``none``, ``required`` or the name of the tool that must be called first.
+            options: Options of the model, such as ``temperature``.
+            output: The type or JSON Schema of the answer; the value is then ``Response.output``.
+
+        Raises:
+            TypeError: An argument is unknown or of the wrong kind.
         """
-        self.name, self.model, self.instructions = name, model, instructions
-        self.tools: tuple[ToolLike, ...] = tuple(tools)
-        self.middleware: tuple[Middleware, ...] = tuple(more.pop("middleware", ()))
-        self.limits: Limits = more.pop("limits", None) or _DEFAULT_LIMITS
-        self.description: str = more.pop("description", "")
-        self.tool_choice: ToolChoice = more.pop("tool_choice", "auto")
-        self.options: Mapping[str, Any] = more.pop("options", None) or {}
-        self.output: Any = more.pop("output", None)
-        if more:
-            raise InvalidInput(f"agent {name!r} has no setting {next(iter(more))!r}")
+        self.name = _require(name, str, "name", "a str")
+        self.model, self.instructions = model, instructions
+        if not isinstance(instructions, str) and not callable(instructions):
+            raise _wrong_kind("instructions", "a str or a function of the turn", instructions)
+        if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
+            raise _wrong_kind("model", "a model, the name of one, or None", model)
+        self.tools: tuple[ToolLike, ...] = tuple([_check_tool(tool) for tool in _items(tools, "tools")])
+        self.middleware: tuple[Middleware, ...] = tuple(
+            [_require(each, Middleware, "middleware", "Middleware") for each in _items(middleware, "middleware")]
+        )
+        self.limits = _DEFAULT_LIMITS if limits is None else _require(limits, Limits, "limits", "Limits")
+        self.description = _require(description, str, "description", "a str")
+        self.tool_choice: ToolChoice = _require(tool_choice, str, "tool_choice", "a str")
+        self.options: Mapping[str, Any] = {} if options is None else _require(options, Mapping, "options", "a mapping")
+        self.output = output
 
     def use(self, *middleware: Middleware) -> None:
         """Add middleware. Turns that have begun keep what they had."""
@@ -73,17 +110,40 @@ class Agent:
 
 
 class AgentTool(msgspec.Struct, frozen=True):
-    """An agent under the name and description another agent knows it by."""
+    """An agent under the name and description by which another agent calls it."""
 
-    agent: Agent
+    agent: Agent[Any]
     name: str
     description: str
 
 
 def tool_name_of(tool: ToolLike) -> str:
-    """Return what a tool is called, without making it."""
+    """Return the name of a tool without building it."""
     if isinstance(tool, str):
         return tool
     spec = getattr(tool, "spec", None)
     name: object = spec.name if spec is not None else getattr(tool, "name", "") or getattr(tool, "__name__", "")
     return str(name)
+
+
+def _require(value: Any, kind: Any, name: str, expected: str) -> Any:
+    if not isinstance(value, kind):
+        raise _wrong_kind(name, expected, value)
+    return value
+
+
+def _items(values: Any, name: str) -> Any:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise _wrong_kind(name, "a sequence", values)
+    return values
+
+
+def _check_tool(tool: Any) -> ToolLike:
+    if isinstance(tool, str | Agent | AgentTool) or callable(tool) or hasattr(tool, "spec"):
+        return tool  # type: ignore[no-any-return]  # one of the kinds of ToolLike
+    expected = "a tool, a function with a docstring, an Agent, or the name of a built-in tool"
+    raise _wrong_kind("tools", f"a sequence whose items are each {expected}", tool)
+
+
+def _wrong_kind(name: str, expected: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be {expected}, not {type(value).__name__}: {repr(value)[:80]}")

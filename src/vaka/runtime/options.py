@@ -73,7 +73,7 @@ def policy_from_layers(layers: "Iterable[PermissionLayer]", *, cwd: str = "", ho
 
 
 def policy_from_rules(
-    mode: str, allow: Iterable[str], ask: Iterable[str], deny: Iterable[str], *, cwd: str = "",
+    mode: str = "", allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = (), *, cwd: str = "",
     directories: Iterable[str] = (),
 ) -> LayeredPolicy:  # fmt: skip
     """Return the policy of a program that gives its rules itself. Raises ``InvalidInput`` for a wrong one."""

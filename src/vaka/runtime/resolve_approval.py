@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from vaka.config.claude_settings import add_allow_rules, remove_allow_rules, settings_file_for_scope
+from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.log import format_timestamp
 from vaka.core.types.control import APPROVAL_SCOPES, ApprovalRequested, ApprovalResolved
@@ -28,7 +29,7 @@ from vaka.tools.arguments import ArgumentReader, check_json_data
 from vaka.tools.builtin import TOOLS, find_builtin
 
 if TYPE_CHECKING:
-    from vaka.runtime.runtime import Runtime
+    from vaka.runtime.drivers import SessionDrivers
 
 
 _MENU_SPAN = 256
@@ -40,17 +41,17 @@ ParseArguments: TypeAlias = Callable[[dict[str, Any]], ParsedArguments | Invalid
 
 
 async def check_edited_arguments(
-    runtime: "Runtime", pending: PendingDecision, request: ApprovalRequested, edit: dict[str, Any]
+    drivers: "SessionDrivers", pending: PendingDecision, request: ApprovalRequested, edit: dict[str, Any]
 ) -> None:
     """Raise ``InvalidInput`` for arguments that the tool of a question would not take, as far as that is known here."""
     problem = check_json_data(edit)
-    parse = None if problem else await _find_parser(runtime.store, pending, request)
+    parse = None if problem else await _find_parser(drivers.store, pending, request)
     found = parse(edit) if parse is not None else problem
     if isinstance(found, InvalidArguments):
         raise InvalidInput(
             f"{request.call.name} does not take these arguments: {'; '.join(found.message.splitlines())}"
         )
-    if runtime.secrets.json_forms and runtime.secrets.redact_data(edit) != edit:
+    if drivers.secrets.json_forms and drivers.secrets.redact_data(edit) != edit:
         raise InvalidInput("these arguments have a secret in them, which no log keeps; the call would run without it")
 
 
@@ -104,7 +105,7 @@ MAX_TTL_SECONDS = 10 * 365 * 24 * 3600
 
 
 async def resolve_approval(
-    runtime: "Runtime", pending: PendingDecision, decision: Literal["approve", "reject"], answer: ApprovalAnswer
+    drivers: "SessionDrivers", pending: PendingDecision, decision: Literal["approve", "reject"], answer: ApprovalAnswer
 ) -> Event:
     """Bring an answer to a session and return the one that counts, which is the first.
 
@@ -115,28 +116,28 @@ async def resolve_approval(
     if not isinstance(asked, ApprovalRequested):
         raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
     said = clean_resolution(_parse_answer(pending.id, decision, answer))
-    until = _grant_expiry(runtime, asked, said, answer.get("ttl"))
+    until = _grant_expiry(drivers, asked, said, answer.get("ttl"))
     said = msgspec.structs.replace(validate_resolution(asked, said), source=decision_source(), until=until)
     if said.edit is not None:
-        await check_edited_arguments(runtime, pending, asked, said.edit)
-    if said.scope != "once" and is_expired(runtime, asked):
+        await check_edited_arguments(drivers, pending, asked, said.edit)
+    if said.scope != "once" and is_expired(drivers.env.clock, asked):
         raise InvalidInput(f"{pending.id} has expired at {asked.expires}; it can no longer allow anything")
     path, added = await _persist_rules(asked, said)
     try:
-        event = await runtime.offer(pending.session, said, pending.id)
+        event = await drivers.offer(pending.session, said, pending.id)
     except BaseException:
         await _remove_persisted(path, added)
         raise
-    if event.data != runtime.secrets.redact_struct(said):
+    if event.data != drivers.secrets.redact_struct(said):
         await _remove_persisted(path, added)
     elif said.rule:
-        await _resolve_covered(runtime, pending.session, asked, said)
+        await _resolve_covered(drivers, pending.session, asked, said)
     return event
 
 
-def is_expired(runtime: "Runtime", request: ApprovalRequested) -> bool:
+def is_expired(clock: Clock, request: ApprovalRequested) -> bool:
     """Return whether the time to decide is over: then whatever is said, it is a no."""
-    return bool(request.expires) and format_timestamp(runtime.env.clock.time()) >= request.expires
+    return bool(request.expires) and format_timestamp(clock.time()) >= request.expires
 
 
 def _parse_answer(
@@ -152,7 +153,7 @@ def _parse_answer(
 
 
 def _grant_expiry(
-    runtime: "Runtime", request: ApprovalRequested, resolution: ApprovalResolved, ttl: float | None
+    drivers: "SessionDrivers", request: ApprovalRequested, resolution: ApprovalResolved, ttl: float | None
 ) -> str:
     """Return when what an answer allows for the session is no longer allowed."""
     if ttl is not None and resolution.scope != "session":
@@ -160,7 +161,7 @@ def _grant_expiry(
     if ttl is not None and not 0 < ttl <= MAX_TTL_SECONDS:
         raise InvalidInput(f"ttl {ttl!r} must be seconds above zero, {MAX_TTL_SECONDS} at most")
     lasts = request.lasts if ttl is None and resolution.scope == "session" else ttl
-    return format_timestamp(runtime.env.clock.time() + min(lasts, MAX_TTL_SECONDS)) if lasts is not None else ""
+    return format_timestamp(drivers.env.clock.time() + min(lasts, MAX_TTL_SECONDS)) if lasts is not None else ""
 
 
 def clean_resolution(resolution: ApprovalResolved) -> ApprovalResolved:
@@ -263,16 +264,16 @@ async def _remove_persisted(path: Path | None, added: list[str]) -> None:
 
 
 async def _resolve_covered(
-    runtime: "Runtime", session: SessionId, request: ApprovalRequested, resolution: ApprovalResolved
+    drivers: "SessionDrivers", session: SessionId, request: ApprovalRequested, resolution: ApprovalResolved
 ) -> None:
     """Answer what else waits in the session and is meant by the rules that were kept."""
     specs = {request.call.name: request.spec}
-    for id in _find_covered(await runtime.decisions(session), request, resolution.rule, specs):
+    for id in _find_covered(await drivers.store.sessions.decisions(session), request, resolution.rule, specs):
         why = f"covered by what was allowed with {request.approval}"
         body = ApprovalResolved(
             approval=id, decision="approve", message=why, by=resolution.by, source=resolution.source
         )
-        await runtime.offer(session, body, id)
+        await drivers.offer(session, body, id)
 
 
 def _find_covered(

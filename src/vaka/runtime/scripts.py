@@ -71,13 +71,13 @@ class ScriptHost:
         """Return what one agent's scripts are run with."""
         return ScriptServices(
             runner=self._engine,
-            models=models,
+            find_model=models,
             network=self.network,
             values=self._store.values,
             cache=self._cache,
             argument_parser=lambda schema: ArgumentReader(schema).read,
-            fits=_schema_errors,
-            agents=agents,
+            find_schema_problem=_schema_errors,
+            find_agent=agents,
             env=self._env,
         )
 

@@ -1,119 +1,36 @@
-"""The handle of a session (run, stream, steer, interrupt, fork, rewind) and the collector that folds a turn's events into a response."""
+"""``Session``: the handle of one conversation. Run and stream turns, steer, interrupt, fork, rewind, close."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from vaka.agents.react import Agent
+from vaka.agents.react import Agent, Deps
 from vaka.core.loop.blobs import restore_messages
 from vaka.core.loop.prompt import build_messages
 from vaka.core.session.fanout import Follower
-from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.session.snapshot import reopen
-from vaka.core.types import progress
 from vaka.core.types.control import (
     CheckpointSaved,
     InputAdded,
     InputPolicy,
     InterruptRequested,
     SessionClosed,
-    SessionOpened,
 )
-from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted, InvalidInput, Rejected, TurnError
+from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Message, as_content
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import read_last_turn
+from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
+    from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.runtime import Runtime
-
-
-_TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
-
-_COUNTED_TYPES = frozenset[type]({*_TURN_ENDS, progress.StepStarted, progress.ToolCalled, progress.ToolFailed})
-
-_REFUSAL_REASONS = ("denied", "expired")
-
-
-class TurnCollector:
-    """Finds the turn that answers an input among the events of a session, and sums it up."""
-
-    def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
-        self.session, self.key, self.turn = session, key, turn
-        self.end_event: Event | None = None
-        self.steps = 0
-        self.tool_names: list[str] = []
-        self.denied_calls: list[str] = []
-
-    @property
-    def ended(self) -> bool:
-        """Whether the turn's last event was seen."""
-        return self.end_event is not None
-
-    def take_events(self, events: Sequence[Event]) -> list[Event]:
-        """Return those of some events that belong to the turn."""
-        mine: list[Event] = []
-        for event in events:
-            if event.turn == self.turn if self.turn else self._belongs_to_turn(event):
-                mine.append(event)
-                if type(event.data) in _COUNTED_TYPES:
-                    self.record(event)
-        return mine
-
-    def _belongs_to_turn(self, event: Event) -> bool:
-        """Whether an event belongs to the turn, which is known from the event that takes the input on."""
-        body = event.data
-        if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
-            self.turn = event.turn
-            return True
-        if isinstance(body, InputAdded):
-            return body.key == self.key
-        if isinstance(body, progress.TurnQueued):
-            return body.input == self.key
-        return isinstance(body, SessionOpened)
-
-    def record(self, event: Event) -> None:
-        """Count an event of the turn."""
-        body = event.data
-        if type(body) not in _COUNTED_TYPES:
-            return
-        if isinstance(body, _TURN_ENDS) and not event.path:
-            self.end_event = event
-        elif isinstance(body, progress.StepStarted) and not event.path:
-            self.steps += 1
-        elif isinstance(body, progress.ToolCalled):
-            self.tool_names.append(body.call.name)
-        elif isinstance(body, progress.ToolFailed) and body.result.reason in _REFUSAL_REASONS:
-            self.denied_calls.append(body.result.call)
-
-    def summarize(self) -> Response:
-        """Return what the turn came to."""
-        if self.end_event is None:
-            raise TurnError("the turn has not ended")
-        body = self.end_event.data
-        assert isinstance(body, _TURN_ENDS)  # noqa: S101  # see() keeps nothing else
-        stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
-        return Response(
-            text=body.text, session_id=self.session, turn_id=self.end_event.turn,
-            stop=getattr(body, "stop", None) or stop[body.type],  # type: ignore[arg-type]  # one of the literals
-            limit=getattr(body, "limit", ""), usage=body.usage, steps=self.steps, tool_calls=tuple(self.tool_names),
-            denied=tuple(self.denied_calls), code=getattr(body, "code", ""),
-            error=getattr(body, "message", "") or getattr(body, "note", ""),
-        )  # fmt: skip
-
-    def to_response(self) -> Response:
-        """Return what the turn came to; raise ``TurnError`` when that is no answer."""
-        summary = self.summarize()
-        if summary.stop in ("end", "limit"):
-            return summary
-        kinds: dict[str, type[TurnError]] = {"cancelled": Cancelled, "interrupted": Interrupted}
-        kind = Rejected if summary.code == Rejected.code else kinds.get(summary.stop, TurnError)
-        raise kind(summary.error or summary.stop, code=summary.code, result=summary)
 
 
 _CONFLICT_POLICIES: dict[str, InputPolicy] = {
@@ -125,76 +42,102 @@ _DECISION_PREFIXES = ("apr_", "qst_")
 """How the ids of decisions begin: they share the keys of a session with its inputs."""
 
 
-class Session:
+class Session(Generic[Deps]):
     """One conversation with one agent. The log is the session; this is only a handle."""
 
-    def __init__(self, runtime: "Runtime", agent: Agent, id: SessionId, metadata: dict[str, Any]) -> None:
-        self.id, self.agent = id, agent
-        self._runtime, self._metadata = runtime, metadata
+    def __init__(  # noqa: PLR0913, PLR0917  # made by Runtime.open
+        self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps], id: SessionId,
+        metadata: dict[str, Any], deps: Deps | None = None,
+    ) -> None:  # fmt: skip
+        self.id, self.agent, self.deps = id, agent, deps
+        self._runtime, self._drivers, self._metadata = runtime, drivers, metadata
 
+    @suggest_keywords
     async def run(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> Response:  # fmt: skip
-        """Say something and return what it came to; a turn that ends without an answer raises ``TurnError``.
+        """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer.
 
-        ``model`` names who shall answer, ``options`` what is asked of it, in this turn only.
+        Args:
+            prompt: A text, or parts such as ``Image``.
+            on_busy: While a turn runs: ``queue`` the input behind it, ``interrupt`` it, ``steer`` it, or ``reject``.
+            key: Makes the call safe to repeat: the same key again returns the response of the first turn.
+            model: The model or tier that answers this turn only.
+            options: Options of the model for this turn only.
         """
-        watcher = TurnCollector(self.id)
+        collector = TurnCollector(self.id)
         try:
             added = self._make_input(prompt, on_busy, key, model, options)
             async with await self._submit_input(
-                added, watcher, on_busy, caller_key=bool(key), follower=Follower(turn_ends_only=True)
-            ) as reading:
-                while not watcher.ended:
-                    await reading.next_batch()
+                added, collector, on_busy, caller_key=bool(key), follower=Follower(turn_ends_only=True)
+            ) as reader:
+                while not collector.ended:
+                    await reader.next_batch()
         except asyncio.CancelledError:
-            driver = self._runtime.driver(self.id)
+            driver = self._drivers.active.get(self.id)
             if driver is not None:
-                await driver.withdraw(watcher.key)
+                await driver.withdraw(collector.key)
             raise
-        return self._with_output(watcher.to_response())
+        return self._with_output(collector.to_response())
 
-    async def stream(
+    @suggest_keywords
+    def stream(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Event]:  # fmt: skip
-        """Say something and yield the events of the turn that answers it, its end included.
+    ) -> TurnStream:  # fmt: skip
+        """Run one turn and stream its events, its end included; parameters as for ``run``.
 
-        Whoever stops reading does not stop the turn. Raises ``Suspended`` after the last event when only a person can
-        go on. ``model`` and ``options`` are for this turn, as in ``run``.
+        The turn goes on when its reader leaves. Iteration raises ``Suspended`` after the last event when only the
+        decision of a person can continue the turn.
         """
-        watcher = TurnCollector(self.id)
-        async with await self._submit_input(
-            self._make_input(prompt, on_busy, key, model, options), watcher, on_busy, caller_key=bool(key)
-        ) as reading:
-            while not watcher.ended:
-                for event in await reading.next_batch():
-                    yield event
 
-    async def resume(self) -> AsyncGenerator[Event]:
-        """Finish the unfinished turn, or begin the one that waits, and yield its events; nothing when there is none."""
-        follower = Follower()
-        after, watcher = await self._runtime._wake(self, follower)
-        if watcher is None:
-            return
-        async with _TurnReader(self._runtime.hub, watcher, after, follower) as reading:
-            while not watcher.ended:
-                for event in await reading.next_batch():
-                    yield event
+        async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
+            collector = TurnCollector(self.id)
+            added = self._make_input(prompt, on_busy, key, model, options)
+            return await self._submit_input(added, collector, on_busy, caller_key=bool(key)), collector
 
+        return TurnStream(open_reader, self._with_output)
+
+    @suggest_keywords
+    def stream_text(
+        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[str]:  # fmt: skip
+        """Run one turn and yield the text of its answers as it arrives; parameters as for ``run``."""
+        return self.stream(prompt, on_busy=on_busy, key=key, model=model, options=options).text()
+
+    def resume(self) -> TurnStream:
+        """Finish the unfinished turn, or begin the queued one, and stream its events.
+
+        Without either, the stream is empty and its ``response`` is that of the last turn.
+        """
+
+        async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
+            follower = Follower()
+            after, collector = await self._drivers.wake(self, follower)
+            if collector is not None:
+                return TurnReader(self._drivers.hub, collector, after, follower), collector
+            last = TurnCollector(self.id)
+            for event in await self.last_turn():
+                last.record(event)
+            return None, last
+
+        return TurnStream(open_reader, self._with_output)
+
+    @suggest_keywords
     async def send(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> str:  # fmt: skip
         """Say something and return when it is kept, with the key of the input; the turn runs in the background."""
-        watcher = TurnCollector(self.id)
+        collector = TurnCollector(self.id)
         async with await self._submit_input(
-            self._make_input(prompt, on_busy, key, model, options), watcher, on_busy, caller_key=bool(key)
-        ) as reading:
-            while not await reading.next_batch():
+            self._make_input(prompt, on_busy, key, model, options), collector, on_busy, caller_key=bool(key)
+        ) as reader:
+            while not await reader.next_batch():
                 pass
-        return watcher.key
+        return collector.key
 
     async def steer(self, prompt: UserInput) -> None:
         """Say something to the turn that is running: it joins with its next step."""
@@ -203,7 +146,7 @@ class Session:
     async def interrupt(self, note: str = "", *, by: str = "") -> None:
         """Stop the running turn, in whichever process it runs; nothing when none is running."""
         key = self._runtime.env.ids.new("int")
-        await self._runtime.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
+        await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield everything after a cursor, then everything as it happens."""
@@ -218,10 +161,10 @@ class Session:
         """Return the events of the last turn of the conversation, none when there was none."""
         return await read_last_turn(self._runtime.store, self.id)
 
-    async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session":
+    async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps]":
         """Return a new session that begins as this one was at a cursor (default: now)."""
         made = await self._runtime.fork(self.id, at=at, id=id)
-        return Session(self._runtime, self.agent, made, {})
+        return Session(self._runtime, self._drivers, self.agent, made, {}, self.deps)
 
     async def rewind(
         self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
@@ -234,7 +177,7 @@ class Session:
 
     async def checkpoint(self, label: str) -> Cursor:
         """Give this place a name and return it."""
-        event = await self._runtime.write(self.id, CheckpointSaved(label=label))
+        event = await self._drivers.write(self.id, CheckpointSaved(label=label))
         return Cursor(event.epoch, event.seq)
 
     async def close(self, reason: str = "") -> None:
@@ -248,8 +191,8 @@ class Session:
             raise Busy(f"session {self.id!r} has something unfinished; finish or interrupt it first")
         if hasattr(self.agent, "bind") and info is not None:
             await self._notify_close()
-        await self._runtime.write(self.id, SessionClosed(reason=reason))
-        await self._runtime._end_commands(self.id)
+        await self._drivers.write(self.id, SessionClosed(reason=reason))
+        await self._runtime.env.end_commands(self.id)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -268,15 +211,15 @@ class Session:
             raise
 
     async def _notify_close(self) -> None:
-        watcher, follower = TurnCollector(self.id), Follower(turn_ends_only=True)
+        collector, follower = TurnCollector(self.id), Follower(turn_ends_only=True)
         over = InputAdded(key=self._runtime.env.ids.new("inp"), content=(), source="close")
-        watcher.key = over.key
-        after = await self._runtime._submit(self, over, follower, reject=True, caller_key=False)
-        async with _TurnReader(self._runtime.hub, watcher, after, follower) as reading:
-            while not watcher.ended:
-                await reading.next_batch()
-        if watcher.summarize().code != Closed.code:  # a script that had ended needs not be told
-            watcher.to_response()
+        collector.key = over.key
+        after = await self._drivers.submit(self, over, follower, reject=True, caller_key=False)
+        async with TurnReader(self._drivers.hub, collector, after, follower) as reader:
+            while not collector.ended:
+                await reader.next_batch()
+        if collector.summarize().code != Closed.code:  # a script that had ended needs not be told
+            collector.to_response()
 
     def _make_input(
         self, prompt: UserInput, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
@@ -299,36 +242,13 @@ class Session:
     async def _submit_input(
         self,
         added: InputAdded,
-        watcher: TurnCollector,
+        collector: TurnCollector,
         on_busy: OnBusy,
         *,
         caller_key: bool,
         follower: Follower | None = None,
-    ) -> "_TurnReader":
-        watcher.key = added.key
+    ) -> "TurnReader":
+        collector.key = added.key
         follower = follower or Follower()
-        after = await self._runtime._submit(self, added, follower, reject=on_busy == "reject", caller_key=caller_key)
-        return _TurnReader(self._runtime.hub, watcher, after, follower)
-
-
-class _TurnReader:
-    """The events of one turn, batch by batch, until its end."""
-
-    def __init__(self, hub: FollowerHub, watcher: TurnCollector, after: int, follower: Follower) -> None:
-        self._watcher, self._follower = watcher, follower
-        self._following = Subscription(hub, watcher.session, Cursor(0, after), follower)
-
-    async def __aenter__(self) -> "_TurnReader":
-        await self._following.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._following.__aexit__()
-
-    async def next_batch(self) -> list[Event]:
-        """Return the next events of the turn; raise what kept it from its end."""
-        events = await self._following.next_batch()
-        if not events:
-            session = self._watcher.session
-            raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")
-        return self._watcher.take_events(events)
+        after = await self._drivers.submit(self, added, follower, reject=on_busy == "reject", caller_key=caller_key)
+        return TurnReader(self._drivers.hub, collector, after, follower)

@@ -6,6 +6,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from vaka.core.loop.context import Env, Turn
 from vaka.core.loop.recipe import Recipe
@@ -48,7 +49,8 @@ class SessionDriver:
         self.ending = False
         """True when it takes nothing more on."""
         self.new_inputs: list[InputAdded] = []
-        self.metadata: dict[str, object] = {}
+        self.metadata: dict[str, Any] = {}
+        self.deps: Any = None
         self._followers: set[Follower] = set()
         self._announced: set[str] = set()
         self._stop = StopSignal()
@@ -222,7 +224,9 @@ class SessionDriver:
                 self.log.defer(EventScope(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
         self._scope = place
         try:
-            await run_turn(Turn(self.log, recipe, self.env, place, self._stop), opening)
+            turn = Turn(self.log, recipe, self.env, place, self._stop)
+            turn.deps, turn.metadata = self.deps, self.metadata
+            await run_turn(turn, opening)
         finally:
             self._scope, self._current_inputs = None, ()
             self._turn_ended.set()

@@ -81,7 +81,7 @@ async def test_after_a_compaction_the_model_sees_the_summary_and_what_was_kept()
         await session.run("two")
         log = await read_log(store, "s")
         second = [event.seq for event in log if event.type == "turn.started"][1]
-        await rt.write(session.id, ContextCompacted(summary="They said one.", keep_from=second))
+        await rt._drivers.write(session.id, ContextCompacted(summary="They said one.", keep_from=second))
         await session.run("three")
     seen: list[Any] = [text for message in model.prompts[2].messages for text in _texts(message)]
     assert seen == ["They said one.", "two", "answer 1", "three"]

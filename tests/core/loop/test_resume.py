@@ -28,7 +28,7 @@ from vaka.core.types.control import InputAdded, QuestionAsked
 from vaka.core.types.errors import Suspended
 from vaka.core.types.message import Text
 from vaka.core.types.progress import ToolStarted
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.fingerprint import fingerprint
@@ -83,7 +83,7 @@ class EffectWorld:
         return agent(model, look, put, pay, sign, wonder, helper)
 
 
-RULES = NamePolicy(ask=["sign"])
+RULES = policy_from_rules(ask=["sign"])
 ONCE = {"pay", "sign"}
 
 
@@ -380,7 +380,7 @@ async def test_a_steered_input_survives_a_crash() -> None:
     await log_writer(store, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
         session = await rt.open(world.agent(), id="s")
-        await rt.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")
+        await rt._drivers.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")
         await run_to_end(rt, session, session.resume())
     after = await read_log(store, "s")
     check_log(after)

@@ -242,7 +242,7 @@ async def test_an_unfinished_turn_that_was_told_to_stop_ends_when_it_is_taken_up
     session = await rt.open(agent(ScriptedModel(calls(call("hang"), call("hang", n=1))), hang), id="s")
     task = asyncio.create_task(session.run("Go."))
     await wait_until(lambda: count_events(store, "s", "tool.started") == 2)
-    driver = rt.driver(session.id)
+    driver = rt._drivers.active.get(session.id)
     assert driver is not None
     driver.abort()
     await asyncio.wait([task])

@@ -199,7 +199,7 @@ async def _resolve_one(runtime: Runtime, id: str, decision: str, answer_fields: 
     """Decide on one approval; return the event that counts, and whether it is ours."""
     for row in await runtime.decisions():
         body = row.event.data
-        if row.id == id and isinstance(body, ApprovalRequested) and is_expired(runtime, body):
+        if row.id == id and isinstance(body, ApprovalRequested) and is_expired(runtime.env.clock, body):
             raise InvalidInput(f"{id} has expired at {body.expires}: nobody decided in time, so it is a no")
     try:
         event = await runtime.resolve(id, decision, **answer_fields)  # type: ignore[arg-type]  # one of the two flags

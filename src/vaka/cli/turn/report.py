@@ -19,7 +19,7 @@ from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult, Usage
 from vaka.core.types.progress import ReasoningDelta
 from vaka.runtime.options import Response
-from vaka.runtime.session import TurnCollector
+from vaka.runtime.turn_stream import TurnCollector
 
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema

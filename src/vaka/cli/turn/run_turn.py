@@ -137,17 +137,12 @@ class TurnRunner:
 
     async def _interrupt_turn(self) -> None:
         session = self._session
-        if session is not None and (self.report.recorder.turn_started or self._is_running_here(session.id)):
+        if session is not None and (self.report.recorder.turn_started or self.runtime.is_running(session.id)):
             with suppress(VakaError):
                 await session.interrupt("stopped from the command line", by=current_user())
                 return
         if self._task is not None:
             self._task.cancel()
-
-    def _is_running_here(self, session: SessionId) -> bool:
-        """Whether this process works on the session: somebody else's turn is not ours to stop."""
-        driver = self.runtime.driver(session)
-        return driver is not None and driver.ready.done() and driver.ready.result()
 
 
 async def resolve_session_ref(runtime: Runtime, text: str) -> tuple[str, str | None]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from vaka.core.ports.tool import World, shell_folder_key
 from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
 from vaka.core.types.control import StateChanged
-from vaka.core.types.ids import JSON, Digest, EventScope
+from vaka.core.types.ids import JSON, Digest, EventScope, SessionId
 from vaka.core.types.message import Usage, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted, ToolCalled
@@ -46,6 +46,11 @@ class Env:
     def world_created(self) -> bool:
         """Whether tools have touched anything yet."""
         return "world" in vars(self)
+
+    async def end_commands(self, session: SessionId | None = None) -> None:
+        """End the background commands of a session, or of all."""
+        if self.world_created and self.world.shells is not None:
+            await self.world.shells.close(session)
 
     def can_wait(self) -> bool:
         """Whether this is still a place to wait for a person."""
@@ -80,10 +85,16 @@ class Turn:
         self.budget_turns: tuple[Turn, ...] = (self,) if recipe.limits.has_budget else ()
         """Whose budgets its model calls are paid from: of itself and everyone above it, those who have one."""
         self.reservations, self.has_ended = Reservations(), False
+        self.deps: Any = None
+        """Dependencies of tools and instructions; they are never written to the log."""
+        self.metadata: Mapping[str, Any] = {}
+        self.system = recipe.system_text
+        """The system prompt, with its digest."""
 
     def attach_to(self, parent: "Turn") -> "Turn":
         """Be at work for ``parent``: what this costs is paid from its budgets too."""
         self.budget_turns, self.reservations = (*parent.budget_turns, *self.budget_turns), parent.reservations
+        self.deps, self.metadata = parent.deps, parent.metadata
         return self
 
     @property

@@ -1,8 +1,9 @@
 """Recipe: everything that defines an agent and is not in the log."""
 
 import hashlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -18,6 +19,10 @@ from vaka.core.types.tool import ToolChoice, ToolSpec
 if TYPE_CHECKING:
     from vaka.core.loop.context import Turn
     from vaka.core.loop.finish import Ending
+
+
+Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
+"""A system prompt: a text, or a function that makes one at the start of each turn."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,17 +52,29 @@ class Recipe:
     """What makes an agent: everything a turn needs that is not in the log. Made once, used by many turns."""
 
     def __init__(
-        self, name: str, model: Model, *, instructions: str = "", tools: Sequence[Tool] = (),
+        self, name: str, model: Model, *, instructions: Instructions = "", tools: Sequence[Tool] = (),
         middleware: Sequence[Middleware] = (), limits: Limits | None = None, settings: ModelSettings | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.model, self.instructions = name, model, instructions
+        self.name, self.model = name, model
         self.limits, self.settings = limits or Limits(), settings or ModelSettings()
         self.run_override: Callable[[Turn], Awaitable[Ending]] | None = None
         """What the agent does in a turn, when that is something else than asking its model and settling its calls."""
         self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)
-        self.system_text = DigestedText(instructions)
+        self.make_instructions = None if isinstance(instructions, str) else instructions
+        self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
         self.tools = _tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
         self._tool_menu: tuple[Policy, ToolMenu] | None = None
+
+    async def system_text_for(self, turn: "Turn") -> DigestedText:
+        """Return the system prompt of a turn; ``InvalidInput`` when the function of the agent returns no text."""
+        if self.make_instructions is None:
+            return self.system_text
+        text: object = self.make_instructions(turn)
+        if inspect.isawaitable(text):
+            text = await text
+        if not isinstance(text, str):
+            raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
+        return DigestedText(text)
 
     def tool_menu(self, policy: Policy) -> ToolMenu:
         """Return the tools a model may be told of under ``policy``."""

@@ -43,7 +43,7 @@ async def begin_step(turn: Turn) -> None:
         number=number,
         model=turn.recipe.model.name,
         inputs=joining,
-        system=await store_prompt_text(turn, turn.recipe.system_text),
+        system=await store_prompt_text(turn, turn.system),
         tools=await store_prompt_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
     )
     await turn.log.append(turn.scope, *checkpoint_events(turn), started)
@@ -86,7 +86,7 @@ async def _build_prompt(turn: Turn) -> Prompt:
     recipe, settings = turn.recipe, turn.recipe.settings
     said = await restore_messages(turn.log.store.blobs, build_messages(turn.log.window.events_at(turn.path), turn.path))
     return Prompt(
-        messages=said, system=recipe.instructions, tools=recipe.tool_menu(turn.env.policy).specs,
+        messages=said, system=turn.system.text, tools=recipe.tool_menu(turn.env.policy).specs,
         tool_choice=_effective_tool_choice(turn), options=dict(settings.options), agent=turn.agent, path=turn.path,
         number=turn.agent_progress.number, session=turn.session,
     )  # fmt: skip

@@ -122,6 +122,8 @@ async def _run_steps(turn: Turn) -> Ending:
     if lane.step and lane.phase == "idle" and not called and not steered_inputs(turn):
         return Ending(text=turn.last_text)  # it had its answer, only the end was not written
     answered, asking = lane.phase == "answered", lane.phase == "asking"
+    if turn.recipe.make_instructions is not None:
+        turn.system = await turn.recipe.system_text_for(turn)
     while True:
         turn.stop.check()
         if not answered:

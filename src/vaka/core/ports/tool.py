@@ -1,7 +1,7 @@
 """The tool port: a tool, the context of a running call, and the world it may touch."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -12,6 +12,15 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Part, Stored, ToolResult
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
+else:  # Python 3.11 and 3.12 have no defaults of type variables, and only type checkers need them
+    from typing import TypeVar
+
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
 
 SHELL_FOLDER_KEY = "shell.cwd"
 """The value of a session that says in which folder its next command begins, if not in the working folder."""
@@ -63,7 +72,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Where relative paths begin, as a folder of this machine."""
 
 
-class ToolContext(Protocol):
+class ToolContext(Protocol[DepsT_co]):
     """What a running tool may reach; its only door to the world."""
 
     session: SessionId
@@ -78,6 +87,16 @@ class ToolContext(Protocol):
     """Where a command begins, as the rules were told; ``""`` for the working folder."""
     values: dict[str, Any]
     """What middleware and tools of this run share; gone after it."""
+
+    @property
+    def deps(self) -> DepsT_co:
+        """The dependencies given to ``Runtime.open(agent, deps=…)``; they live in this process only."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the session, as its first event recorded it."""
+        ...
 
     @property
     def world(self) -> World:

@@ -179,8 +179,11 @@ def _default_of(parameter: inspect.Parameter) -> dict[str, Any]:
 
 def is_context_hint(hint: Any) -> bool:
     """Return whether a parameter is annotated with ``ToolContext``."""
-    if typing.get_origin(hint) is Annotated:
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
         return is_context_hint(typing.get_args(hint)[0])
+    if isinstance(origin, type) and origin is not types.UnionType:  # ToolContext[Deps]
+        return is_context_hint(origin)
     if isinstance(hint, type):
         return ToolContext in hint.__mro__
     union = typing.get_origin(hint) in {typing.Union, types.UnionType}

@@ -28,7 +28,7 @@ from vaka.core.types.control import CheckpointSaved, SessionReverted
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolMessage, UserMessage
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools
@@ -200,7 +200,7 @@ async def test_a_plain_no_to_a_call_of_the_same_step_drops_the_mail(message: str
         return "paid"
 
     model = ScriptedModel(calls(dmail_call(0), call("pay")), say("done"))
-    async with runtime(store, policy=NamePolicy(ask=["pay"], allow=["DMail"])) as rt:
+    async with runtime(store, policy=policy_from_rules(ask=["pay"], allow=["DMail"])) as rt:
         session = await rt.open(dmail_agent(model, pay), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))
         await wait_until(lambda: count_events(store, "s", "approval.requested") == 1)
@@ -211,7 +211,7 @@ async def test_a_plain_no_to_a_call_of_the_same_step_drops_the_mail(message: str
     check_log(log)
     assert event_types(log).count("session.reverted") == reverted
     assert event_types(log)[-1] == ("turn.completed" if reverted else "turn.interrupted")
-    async with runtime(store, policy=NamePolicy(allow=["DMail"])) as rt:
+    async with runtime(store, policy=policy_from_rules(allow=["DMail"])) as rt:
         events = await collect_turn(await rt.open(dmail_agent(model, pay), id="s"), "And now?") if not reverted else log
     assert last_body(events).text == "done"
     assert event_types(await read_log(store, "s")).count("session.reverted") == reverted, "nothing of it is left"

@@ -31,7 +31,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import digest_of
 from vaka.core.types.progress import SubagentCompleted, ToolStarted
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -145,7 +145,7 @@ def answer_of(told: ScriptAnswer) -> Any:
     return told.value if not isinstance(told.value, str) else told.value[:9]
 
 
-RULES = NamePolicy(ask=["sign"])
+RULES = policy_from_rules(ask=["sign"])
 
 
 async def run_to_end(rt: Any, session: Session, begin: Any) -> None:

@@ -24,9 +24,9 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import NotFound, Suspended
-from vaka.policy.names import NamePolicy
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -110,12 +110,12 @@ async def test_an_edit_is_read_as_the_tool_reads_arguments() -> None:
 
 
 async def test_an_edited_call_is_judged_again() -> None:
-    class NotBob(NamePolicy):
+    class NotBob(LayeredPolicy):
         def judge(self, call: Any, spec: Any, path: Any) -> Any:
             return vaka.Deny("never Bob") if call.arguments["to"] == "Bob" else super().judge(call, spec, path)
 
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=NotBob(ask=["send"])) as rt:
+    async with runtime(store, policy=NotBob([Layer(name="flag", ask=("send",))])) as rt:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store)
@@ -328,7 +328,7 @@ async def test_a_rule_that_denies_later_wins_over_an_approval() -> None:
         with pytest.raises(Suspended) as caught:
             await (await rt.open(who, id="s")).run("Go.")
         await rt.resolve(caught.value.decisions[0], "approve")
-    async with runtime(store, policy=NamePolicy(deny=["send"])) as rt:
+    async with runtime(store, policy=policy_from_rules(deny=["send"])) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "denied"}
     assert post.sent == []

@@ -238,7 +238,7 @@ async def test_a_no_leaves_no_question_of_a_script_open_either() -> None:
         [bob] = [id for id in await wait_for_approvals(rt, store, 1) if id.startswith("apr")]
         await rt.resolve(bob, "reject")
         assert last_body(await task).code == "rejected"
-    assert "input: nobody answered" in results_by_call(await read_log(store, "s"))["call_1"].text
+    assert "input: the question was not answered" in results_by_call(await read_log(store, "s"))["call_1"].text
 
 
 async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhile() -> None:

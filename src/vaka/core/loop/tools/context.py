@@ -1,7 +1,7 @@
 """The ToolContext of a running call."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,8 +53,18 @@ class CallContext:
         self.closed = False
 
     @property
+    def deps(self) -> Any:
+        """The dependencies of the session in this process."""
+        return self.owner_turn.deps
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the session."""
+        return self.owner_turn.metadata
+
+    @property
     def world(self) -> World:
-        """What this runtime lends to tools."""
+        """The files, commands and network of this runtime."""
         return self.owner_turn.env.world
 
     @property

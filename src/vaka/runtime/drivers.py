@@ -1,0 +1,274 @@
+"""The drivers of the sessions that this process works on: start, join, wake, interrupt and end them."""
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vaka.core.loop.blobs import offload_parts
+from vaka.core.loop.context import Env
+from vaka.core.ports.store import Store
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import FollowerHub
+from vaka.core.session.log import format_timestamp
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody
+from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import SessionId
+from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.session_driver import SessionDriver
+from vaka.runtime.session_edits import write_event
+from vaka.runtime.turn_stream import TurnCollector
+
+if TYPE_CHECKING:
+    from vaka.runtime.session import Session
+
+INTERRUPT_TIMEOUT = 30.0
+"""Seconds to wait until a session in another process has stopped."""
+
+
+class SessionDrivers:
+    """One ``SessionDriver`` for each session with a running turn in this process."""
+
+    def __init__(self, store: Store, hub: FollowerHub, env: Env, secrets: Secrets, builder: AgentBuilder) -> None:
+        self.store, self.hub, self.env, self.secrets, self.builder = store, hub, env, secrets, builder
+        self.active: dict[SessionId, SessionDriver] = {}
+        self._takeovers: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self, *, cancel: bool) -> bool:
+        """Start no more turns and wait for those that run, or cancel them; False when closed before.
+
+        A turn that waits for a person stays in the log and is resumed after the decision.
+        """
+        if self._closed:
+            return False
+        self._closed = True
+        self.env.ask = "suspend" if self.env.ask == "wait" else self.env.ask
+        for driver in self.active.values():
+            driver.log.wake_waiters()
+        for takeover in self._takeovers:
+            takeover.cancel()
+        await asyncio.gather(*self._takeovers, return_exceptions=True)
+        while self.active:
+            drivers = list(self.active.values())
+            for driver in drivers if cancel else ():
+                driver.finish("the runtime was closed")
+            await asyncio.gather(*(driver.wait() for driver in drivers))
+            await asyncio.sleep(0)
+        return True
+
+    def require_open(self) -> None:
+        if self._closed:
+            raise Closed("the runtime is closed")
+
+    def timestamp(self) -> str:
+        return format_timestamp(self.env.clock.time())
+
+    async def offer(self, session: SessionId, body: OfferedBody, key: str) -> Event:
+        """Petition a session, whoever writes it; return the event that has this key."""
+        event = Event(data=self.secrets.redact_struct(body), session=session, ts=self.timestamp())
+        seq = await self.store.events.offer(session, event, key=key)
+        async with aclosing(self.store.events.read(session, after=seq - 1, upto=seq)) as events:
+            return await anext(events)
+
+    async def write(self, session: SessionId, body: Body) -> Event:
+        """Append one event as the session's writer. ``Busy`` while it works."""
+        await self.require_idle(session)
+        return await write_event(self.store, session, body, self.timestamp())
+
+    async def submit(
+        self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool
+    ) -> int:
+        """Bring an input to a session; return the seq after which its events come.
+
+        ``known``: the key is the caller's, so the input may have been brought before.
+        """
+        after: int | None = None
+        while True:
+            self.require_open()
+            driver = self.active.get(session.id)
+            if driver is None:
+                begun = await self._start_driver(session, added, follower, after, reject=reject, caller_key=caller_key)
+                if begun is not None:
+                    return begun
+                continue
+            if not await driver.ready:
+                continue
+            if reject and after is None and not driver.ending:
+                raise Busy(f"session {session.id!r} is at work")
+            await driver.wait_written()
+            if not driver.ending:
+                after = await self._offer_input(session.id, added) if after is None else after
+                await driver.log.sync()
+            if not driver.ending:
+                driver.add_follower(follower)
+                return after or 0
+            await driver.wait()
+            await asyncio.sleep(0)
+
+    async def wake(self, session: "Session[Any]", follower: Follower) -> tuple[int, TurnCollector | None]:
+        """Go on with what is unfinished; return the seq after which its events come and what finds them, if any."""
+        if await self.store.sessions.find(session.id) is None:
+            raise NotFound(f"there is no session {session.id!r}")
+        while True:
+            self.require_open()
+            driver = self.active.get(session.id)
+            if driver is None:
+                driver = await self._claim_session(session)
+                driver.start(self._remove_driver)
+            if await driver.ready and not driver.ending:
+                break
+            await driver.wait()
+            await asyncio.sleep(0)
+        driver.add_follower(follower)
+        turn, key = driver.next_turn
+        return driver.log.head, TurnCollector(session.id, turn=turn, key=key) if turn or key else None
+
+    async def interrupt(self, session: SessionId, body: InterruptRequested) -> None:
+        """Stop the turn of a session, in whichever process it runs."""
+        driver = self.active.get(session)
+        if driver is not None and await driver.ready and driver.turn_opening:
+            driver.stop("interrupted", body.note)  # the log knows of no turn yet
+            if not driver.log.head:
+                return
+        await self.offer(session, body, body.key)
+
+    async def require_idle(self, session: SessionId) -> None:
+        """Raise ``Busy`` while this process works on a session; wait for one that has just written its end."""
+        while driver := self.active.get(session):
+            if not driver.log.released:
+                raise Busy(f"session {session!r} is at work; interrupt it first, or wait")
+            await driver.wait()
+            await asyncio.sleep(0)
+
+    async def interrupt_and_wait(self, session: SessionId) -> None:
+        """Stop a session's turn, wherever it runs, and wait until it has written its end."""
+        info = await self.store.sessions.find(session)
+        if info is None or not info.live:
+            return
+        key = self.env.ids.new("int")
+        await self.offer(session, InterruptRequested(key=key, note="rewound"), key)
+        head = info.head
+        async with asyncio.timeout(INTERRUPT_TIMEOUT):
+            while info is not None and info.live:
+                head = await self._wait_for_head(session, head)
+                info = await self.store.sessions.find(session)
+
+    async def _start_driver(
+        self,
+        session: "Session[Any]",
+        added: InputAdded,
+        follower: Follower,
+        after: int | None,
+        *,
+        reject: bool,
+        caller_key: bool,
+    ) -> int | None:
+        """Start to work on a session; ``after`` is set when the input was left with it already. ``None``: try again."""
+        try:
+            driver = await self._claim_session(session)
+        except Busy:
+            if reject:
+                raise
+            return await self._hand_over_input(session, added, follower)
+        first = caller_key and not driver.log.head
+        try:
+            if after is None and driver.log.head and (caller_key or any(driver.next_turn)):
+                after = await self._offer_input(session.id, added)
+                await driver.log.sync()
+            if after is None:
+                after = driver.log.head
+                driver.new_inputs.append(added)
+        finally:
+            if not first:
+                driver.add_follower(follower)
+            driver.start(self._remove_driver)
+        return after if not first or await self._began_session(driver, follower) else None
+
+    async def _began_session(self, driver: SessionDriver, follower: Follower) -> bool:
+        """Whether a request that may be sent twice at once began the session here, and not in another process."""
+        await driver.wait_written()
+        if isinstance(driver.error, ConflictError) and not driver.log.head:
+            return False
+        driver.add_follower(follower)
+        return True
+
+    async def _claim_session(self, session: "Session[Any]") -> SessionDriver:
+        driver = SessionDriver(
+            session.id,
+            lambda wish: self.builder.recipe_for_input(session.agent, wish),
+            self.env,
+            self.hub,
+            self.secrets,
+        )
+        driver.metadata, driver.deps = session.metadata, session.deps
+        self.active[session.id] = driver
+        try:
+            await driver.claim()
+        except BaseException:
+            self.active.pop(session.id, None)
+            driver.detach()
+            raise
+        if self._closed:
+            driver.finish("the runtime was closed")
+        return driver
+
+    def _remove_driver(self, driver: SessionDriver) -> None:
+        self.active.pop(driver.session, None)
+
+    async def _offer_input(self, session: SessionId, added: InputAdded) -> int:
+        content = await offload_parts(self.store.blobs, self.secrets, added.content)
+        event = await self.offer(session, msgspec.structs.replace(added, content=content), added.key)
+        return event.seq - 1
+
+    async def _hand_over_input(self, session: "Session[Any]", added: InputAdded, follower: Follower) -> int | None:
+        """Another process is the writer: leave the input with it, and take over if it goes away."""
+        try:
+            after = await self._offer_input(session.id, added)
+        except NotFound:  # it has written nothing yet
+            await self._wait_for_head(session.id, 0)
+            return None
+        task = asyncio.create_task(self._take_over(session, after, added.key, follower))
+        self._takeovers.add(task)
+        task.add_done_callback(self._takeovers.discard)
+        return after
+
+    async def _take_over(self, session: "Session[Any]", after: int, key: str, follower: Follower) -> None:
+        watcher = TurnCollector(session.id, key=key)
+        try:
+            while not watcher.ended and not await self._join_driver(session, follower):
+                await self._wait_for_head(session.id, after)
+                async with aclosing(self.store.events.read(session.id, after=after)) as events:
+                    async for event in events:
+                        after = event.seq
+                        watcher.take_events((event,))
+        except asyncio.CancelledError:
+            follower.end(Closed("the runtime was closed"))
+            raise
+        except VakaError as error:
+            follower.end(error)
+
+    async def _join_driver(self, session: "Session[Any]", follower: Follower) -> bool:
+        """Let a follower hear from the driver in this process, if there is one or can be one now."""
+        driver = self.active.get(session.id)
+        try:
+            if driver is None:
+                driver = await self._claim_session(session)
+                driver.start(self._remove_driver)
+        except Busy:
+            return False
+        if not await driver.ready or driver.ending:
+            return False
+        driver.add_follower(follower)
+        return True
+
+    async def _wait_for_head(self, session: SessionId, seq: int) -> int:
+        """Return the head once it has moved, or after a second: a writer that dies says nothing."""
+        try:
+            async with asyncio.timeout(1.0):
+                return await self.store.events.wait(session, after=seq)
+        except TimeoutError:
+            return seq

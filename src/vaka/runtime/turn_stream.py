@@ -1,0 +1,194 @@
+"""The events of one turn: found among those of the session, streamed to a caller, and folded into its ``Response``."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Self
+
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import FollowerHub, Subscription
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded, SessionOpened
+from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, Rejected, TurnError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.message import text_of
+from vaka.runtime.options import Response
+
+_TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
+
+_COUNTED_TYPES = frozenset[type]({*_TURN_ENDS, progress.StepStarted, progress.ToolCalled, progress.ToolFailed})
+
+_REFUSAL_REASONS = ("denied", "expired")
+
+
+class TurnCollector:
+    """Finds the turn that answers an input among the events of a session, and folds it into a ``Response``."""
+
+    def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
+        self.session, self.key, self.turn = session, key, turn
+        self.end_event: Event | None = None
+        self.steps = 0
+        self.tool_names: list[str] = []
+        self.denied_calls: list[str] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the turn's last event was seen."""
+        return self.end_event is not None
+
+    def take_events(self, events: Sequence[Event]) -> list[Event]:
+        """Return those of some events that belong to the turn."""
+        mine: list[Event] = []
+        for event in events:
+            if event.turn == self.turn if self.turn else self._belongs_to_turn(event):
+                mine.append(event)
+                if type(event.data) in _COUNTED_TYPES:
+                    self.record(event)
+        return mine
+
+    def _belongs_to_turn(self, event: Event) -> bool:
+        """Whether an event belongs to the turn, which is known from the event that takes the input on."""
+        body = event.data
+        if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
+            self.turn = event.turn
+            return True
+        if isinstance(body, InputAdded):
+            return body.key == self.key
+        if isinstance(body, progress.TurnQueued):
+            return body.input == self.key
+        return isinstance(body, SessionOpened)
+
+    def record(self, event: Event) -> None:
+        """Count an event of the turn."""
+        body = event.data
+        if type(body) not in _COUNTED_TYPES:
+            return
+        if isinstance(body, _TURN_ENDS) and not event.path:
+            self.end_event = event
+        elif isinstance(body, progress.StepStarted) and not event.path:
+            self.steps += 1
+        elif isinstance(body, progress.ToolCalled):
+            self.tool_names.append(body.call.name)
+        elif isinstance(body, progress.ToolFailed) and body.result.reason in _REFUSAL_REASONS:
+            self.denied_calls.append(body.result.call)
+
+    def summarize(self) -> Response:
+        """Return the response of the turn, however it ended."""
+        if self.end_event is None:
+            raise TurnError("the turn has not ended")
+        body = self.end_event.data
+        assert isinstance(body, _TURN_ENDS)  # noqa: S101  # record() stores no other type
+        stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
+        return Response(
+            text=body.text, session_id=self.session, turn_id=self.end_event.turn,
+            stop=getattr(body, "stop", None) or stop[body.type],  # type: ignore[arg-type]  # one of the literals
+            limit=getattr(body, "limit", ""), usage=body.usage, steps=self.steps, tool_calls=tuple(self.tool_names),
+            denied=tuple(self.denied_calls), code=getattr(body, "code", ""),
+            error=getattr(body, "message", "") or getattr(body, "note", ""),
+        )  # fmt: skip
+
+    def to_response(self) -> Response:
+        """Return the response of a completed turn. Raises ``TurnError`` when it failed, was cancelled or interrupted."""
+        summary = self.summarize()
+        if summary.stop in ("end", "limit"):
+            return summary
+        kinds: dict[str, type[TurnError]] = {"cancelled": Cancelled, "interrupted": Interrupted}
+        kind = Rejected if summary.code == Rejected.code else kinds.get(summary.stop, TurnError)
+        raise kind(summary.error or summary.stop, code=summary.code, result=summary)
+
+
+class TurnReader:
+    """The events of one turn, batch by batch, until its end."""
+
+    def __init__(self, hub: FollowerHub, collector: TurnCollector, after: int, follower: Follower) -> None:
+        self._collector, self._follower = collector, follower
+        self._subscription = Subscription(hub, collector.session, Cursor(0, after), follower)
+
+    async def __aenter__(self) -> "TurnReader":
+        await self._subscription.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._subscription.__aexit__()
+
+    async def next_batch(self) -> list[Event]:
+        """Return the next events of the turn. Raises the error that ended its driver before the turn ended."""
+        events = await self._subscription.next_batch()
+        if not events:
+            session = self._collector.session
+            raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")
+        return self._collector.take_events(events)
+
+
+class TurnStream:
+    """The events of one turn, as an async iterator and as an async context manager.
+
+    ``async for event in session.stream("…")`` reads the events. ``async with session.stream("…") as turn`` also
+    closes the subscription on every path, and has ``turn.response`` once the last event was read. A turn goes on when
+    its reader leaves; ``session.resume()`` or ``session.follow()`` read the rest.
+    """
+
+    def __init__(
+        self,
+        open_reader: Callable[[], Awaitable[tuple[TurnReader | None, TurnCollector]]],
+        finish: Callable[[Response], Response],
+    ) -> None:
+        self._open_reader, self._finish = open_reader, finish
+        self._collector: TurnCollector | None = None
+        self._events = self._read_events()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await anext(self._events)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop reading. The turn goes on."""
+        await self._events.aclose()
+
+    @property
+    def response(self) -> Response:
+        """The response of the turn, once its last event was read.
+
+        Raises ``InvalidInput`` before that, and ``TurnError`` for a turn that failed, was cancelled or interrupted.
+        """
+        if self._collector is None or not self._collector.ended:
+            raise InvalidInput("the turn has no response yet: read its events to the end, or await turn.wait()")
+        return self._finish(self._collector.to_response())
+
+    async def wait(self) -> Response:
+        """Read the remaining events and return the response. Raises ``TurnError`` as ``response`` does."""
+        async for _ in self._events:
+            pass
+        return self.response
+
+    async def text(self) -> AsyncGenerator[str]:
+        """Yield the text of the root agent's answers as it arrives; nothing else of the turn."""
+        streamed: set[str] = set()
+        async for event in self._events:
+            body = event.data
+            if event.path:
+                continue
+            if isinstance(body, progress.TextDelta):
+                streamed.add(body.message_id)
+                yield body.text
+            elif isinstance(body, progress.MessageCompleted) and body.message_id not in streamed:
+                text = text_of(body.content)
+                if text:  # an answer of a middleware, or one that was written before this reader began
+                    yield text
+
+    async def _read_events(self) -> AsyncGenerator[Event]:
+        reader, collector = await self._open_reader()
+        self._collector = collector
+        if reader is None:
+            return
+        async with reader:
+            while not collector.ended:
+                for event in await reader.next_batch():
+                    yield event
