@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.structured_output import OutputSchema
 
+TOOL_WHITELIST = "tool_whitelist"
+"""The option of an input that names the tools its turn may use; it is not an option of the model."""
+
 MAX_RECIPES = 512
 """Recipes kept at hand."""
 
@@ -48,13 +51,17 @@ class AgentBuilder:
         """Return what the loop needs to run ``agent`` as one input wants it; a model it cannot have fails its turn."""
         if input_added is None or not (input_added.model or input_added.options):
             return self.build_recipe(agent)
-        agent = copy.copy(agent)
-        agent.options = {**agent.options, **input_added.options}
+        agent, options = copy.copy(agent), dict(input_added.options)
+        allowed = options.pop(TOOL_WHITELIST, None)
+        agent.options = {**agent.options, **options}
         try:
             agent.model = self._models.find_requested(input_added.model) if input_added.model else agent.model
         except VakaError as error:
             agent.model = UnavailableModel(input_added.model, error)
-        return self._make_recipe(agent, None)
+        recipe = self._make_recipe(agent, None)
+        if isinstance(allowed, list):
+            recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
+        return recipe
 
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
@@ -120,8 +127,7 @@ class AgentBuilder:
 
     def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model) -> Tool:
         if isinstance(tool_like, str):
-            found: Tool = lazy.load(lazy.BUILTIN)(tool_like)
-            return found
+            return lazy.find_builtin(tool_like)
         if isinstance(tool_like, Agent):
             tool_like = tool_like.as_tool()
         if isinstance(tool_like, AgentTool):
@@ -149,8 +155,7 @@ def output_schema_of(agent: Agent) -> "OutputSchema | None":
     """Return what an agent's answers are to be, if it says so. Raises ``InvalidInput`` when JSON cannot express it."""
     if agent.output is None:
         return None
-    shape: OutputSchema = lazy.load(lazy.OUTPUT_SCHEMA)(agent.output)
-    return shape
+    return lazy.output_schema(agent.output)
 
 
 def _output_options(agent: Agent) -> dict[str, Any]:

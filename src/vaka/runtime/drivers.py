@@ -1,14 +1,15 @@
 """The drivers of the sessions that this process works on: start, join, wake, interrupt and end them."""
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
 from vaka.core.loop.blobs import offload_parts
 from vaka.core.loop.context import Env
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import format_timestamp
@@ -17,7 +18,10 @@ from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody
 from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
+from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.observers import TurnObservers
+from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.session_driver import SessionDriver
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
@@ -32,10 +36,19 @@ INTERRUPT_TIMEOUT = 30.0
 class SessionDrivers:
     """One ``SessionDriver`` for each session with a running turn in this process."""
 
-    def __init__(self, store: Store, hub: FollowerHub, env: Env, secrets: Secrets, builder: AgentBuilder) -> None:
+    def __init__(  # made by the runtime
+        self,
+        store: Store,
+        hub: FollowerHub,
+        env: Env,
+        secrets: Secrets,
+        builder: AgentBuilder,
+        observers: TurnObservers = TurnObservers(),
+    ) -> None:
         self.store, self.hub, self.env, self.secrets, self.builder = store, hub, env, secrets, builder
         self.active: dict[SessionId, SessionDriver] = {}
-        self._takeovers: set[asyncio.Task[None]] = set()
+        self._observers = observers
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def close(self, *, cancel: bool) -> bool:
@@ -49,9 +62,9 @@ class SessionDrivers:
         self.env.ask = "suspend" if self.env.ask == "wait" else self.env.ask
         for driver in self.active.values():
             driver.log.wake_waiters()
-        for takeover in self._takeovers:
-            takeover.cancel()
-        await asyncio.gather(*self._takeovers, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         while self.active:
             drivers = list(self.active.values())
             for driver in drivers if cancel else ():
@@ -66,6 +79,25 @@ class SessionDrivers:
 
     def timestamp(self) -> str:
         return format_timestamp(self.env.clock.time())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background until it ends or the runtime closes."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def find_pending(self, decision: str) -> PendingDecision:
+        """Return an open approval or question. Raises ``NotFound``."""
+        for pending in await self.store.sessions.decisions():
+            if pending.id == decision:
+                return pending
+        raise NotFound(f"there is no open decision {decision!r}; it may have been taken, or have expired")
+
+    async def decide(
+        self, approval: str, decision: Literal["approve", "reject"], **answer: Unpack[ApprovalAnswer]
+    ) -> Event:
+        """Decide an approval; see ``Runtime.resolve``."""
+        return await lazy.resolve_approval(self, await self.find_pending(approval), decision, answer)
 
     async def offer(self, session: SessionId, body: OfferedBody, key: str) -> Event:
         """Petition a session, whoever writes it; return the event that has this key."""
@@ -205,6 +237,8 @@ class SessionDrivers:
             self.secrets,
         )
         driver.metadata, driver.deps = session.metadata, session.deps
+        if self._observers.active:
+            driver.observers.append(lambda events: self._observers.observe(self, events))
         self.active[session.id] = driver
         try:
             await driver.claim()
@@ -231,9 +265,7 @@ class SessionDrivers:
         except NotFound:  # it has written nothing yet
             await self._wait_for_head(session.id, 0)
             return None
-        task = asyncio.create_task(self._take_over(session, after, added.key, follower))
-        self._takeovers.add(task)
-        task.add_done_callback(self._takeovers.discard)
+        self.spawn(self._take_over(session, after, added.key, follower))
         return after
 
     async def _take_over(self, session: "Session[Any]", after: int, key: str, follower: Follower) -> None:

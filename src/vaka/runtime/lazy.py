@@ -1,109 +1,354 @@
-"""Imports of optional parts, made on first use so that start-up does not pay for them."""
+"""Lazy imports: one small function for each part that most programs never load.
 
-import importlib
+This is the one place where imports stand inside functions: start-up stays cheap, the type checkers know every result,
+and an editor can jump to the definition.
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from vaka.core.ports.store import Store
+from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import ConfigError
 
+if TYPE_CHECKING:
+    from vaka.core.ports.files import Files
+    from vaka.core.ports.store import PendingDecision
+    from vaka.core.types.event import Event
+    from vaka.core.types.ids import Cursor, SessionId
+    from vaka.models.catalog.prices import Price, PriceList
+    from vaka.models.catalog.vendors import VendorProfile
+    from vaka.models.embeddings.hashing import HashingEmbedder
+    from vaka.models.embeddings.minilm import MiniLMEmbedder
+    from vaka.models.embeddings.openai import OpenAIEmbedder
+    from vaka.models.local.model import LocalModel
+    from vaka.models.scripted import Scripted
+    from vaka.models.text_calls.model import TextCalls
+    from vaka.models.transport.client import Account, ConnectionPool
+    from vaka.models.wrappers.meter import LastCalls, MeteredModel
+    from vaka.models.wrappers.model_wrapper import TextOnly
+    from vaka.models.wrappers.pool import ModelPool, SelectedModel
+    from vaka.models.wrappers.resilience import FallbackModel, RateLimitedModel, RetryingModel
+    from vaka.runtime.drivers import SessionDrivers
+    from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.model_factory import ModelFactory
+    from vaka.runtime.options import ApprovalAnswer
+    from vaka.runtime.scripts import ScriptHost
+    from vaka.runtime.structured_output import OutputSchema
+    from vaka.runtime.tool_world import WorldFactory
+
 Durability: TypeAlias = Literal["power", "process"]
-
-WIRES = {
-    "chat": "vaka.models.openai_chat.model:OpenAIChat",
-    "responses": "vaka.models.openai_responses.model:OpenAIResponses",
-    "anthropic": "vaka.models.anthropic.model:Anthropic",
-    "gemini": "vaka.models.gemini.model:Gemini",
-}
-"""What speaks to a provider, by the name of the wire."""
-
-MODEL_FACTORY = "vaka.runtime.model_factory:ModelFactory"
-"""What makes models that are more than a file."""
-OUTPUT_SCHEMA = "vaka.runtime.structured_output:schema_for"
-MODEL_TABLE = "vaka.config.model_tables:check_table"
-
-SCRIPTED = "vaka.models.scripted:Scripted"
-LOCAL = "vaka.models.local.model:LocalModel"
-LOCAL_MISSING = "vaka.models.local.model:missing_install_command"
-SERVE_LOCAL = "vaka.models.local.model:serve"
-HTTP = "vaka.models.transport.client:ConnectionPool"
-ACCOUNT = "vaka.models.transport.client:Account"
-OPTIONS = "vaka.models.options:read_options"
-PROFILE = "vaka.models.catalog.vendors:find_vendor"
-PROFILES = "vaka.models.catalog.vendors:PROFILES"
-COMPATIBLE = "vaka.models.catalog.vendors:COMPATIBLE"
-
-RETRY = "vaka.models.wrappers.resilience:RetryingModel"
-LIMITED = "vaka.models.wrappers.resilience:RateLimitedModel"
-FALLBACK = "vaka.models.wrappers.resilience:FallbackModel"
-TEXT_CALLS = "vaka.models.text_calls.model:TextCalls"
-METERED = "vaka.models.wrappers.meter:MeteredModel"
-PRICES = "vaka.models.catalog.prices:PriceList"
-PRICE = "vaka.models.catalog.prices:Price"
-FREE = "vaka.models.catalog.prices:FREE"
-LEDGER = "vaka.models.wrappers.meter:LastCalls"
-HASHING = "vaka.models.embeddings.hashing:HashingEmbedder"
-MINILM = "vaka.models.embeddings.minilm:MiniLMEmbedder"
-EMBEDDINGS = "vaka.models.embeddings.openai:OpenAIEmbedder"
-POOL = "vaka.models.wrappers.pool:ModelPool"
-CHOSEN = "vaka.models.wrappers.pool:SelectedModel"
-
-STORES = {
-    "memory": "vaka.stores.memory:MemoryStore",
-    "sqlite": "vaka.stores.sqlite:SqliteStore",
-    "postgresql": "vaka.stores.postgres:PostgresStore",
-    "postgres": "vaka.stores.postgres:PostgresStore",
-}
-
-BUILTIN = "vaka.tools.builtin:find_builtin"
-"""What knows vaka's own tools by their names."""
-CHOOSE_TOOLS = "vaka.tools.builtin:select_tools"
-PLAIN_NAME = "vaka.tools.builtin:normalize_name"
-WORLD_FACTORY = "vaka.runtime.tool_world:WorldFactory"
-"""What makes the files, commands and network that tools are lent."""
-
-SCRIPT_HOST = "vaka.runtime.scripts:ScriptHost"
-"""What runs scripts; most runtimes have none."""
-
-PREVIEW_FILE_REWIND = "vaka.runtime.file_rewind:preview_file_rewind"
-REWIND_FILES = "vaka.runtime.file_rewind:rewind_with_files"
-"""What puts files back; most runtimes never do."""
 
 _EXTRAS = {"asyncpg": "postgres", "markdownify": "web"}
 
 
+@contextmanager
+def explain_missing_extra() -> Generator[None]:
+    """Turn the ``ModuleNotFoundError`` of an optional library into a ``ConfigError`` that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
+            raise
+        raise ConfigError(f"{error.name} is not installed; add it with: pip install 'vaka[{extra}]'") from error
+
+
+# ------------------------------------------------------------------------------------------------------------- stores
+
+
 def open_store(url: str, *, durability: Durability = "power", namespace: str = "") -> Store:
-    """Return the store a URL stands for: ``memory:``, ``sqlite:///PATH`` or ``postgresql://…``."""
+    """Return the store of a URL: ``memory:``, ``sqlite:///PATH`` or ``postgresql://…``."""
     scheme = url.partition(":")[0]
-    if scheme not in STORES:
-        raise ConfigError(f"store {url!r} is not known; expected memory:, sqlite:///PATH or postgresql://…")
-    make = load(STORES[scheme])
-    made: Store
     if scheme == "memory":
-        made = make(namespace=namespace)
-    elif scheme == "sqlite":
-        made = make(_sqlite_path(url), durability=durability, namespace=namespace)
-    else:
-        made = make(url, durability=durability, namespace=namespace)
-    return made
+        from vaka.stores.memory import MemoryStore
+
+        return MemoryStore(namespace=namespace)
+    if scheme == "sqlite":
+        from vaka.stores.sqlite import SqliteStore
+
+        return SqliteStore(_sqlite_path(url), durability=durability, namespace=namespace)
+    if scheme in ("postgresql", "postgres"):
+        with explain_missing_extra():
+            from vaka.stores.postgres import PostgresStore
+
+        return PostgresStore(url, durability=durability, namespace=namespace)
+    raise ConfigError(f"store {url!r} is not known; expected memory:, sqlite:///PATH or postgresql://…")
 
 
 def _sqlite_path(url: str) -> Path:
-    """``sqlite:///vaka.db`` is relative, ``sqlite:////var/vaka.db`` absolute, as everywhere else."""
+    """Return the path of a URL: ``sqlite:///vaka.db`` is relative, ``sqlite:////var/vaka.db`` absolute."""
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) == 1:
         raise ConfigError(f"store {url!r} names no file; expected sqlite:///PATH (four slashes for an absolute path)")
     return Path(unquote(parts.path[1:]))
 
 
-def load(dotted: str) -> Any:
-    """Return what a dotted path names; an optional library that is missing is said by name."""
-    module, _, name = dotted.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
-        if extra is None:
-            raise
-        raise ConfigError(f"{error.name} is not installed; add it with: pip install 'vaka[{extra}]'") from error
+# ------------------------------------------------------------------------------------------------------------- models
+
+
+def wire_adapter(wire: str) -> Any:
+    """Return the class that speaks a provider's wire; their constructors differ in keyword arguments."""
+    if wire == "chat":
+        from vaka.models.openai_chat.model import OpenAIChat
+
+        return OpenAIChat
+    if wire == "responses":
+        from vaka.models.openai_responses.model import OpenAIResponses
+
+        return OpenAIResponses
+    if wire == "anthropic":
+        from vaka.models.anthropic.model import Anthropic
+
+        return Anthropic
+    from vaka.models.gemini.model import Gemini
+
+    return Gemini
+
+
+def model_factory() -> "type[ModelFactory]":
+    from vaka.runtime.model_factory import ModelFactory
+
+    return ModelFactory
+
+
+def scripted_model() -> "type[Scripted]":
+    from vaka.models.scripted import Scripted
+
+    return Scripted
+
+
+def local_model() -> "type[LocalModel]":
+    from vaka.models.local.model import LocalModel
+
+    return LocalModel
+
+
+def missing_install_command() -> str:
+    """Return the command that installs what the local model lacks, ``""`` when it lacks nothing."""
+    from vaka.models.local.model import missing_install_command as missing
+
+    return missing()
+
+
+async def serve_local(host: str, port: int, **options: Any) -> None:
+    """Serve the local model over HTTP until cancelled; ``options`` are those of ``vaka.models.local.model.serve``."""
+    from vaka.models.local.model import serve
+
+    await serve(host, port, **options)
+
+
+def connection_pool() -> "type[ConnectionPool]":
+    from vaka.models.transport.client import ConnectionPool
+
+    return ConnectionPool
+
+
+def account() -> "type[Account]":
+    from vaka.models.transport.client import Account
+
+    return Account
+
+
+def check_model_options(options: Mapping[str, Any]) -> None:
+    """Raise ``InvalidInput`` for options that no model takes."""
+    from vaka.models.options import read_options
+
+    read_options(options)
+
+
+def find_vendor(name: str) -> "VendorProfile | None":
+    from vaka.models.catalog.vendors import find_vendor as find
+
+    return find(name)
+
+
+def vendor_profiles() -> "Mapping[str, VendorProfile]":
+    from vaka.models.catalog.vendors import PROFILES
+
+    return PROFILES
+
+
+def compatible_profile() -> "VendorProfile":
+    """Return the profile of servers that are compatible with OpenAI's and are not known by name."""
+    from vaka.models.catalog.vendors import COMPATIBLE
+
+    return COMPATIBLE
+
+
+def retrying_model() -> "type[RetryingModel]":
+    from vaka.models.wrappers.resilience import RetryingModel
+
+    return RetryingModel
+
+
+def rate_limited_model() -> "type[RateLimitedModel]":
+    from vaka.models.wrappers.resilience import RateLimitedModel
+
+    return RateLimitedModel
+
+
+def fallback_model() -> "type[FallbackModel]":
+    from vaka.models.wrappers.resilience import FallbackModel
+
+    return FallbackModel
+
+
+def text_calls() -> "type[TextCalls]":
+    from vaka.models.text_calls.model import TextCalls
+
+    return TextCalls
+
+
+def text_only_model() -> "type[TextOnly]":
+    from vaka.models.wrappers.model_wrapper import TextOnly
+
+    return TextOnly
+
+
+def metered_model() -> "type[MeteredModel]":
+    from vaka.models.wrappers.meter import MeteredModel
+
+    return MeteredModel
+
+
+def last_calls() -> "type[LastCalls]":
+    from vaka.models.wrappers.meter import LastCalls
+
+    return LastCalls
+
+
+def missing_price_message(model: str) -> str:
+    from vaka.models.wrappers.meter import missing_price_message as message
+
+    return message(model)
+
+
+def price_list() -> "type[PriceList]":
+    from vaka.models.catalog.prices import PriceList
+
+    return PriceList
+
+
+def price() -> "type[Price]":
+    from vaka.models.catalog.prices import Price
+
+    return Price
+
+
+def free_price() -> "Price":
+    from vaka.models.catalog.prices import FREE
+
+    return FREE
+
+
+def output_limit_of(wire: str, model: str) -> int | None:
+    from vaka.models.catalog.prices import output_limit_of as limit_of
+
+    return limit_of(wire, model)
+
+
+def model_pool() -> "type[ModelPool]":
+    from vaka.models.wrappers.pool import ModelPool
+
+    return ModelPool
+
+
+def selected_model() -> "type[SelectedModel]":
+    from vaka.models.wrappers.pool import SelectedModel
+
+    return SelectedModel
+
+
+def hashing_embedder() -> "type[HashingEmbedder]":
+    from vaka.models.embeddings.hashing import HashingEmbedder
+
+    return HashingEmbedder
+
+
+def minilm_embedder() -> "type[MiniLMEmbedder]":
+    from vaka.models.embeddings.minilm import MiniLMEmbedder
+
+    return MiniLMEmbedder
+
+
+def openai_embedder() -> "type[OpenAIEmbedder]":
+    from vaka.models.embeddings.openai import OpenAIEmbedder
+
+    return OpenAIEmbedder
+
+
+def check_model_table(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of model settings, checked as one of a file is. Raises ``ConfigError``."""
+    from vaka.config.model_tables import check_table
+
+    return check_table(name, value)
+
+
+# -------------------------------------------------------------------------------------------------- tools and sessions
+
+
+def find_builtin(name: str) -> Tool:
+    with explain_missing_extra():
+        from vaka.tools.builtin import find_builtin as find
+
+        return find(name)
+
+
+def select_builtin_tools(enabled: Iterable[str] | None, disallowed: Iterable[str] = ()) -> tuple[str, ...]:
+    from vaka.tools.builtin import select_tools
+
+    return select_tools(enabled, disallowed)
+
+
+def normalize_tool_name(name: str) -> str:
+    from vaka.tools.builtin import normalize_name
+
+    return normalize_name(name)
+
+
+def world_factory() -> "type[WorldFactory]":
+    from vaka.runtime.tool_world import WorldFactory
+
+    return WorldFactory
+
+
+def script_host() -> "type[ScriptHost]":
+    from vaka.runtime.scripts import ScriptHost
+
+    return ScriptHost
+
+
+def output_schema(output: Any) -> "OutputSchema":
+    """Return the schema of an agent's ``output``. Raises ``InvalidInput`` when JSON cannot express it."""
+    from vaka.runtime.structured_output import schema_for
+
+    return schema_for(output)
+
+
+async def preview_file_rewind(store: Store, files: "Files", session: "SessionId", to: "Cursor | str") -> "FileRewind":
+    from vaka.runtime.file_rewind import preview_file_rewind as preview
+
+    return await preview(store, files, session, to)
+
+
+async def rewind_with_files(  # those of the function it loads
+    store: Store, files: "Files", session: "SessionId", to: "Cursor | str", timestamp: str, *, force: bool
+) -> "tuple[Event, FileRewind]":
+    from vaka.runtime.file_rewind import rewind_with_files as rewind
+
+    return await rewind(store, files, session, to, timestamp, force=force)
+
+
+async def resolve_approval(
+    drivers: "SessionDrivers",
+    pending: "PendingDecision",
+    decision: Literal["approve", "reject"],
+    answer: "ApprovalAnswer",
+) -> "Event":
+    from vaka.runtime.resolve_approval import resolve_approval as resolve
+
+    return await resolve(drivers, pending, decision, answer)

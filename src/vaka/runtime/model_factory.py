@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -20,12 +20,11 @@ from vaka.runtime import lazy, providers
 from vaka.runtime.model_registry import ModelConfig, UnavailableModel
 from vaka.runtime.providers import Provider
 
+if TYPE_CHECKING:
+    from vaka.models.catalog.prices import Price
+
 CHAT_PROVIDER = "openai-chat"
 LOCAL_MODEL = "local"
-OUTPUT_LIMITS = "vaka.models.catalog.prices:output_limit_of"
-"""What knows how long answers can get."""
-TEXT_ONLY = "vaka.models.wrappers.model_wrapper:TextOnly"
-UNPRICED = "vaka.models.wrappers.meter:missing_price_message"
 _LOCAL_PROVIDER = Provider(name=LOCAL_MODEL, wire="chat", base_url="", base_env="", key_env=(), local=True)
 
 
@@ -56,7 +55,7 @@ class ModelFactory:
     def http(self) -> Any:
         """The connections that all models share."""
         if self._http is None:
-            self._http = lazy.load(lazy.HTTP)()
+            self._http = lazy.connection_pool()()
         return self._http
 
     async def close(self) -> None:
@@ -78,7 +77,7 @@ class ModelFactory:
         if name in self.load_definitions():
             return self._make_defined(self.load_definitions()[name])
         if name == LOCAL_MODEL:
-            made = lazy.load(lazy.LOCAL)(http=self.http, progress=self.config.progress)
+            made = lazy.local_model()(http=self.http, progress=self.config.progress)
             return self._wrap(made, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
@@ -94,14 +93,11 @@ class ModelFactory:
 
     def make_embedder(self, name: str, record: Callable[[str, Usage], None]) -> Embedder:
         """Return a new embedder; ``record`` is told what its calls use. Raises ``ConfigError`` and the like."""
-        made: Embedder
         kind, _, size = name.partition(":")
         if kind == "hashing" and (size.isdecimal() or not size):
-            made = lazy.load(lazy.HASHING)(**({"size": int(size)} if size else {}))
-            return made
+            return lazy.hashing_embedder()(**({"size": int(size)} if size else {}))
         if name == "minilm":
-            made = lazy.load(lazy.MINILM)()
-            return made
+            return lazy.minilm_embedder()()
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
         if provider is None or provider.wire not in ("chat", "responses"):
@@ -120,15 +116,14 @@ class ModelFactory:
 
         async def check_budget(usage: Usage) -> None:
             cost = cost_of(usage)
-            why = lazy.load(UNPRICED)(name) if cost is None else ""
+            why = lazy.missing_price_message(name) if cost is None else ""
             await wait_until_affordable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
 
-        remote = lazy.load(lazy.EMBEDDINGS)(
+        remote = lazy.openai_embedder()(
             model, account, http=self.http, name=name, clock=self._clock, record=record_cost
         )
         remote.allow = check_budget
-        made = remote
-        return made
+        return remote
 
     def _make_configured(self, name: str, entry: ModelEntry) -> Model:
         provider, model, options = self.resolve_entry(name, entry)
@@ -136,7 +131,7 @@ class ModelFactory:
         made = PresetModel(made, options) if options else made
         if entry.fallback:
             others = [self._find_fallback(other) for other in entry.fallback]
-            made = lazy.load(lazy.FALLBACK)([made, *others])
+            made = lazy.fallback_model()([made, *others])
         return made
 
     def _provider_of(self, name: str, entry: ModelEntry, head: str) -> Provider:
@@ -159,7 +154,7 @@ class ModelFactory:
         """Return the model of a model file, with what the file says it can do."""
         usual = {"chat": CHAT_PROVIDER, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
         provider = providers.find(usual[definition.wire])
-        assert provider is not None  # noqa: S101  # each of the four is known
+        assert provider is not None  # each of the four is known
         if definition.base_url:
             provider = _custom_provider(definition.name, definition.wire, definition.base_url)
         facts = definition.facts
@@ -171,7 +166,7 @@ class ModelFactory:
         )  # fmt: skip
         adapter = self._make_adapter(provider, definition.model, definition.name, entry)
         if facts.get("support_text_only") and provider.profile is None:
-            adapter = lazy.load(TEXT_ONLY)(adapter)
+            adapter = lazy.text_only_model()(adapter)
         made = self._wrap(adapter, entry, provider)
         options = self._check_options(definition.options, definition.origin)
         shaped = self._check_options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
@@ -183,10 +178,10 @@ class ModelFactory:
         facts: dict[str, Any] = {}
         if provider.profile is not None:
             elsewhere = provider.name == CHAT_PROVIDER and not providers.is_openai(found.base_url, model)
-            facts["profile"] = lazy.load(lazy.COMPATIBLE) if elsewhere else provider.profile
+            facts["profile"] = lazy.compatible_profile() if elsewhere else provider.profile
         if found.bearer:
             facts["bearer"] = True
-        made: Model = lazy.load(lazy.WIRES[provider.wire])(model, account, http=self.http, name=name, **facts)
+        made: Model = lazy.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
         return made
 
     def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
@@ -200,45 +195,42 @@ class ModelFactory:
         for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *secrets_of(entry)):
             self._secrets.add(secret)
             self._secrets.add(secret.rpartition(" ")[2])  # of a token, what comes after Bearer
-        account = lazy.load(lazy.ACCOUNT)(
-            base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query
-        )
+        account = lazy.account()(base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query)
         return found, account
 
     def _wrap(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
         """Put around a provider's model what makes it dependable and tells what it costs."""
-        model = lazy.load(lazy.TEXT_CALLS)(adapter) if entry.text_calls else adapter
+        model: Model = lazy.text_calls()(adapter) if entry.text_calls else adapter
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
-            model = lazy.load(lazy.LIMITED)(
+            model = lazy.rate_limited_model()(
                 model, concurrent=entry.concurrent, requests_per_minute=entry.requests_per_minute,
                 tokens_per_minute=entry.tokens_per_minute, clock=self._clock,
             )  # fmt: skip
         retries = entry.retries if entry.retries is not None else self.config.retries
-        attempts = {} if retries is None else {"attempts": retries + 1}
-        model = lazy.load(lazy.RETRY)(model, clock=self._clock, **attempts)
-        price = entry.price or (lazy.load(lazy.FREE) if provider.local else None)
-        bound = lazy.load(OUTPUT_LIMITS)(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
+        attempts: dict[str, Any] = {} if retries is None else {"attempts": retries + 1}
+        model = lazy.retrying_model()(model, clock=self._clock, **attempts)
+        price = entry.price or (lazy.free_price() if provider.local else None)
+        bound = lazy.output_limit_of(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
         return self._track(self._add_meter(model, price, f"{provider.name}/{entry.model}", bound))
 
-    def _add_meter(self, model: Model, price: object, named: str, bound: int | None) -> Model:
+    def _add_meter(self, model: Model, price: "PriceEntry | Price | None", named: str, bound: int | None) -> Model:
         if self._ledger is None:
-            self._ledger = lazy.load(lazy.LEDGER)()
+            self._ledger = lazy.last_calls()()
         if isinstance(price, PriceEntry):
-            price = lazy.load(lazy.PRICE)(**_price_fields(price))
-        made: Model = lazy.load(lazy.METERED)(
+            price = lazy.price()(**_price_fields(price))
+        return lazy.metered_model()(
             model, self._price_list(), model=named, price=price, bound=bound, ledger=self._ledger
         )
-        return made
 
     def _price_list(self) -> Any:
         if self._prices is None:
-            self._prices = lazy.load(lazy.PRICES)(self.config.prices)
+            self._prices = lazy.price_list()(self.config.prices)
         return self._prices
 
     def _check_options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:
         try:
-            lazy.load(lazy.OPTIONS)(options)
+            lazy.check_model_options(options)
         except BadRequest as error:
             raise ConfigError(f"{place}: {error}") from error
         return dict(options)
@@ -286,7 +278,7 @@ class PresetModel:
 
 def _custom_provider(name: str, wire: Any, base_url: str) -> Provider:
     """Return the provider that a server of one's own is."""
-    profile = lazy.load(lazy.COMPATIBLE) if wire == "chat" else None
+    profile = lazy.compatible_profile() if wire == "chat" else None
     version = {"anthropic": "v1", "gemini": "v1beta"}.get(wire, "")
     return Provider(name=name, wire=wire, base_url=base_url, base_env="", key_env=(), version=version, profile=profile)
 
@@ -303,5 +295,5 @@ def _apply_facts(profile: Any, facts: Mapping[str, Any]) -> Any:
     return msgspec.structs.replace(profile, **changes)
 
 
-def _price_fields(price: PriceEntry) -> dict[str, float]:
+def _price_fields(price: PriceEntry) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(price).items() if value is not None}

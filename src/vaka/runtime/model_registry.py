@@ -60,7 +60,7 @@ class ModelRegistry:
     def factory(self) -> "ModelFactory":
         """What makes models; most of it is loaded when the first is made."""
         if self._factory is None:
-            made: ModelFactory = lazy.load(lazy.MODEL_FACTORY)(
+            made: ModelFactory = lazy.model_factory()(
                 self.config,
                 self.find,
                 self._secrets,
@@ -119,7 +119,7 @@ class ModelRegistry:
                     f'name one in the settings: tiers.{tier_of(tier) or "low"} = "PROVIDER/NAME"'
                 )
         default = fallback or pool[next(iter(wanted))]
-        chosen: Model = lazy.load(lazy.POOL)(pool, default, self.config.subagents).choose(tier, subagent)
+        chosen: Model = lazy.model_pool()(pool, default, self.config.subagents).choose(tier, subagent)
         return chosen
 
     def has_tier_for(self, subagent: str) -> bool:
@@ -131,7 +131,7 @@ class ModelRegistry:
         if tier_of(name):
             return self.find(name)
         model = self.find(name)
-        chosen: Model = lazy.load(lazy.CHOSEN)(model, ModelSelected(model=model.name, reason="asked for"))
+        chosen: Model = lazy.selected_model()(model, ModelSelected(model=model.name, reason="asked for"))
         return chosen
 
     def embedder(self, name: str) -> Embedder:
@@ -157,7 +157,7 @@ class ModelRegistry:
     def _load_scripted(self, name: str) -> Model | None:
         if name in self.config.models or not name.startswith(SCRIPTED_PREFIX):
             return None
-        made: Model = lazy.load(lazy.SCRIPTED)(name.removeprefix(SCRIPTED_PREFIX))
+        made: Model = lazy.scripted_model()(name.removeprefix(SCRIPTED_PREFIX))
         return made
 
 

@@ -1,29 +1,43 @@
-"""Run one turn in a runtime of its own."""
+"""``run`` and ``run_sync``: one turn in a runtime of its own."""
 
 import asyncio
-from typing import Any
+from typing import Unpack
 
-from vaka.agents.react import Agent
+from vaka.agents.react import Agent, Deps
 from vaka.core.types.errors import InvalidInput
-from vaka.runtime.options import Response, UserInput
+from vaka.runtime.options import Response, RuntimeOptions, UserInput
 from vaka.runtime.runtime import Runtime
 
 
-async def run(agent: Agent, prompt: UserInput, **options: Any) -> Response:
-    """Run one turn in a runtime of its own, in memory unless ``options`` (those of ``Runtime``) say otherwise.
+async def run(
+    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response:
+    """Run one turn in a new session of a runtime of its own, in memory unless ``store`` names another place.
 
-    Nobody can be asked here, so what needs a person is denied.
+    Args:
+        agent: The agent that answers.
+        prompt: A text, or parts such as ``Image``.
+        deps: Dependencies of tools and instructions.
+        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` unless it is given, since no person
+            can be asked; with a ``permission_request_handler`` that decides.
+
+    Raises:
+        TurnError: The turn ended without an answer.
+        TypeError: An option is unknown or of the wrong kind.
     """
-    settings: dict[str, Any] = {"ask": "deny", **options}
-    async with Runtime(**settings) as runtime:
-        session = await runtime.open(agent)
+    if "permission_request_handler" not in options:
+        options.setdefault("ask", "deny")
+    async with Runtime(**options) as runtime:
+        session = await runtime.open(agent, deps=deps)
         return await session.run(prompt)
 
 
-def run_sync(agent: Agent, prompt: UserInput, **options: Any) -> Response:
-    """Do what ``run`` does, for callers without an event loop."""
+def run_sync(
+    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response:
+    """Do what ``run`` does, for callers without an event loop. Raises ``InvalidInput`` inside a running one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run(agent, prompt, **options))
-    raise InvalidInput("run_sync was called inside an event loop; there it is: await vaka.run(...)")
+        return asyncio.run(run(agent, prompt, deps=deps, **options))
+    raise InvalidInput("run_sync was called inside an event loop; use: await vaka.run(...)")

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
@@ -101,11 +102,51 @@ OnBusy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "enqueue", 
 """What an input does when the session is busy; ``enqueue`` is ``queue``, ``rollback`` is ``interrupt``."""
 
 
+class ModeContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a runtime is used: a terminal, a pipeline or a platform."""
+
+    entry_point: EntryPoint = "cli"
+    cli: Mapping[str, Any] = {}
+    """``user``, ``workspace``, ``args``, ``flags``."""
+    ci: Mapping[str, Any] = {}
+    """``provider``, ``pipeline``, ``run_id``, ``sha``, ``ref``, ``matrix``, ``metadata``."""
+    platform: Mapping[str, Any] = {}
+    """``organization``, ``project``, ``environment``, ``labels``."""
+
+
+class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval that a turn requests, for ``Options.permission_request_handler``."""
+
+    tool_name: str
+    tool_params: Mapping[str, Any]
+    session_id: str
+    rule: str
+    reason: str
+    approval: str
+    """The id of the approval."""
+
+
+PermissionRequestHandler: TypeAlias = Callable[[PermissionRequest], Awaitable[Literal["allow", "deny", "ask"]]]
+
+
+class TokenStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The usage of one model call, for ``Options.token_callback``."""
+
+    session_id: str
+    turn_id: str
+    agent: str
+    model: str
+    usage: Usage
+    timestamp: str
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a runtime works. Every field has a default that is safe."""
 
     entry_point: EntryPoint = "cli"
     """Who is asking: it sets what happens when a person is needed, and begins the ids of sessions."""
+    mode: "ModeContext | None" = None
+    """Where the runtime is used, for requests that do not say it; tools read it as ``context.metadata["mode"]``."""
     store: "Store | str" = "memory:"
     durability: Durability = "power"
     namespace: str = ""
@@ -144,7 +185,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Tools besides the built-in ones."""
     middleware: tuple[Middleware, ...] = ()
     middleware_timeout: float | None = None
-    max_iterations: int | None = 50
+    max_steps: int | None = 50
+    """Model calls one turn may make; ``None`` or 0 for any number."""
+    max_iterations: int | None = None
+    """The seed's name of ``max_steps``; it wins where it is given."""
     timeout: float | None = None
     """Seconds one turn may take."""
     ask: AskMode | None = None
@@ -154,13 +198,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     permission_mode: Mode = "default"
     allow: tuple[str, ...] = ()
-    confirm: tuple[str, ...] = ()
-    """Tools a person must approve, each time or for the session."""
+    ask_for: tuple[str, ...] = ()
+    """Rules of calls that a person must approve, each time or for the session."""
     deny: tuple[str, ...] = ()
+    permission_request_handler: "PermissionRequestHandler | None" = None
+    """Called with each approval that a turn in this process requests. ``allow`` and ``deny`` decide it, ``ask`` leaves
+    it to a person."""
+    approval_approver: str = "host"
+    """The name that signs decisions of ``permission_request_handler``."""
+    approval_wait: float | None = 7 * 24 * 3600.0
+    """Seconds until an unanswered approval counts as denied, for the default agent; ``None`` for any time."""
+    approval_whitelist_ttl: float | None = None
+    """Seconds that an approval for the session lasts, for the default agent; ``None`` for the rest of the session."""
+    token_callback: "Callable[[TokenStats], None] | None" = None
+    """Called with the usage of each model call of a turn in this process, after the log has it."""
     secrets: tuple[str, ...] = ()
     """Values that must never be written down."""
     cwd: str = ""
-    """The folder tools work in; without it the one this process stands in."""
+    """The folder tools work in; default: the current folder of the process."""
+    project_root: str | None = None
+    """The folder of the project, in place of ``cwd``. ``""`` and ``.`` find it: ``AGENTSDK_PROJECT_ROOT``, else the
+    nearest folder above with ``.claude``, ``.git`` or ``pyproject.toml``, else the current folder."""
     add_dirs: tuple[str, ...] = ()
     """More folders that tools may touch."""
     files: Files | None = None
@@ -187,12 +245,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock | None = None
     ids: IdGenerator | None = None
 
+    def __post_init__(self) -> None:
+        for name in _TUPLE_FIELDS:
+            value = getattr(self, name)
+            if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+                raise TypeError(f"{name} must be a sequence, not {type(value).__name__}: {repr(value)[:80]}")
+            if not isinstance(value, tuple):
+                msgspec.structs.force_setattr(self, name, tuple(value))
+
+    @property
+    def working_folder(self) -> str:
+        """The folder tools work in: ``cwd``, or else ``project_root``; ``""`` for that of the process."""
+        if self.cwd or self.project_root is None:
+            return self.cwd
+        return find_project_root(self.project_root)
+
     def default_agent(self) -> Agent | None:
         """Return the agent of requests that name none; ``None`` when there is not even a model."""
         if self.agent is not None or (self.model is None and self.model_factory is None):
             return self.agent
         limits = Limits(
-            max_steps=self.max_iterations or None, timeout=self.timeout, middleware_timeout=self.middleware_timeout
+            max_steps=(self.max_steps if self.max_iterations is None else self.max_iterations) or None,
+            timeout=self.timeout,
+            middleware_timeout=self.middleware_timeout,
+            approval_ttl=self.approval_wait,
+            grant_ttl=self.approval_whitelist_ttl,
         )
         return Agent(
             "agent",
@@ -204,8 +281,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def _select_tools(self) -> "tuple[ToolLike, ...]":
         """Return the built-in tools that are wanted, by name, and then those that were added."""
-        plain: Callable[[str], str] = lazy.load(lazy.PLAIN_NAME)
-        names = () if self.enabled_builtin_tools == () else lazy.load(lazy.CHOOSE_TOOLS)(
+        plain = lazy.normalize_tool_name
+        names = () if self.enabled_builtin_tools == () else lazy.select_builtin_tools(
             self.enabled_builtin_tools, self.disallowed_tools
         )  # fmt: skip
         taken = {plain(name) for name in (*names, *self.disallowed_tools)}
@@ -213,7 +290,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_model_config(self) -> ModelConfig:
         """Return what the names of models mean. Raises ``ConfigError`` when that makes no sense."""
-        read = lazy.load(lazy.MODEL_TABLE) if self.models or self.prices else None
+        read = lazy.check_model_table if self.models or self.prices else None
         return ModelConfig(
             models=read("models", self.models) if read else {}, prices=read("prices", self.prices) if read else {},
             tiers={_require_tier(name): model for name, model in self.model_pool.items()},
@@ -225,7 +302,68 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ask_mode(self) -> AskMode:
         """What happens when a person is needed."""
-        return self.ask or ("deny" if self.entry_point == "ci" else "wait")
+        decided_here = self.permission_request_handler is not None
+        return self.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
+
+
+class RuntimeOptions(TypedDict, total=False):
+    """The fields of ``Options`` but ``agent``, as keyword arguments of ``run``; a test compares both lists."""
+
+    entry_point: "EntryPoint"
+    mode: "ModeContext | None"
+    store: "Store | str"
+    durability: "Durability"
+    namespace: "str"
+    model: "Model | str | None"
+    model_factory: "Callable[[], Model] | None"
+    model_pool: "Mapping[str, Model | str]"
+    subagent_model_mapping: "Mapping[str, str]"
+    default_enable_cache: "bool | None"
+    models: "Mapping[str, ModelEntry | Mapping[str, Any]]"
+    model_files: "Sequence[str]"
+    prices: "Mapping[str, PriceEntry | Mapping[str, Any]]"
+    retries: "int | None"
+    environ: "Mapping[str, str] | None"
+    progress: "Callable[[str], None] | None"
+    system_prompt: "str"
+    tools: "Sequence[ToolLike]"
+    enabled_builtin_tools: "Sequence[str] | None"
+    disallowed_tools: "Sequence[str]"
+    custom_tools: "Sequence[ToolLike]"
+    middleware: "Sequence[Middleware]"
+    middleware_timeout: "float | None"
+    max_steps: "int | None"
+    max_iterations: "int | None"
+    timeout: "float | None"
+    ask: "AskMode | None"
+    question_timeout: "float | None"
+    policy: "Policy | None"
+    permission_mode: "Mode"
+    allow: "Sequence[str]"
+    ask_for: "Sequence[str]"
+    deny: "Sequence[str]"
+    permission_request_handler: "PermissionRequestHandler | None"
+    approval_approver: "str"
+    approval_wait: "float | None"
+    approval_whitelist_ttl: "float | None"
+    token_callback: "Callable[[TokenStats], None] | None"
+    secrets: "Sequence[str]"
+    cwd: "str"
+    project_root: "str | None"
+    add_dirs: "Sequence[str]"
+    files: "Files | None"
+    snapshots: "bool"
+    sandbox: "Sandbox | Literal['auto', 'on', 'off']"
+    command_hosts: "Sequence[str]"
+    command_env: "Sequence[str]"
+    command_limits: "ResourceLimits"
+    command_habits: "CommandOptions | None"
+    search: "SearchEngine | None"
+    network: "Network | None"
+    trusted_hosts: "Sequence[str]"
+    script_env: "Mapping[str, str]"
+    clock: "Clock | None"
+    ids: "IdGenerator | None"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,10 +372,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt: "str | Content" = ""
     agent: Agent | None = None
     session_id: str = ""
+    key: str = ""
+    """Makes the request safe to send twice: the second one gets the turn of the first."""
     request_id: str = ""
-    """Makes the request safe to send twice: the second gets the first one's turn."""
+    """The seed's name of ``key``."""
     on_busy: OnBusy = "queue"
     metadata: Mapping[str, Any] = {}
+    """Plain data for the first event of a new session; tools read it as ``context.metadata``."""
+    mode: "ModeContext | None" = None
+    tags: Mapping[str, str] = {}
+    traits: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    tool_whitelist: tuple[str, ...] = ()
+    """The tools this turn may use, by name; default: all of the agent's."""
     model: str = ""
     """Who shall answer: a tier, or a model's name. Without it, the agent's own model."""
     enable_prompt_cache: bool | None = None
@@ -245,10 +392,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     """Model options for this turn, over those of the agent."""
 
+    def session_metadata(self, mode: "ModeContext | None") -> dict[str, Any]:
+        """Return the metadata of a new session: that of the request, with its mode, tags, traits and channels."""
+        mode = self.mode or mode
+        extra = {"tags": dict(self.tags), "traits": list(self.traits), "channels": list(self.channels)}
+        named = {name: value for name, value in extra.items() if value}
+        return {**self.metadata, **named, **({"mode": msgspec.to_builtins(mode)} if mode is not None else {})}
+
     @property
     def model_options(self) -> dict[str, Any]:
         """What is asked of the model in this turn."""
-        return {**self.options, **({} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache})}
+        cache = {} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache}
+        tools = {"tool_whitelist": sorted(set(self.tool_whitelist))} if self.tool_whitelist else {}
+        return {**self.options, **cache, **tools}
 
 
 class ApprovalAnswer(TypedDict, total=False):
@@ -283,7 +439,29 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     error: str = ""
     output: Any = None
-    """The answer as a value, where the agent says what it is to be."""
+    """The answer as a value of the agent's ``output`` type."""
+    request_id: str = ""
+    """The ``key`` of the request, or the key that was made for it."""
+    mode: "ModeContext | None" = None
+    tags: Mapping[str, str] = {}
+
+
+_TUPLE_FIELDS = tuple(
+    name for name, default in zip(Options.__struct_fields__, Options.__struct_defaults__, strict=True) if default == ()
+)
+_PROJECT_MARKERS = (".claude", ".git", "pyproject.toml")
+
+
+def find_project_root(folder: str) -> str:
+    """Return a project's folder; ``""`` and ``.`` stand for the one around the current folder."""
+    if folder not in ("", "."):
+        return str(Path(folder).resolve())
+    named = os.environ.get("AGENTSDK_PROJECT_ROOT")
+    here = Path(named).resolve() if named else Path.cwd()
+    if named:
+        return str(here)
+    marked = (place for place in (here, *here.parents) if any((place / name).exists() for name in _PROJECT_MARKERS))
+    return str(next(marked, here))
 
 
 def _require_tier(name: str) -> str:

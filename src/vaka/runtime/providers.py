@@ -91,7 +91,7 @@ def find(name: str) -> Provider | None:
     known = _PROVIDERS_BY_NAME.get(_ALIASES.get(name, name))
     if known is not None:
         return known
-    profile: Any = lazy.load(lazy.PROFILE)(name)
+    profile = lazy.find_vendor(name)
     return provider_from_profile(profile) if profile is not None else None
 
 
@@ -105,7 +105,7 @@ def provider_from_profile(profile: Any) -> Provider:
 
 def all_providers() -> tuple[Provider, ...]:
     """Return all providers that are known."""
-    profiles: Mapping[str, Any] = lazy.load(lazy.PROFILES)
+    profiles = lazy.vendor_profiles()
     return (*_BUILTIN_PROVIDERS, *(provider_from_profile(profile) for profile in profiles.values()))
 
 

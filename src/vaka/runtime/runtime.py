@@ -1,7 +1,6 @@
 """The runtime: it opens sessions, owns every task, and hands parts to each other."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -14,7 +13,7 @@ from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.control import QuestionAnswered
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.core.types.keywords import suggest_keywords
@@ -22,26 +21,112 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.drivers import SessionDrivers
 from vaka.runtime.model_registry import ModelRegistry
+from vaka.runtime.observers import TurnObservers
 from vaka.runtime.options import ApprovalAnswer, Options, RandomIds, Request, Response, SystemClock, policy_from_rules
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import fork, rewind
 from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
+from vaka.runtime.turn_stream import TurnStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vaka.agents.react import ToolLike
+    from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.core.loop.context import AskMode
+    from vaka.core.loop.middleware import Middleware
+    from vaka.core.ports.clock import Clock, IdGenerator
+    from vaka.core.ports.model import Model
+    from vaka.core.ports.net import Network, SearchEngine
+    from vaka.core.ports.policy import Policy
+    from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import World
+    from vaka.policy.decision import Mode
     from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.lazy import Durability
+    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.tools.builtin.shell.supervisor import CommandOptions
 
-RESOLVE_APPROVAL = "vaka.runtime.resolve_approval:resolve_approval"
-"""What makes a person's answer count; many programs never need one."""
+
+_UNSET: Any = object()
 
 
 class Runtime:
     """Runs agents on one store. Use it with ``async with``; leaving waits for the turns that run."""
 
-    def __init__(self, options: Options | None = None, **changes: Any) -> None:
-        """Take options as one value, as keywords, or as a value with some of it changed."""
+    @suggest_keywords
+    def __init__(  # a public constructor spells out every option
+        self,
+        options: Options | None = None,
+        *,
+        entry_point: "EntryPoint" = _UNSET,
+        mode: "ModeContext | None" = _UNSET,
+        store: "Store | str" = _UNSET,
+        durability: "Durability" = _UNSET,
+        namespace: "str" = _UNSET,
+        model: "Model | str | None" = _UNSET,
+        model_factory: "Callable[[], Model] | None" = _UNSET,
+        model_pool: "Mapping[str, Model | str]" = _UNSET,
+        subagent_model_mapping: "Mapping[str, str]" = _UNSET,
+        default_enable_cache: "bool | None" = _UNSET,
+        models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = _UNSET,
+        model_files: "Sequence[str]" = _UNSET,
+        prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = _UNSET,
+        retries: "int | None" = _UNSET,
+        environ: "Mapping[str, str] | None" = _UNSET,
+        progress: "Callable[[str], None] | None" = _UNSET,
+        agent: "Agent | None" = _UNSET,
+        system_prompt: "str" = _UNSET,
+        tools: "Sequence[ToolLike]" = _UNSET,
+        enabled_builtin_tools: "Sequence[str] | None" = _UNSET,
+        disallowed_tools: "Sequence[str]" = _UNSET,
+        custom_tools: "Sequence[ToolLike]" = _UNSET,
+        middleware: "Sequence[Middleware]" = _UNSET,
+        middleware_timeout: "float | None" = _UNSET,
+        max_steps: "int | None" = _UNSET,
+        max_iterations: "int | None" = _UNSET,
+        timeout: "float | None" = _UNSET,
+        ask: "AskMode | None" = _UNSET,
+        question_timeout: "float | None" = _UNSET,
+        policy: "Policy | None" = _UNSET,
+        permission_mode: "Mode" = _UNSET,
+        allow: "Sequence[str]" = _UNSET,
+        ask_for: "Sequence[str]" = _UNSET,
+        deny: "Sequence[str]" = _UNSET,
+        permission_request_handler: "PermissionRequestHandler | None" = _UNSET,
+        approval_approver: "str" = _UNSET,
+        approval_wait: "float | None" = _UNSET,
+        approval_whitelist_ttl: "float | None" = _UNSET,
+        token_callback: "Callable[[TokenStats], None] | None" = _UNSET,
+        secrets: "Sequence[str]" = _UNSET,
+        cwd: "str" = _UNSET,
+        project_root: "str | None" = _UNSET,
+        add_dirs: "Sequence[str]" = _UNSET,
+        files: "Files | None" = _UNSET,
+        snapshots: "bool" = _UNSET,
+        sandbox: "Sandbox | Literal['auto', 'on', 'off']" = _UNSET,
+        command_hosts: "Sequence[str]" = _UNSET,
+        command_env: "Sequence[str]" = _UNSET,
+        command_limits: "ResourceLimits" = _UNSET,
+        command_habits: "CommandOptions | None" = _UNSET,
+        search: "SearchEngine | None" = _UNSET,
+        network: "Network | None" = _UNSET,
+        trusted_hosts: "Sequence[str]" = _UNSET,
+        script_env: "Mapping[str, str]" = _UNSET,
+        clock: "Clock | None" = _UNSET,
+        ids: "IdGenerator | None" = _UNSET,
+    ) -> None:
+        """Make a runtime of options: one value, keyword arguments, or a value with some fields replaced.
+
+        Each keyword is the field of ``Options`` with that name, which documents it. Raises ``TypeError`` for an
+        unknown or wrong argument, and ``ConfigError`` for a store or model that cannot be used.
+        """
+        given = {name: value for name, value in locals().items() if value is not _UNSET}
+        changes = {name: value for name, value in given.items() if name not in ("self", "options")}
+        if options is not None and not isinstance(options, Options):
+            raise TypeError(f"options must be Options, not {type(options).__name__}; give other values as keywords")
         options = msgspec.structs.replace(options or Options(), **changes)
         self.options = options
         made = options.store
@@ -53,8 +138,8 @@ class Runtime:
         self._owns_store = isinstance(made, str)
         self.hub = FollowerHub(self.store)
         policy = options.policy or policy_from_rules(
-            mode=options.permission_mode, allow=options.allow, ask=options.confirm, deny=options.deny,
-            cwd=options.cwd, directories=options.add_dirs,
+            mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
+            cwd=options.working_folder, directories=options.add_dirs,
         )  # fmt: skip
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
         self.secrets = Secrets(options.secrets)
@@ -66,7 +151,9 @@ class Runtime:
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
         self._default_agent = options.default_agent()
-        self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder)
+        self._drivers = SessionDrivers(
+            self.store, self.hub, self.env, self.secrets, self._builder, TurnObservers.of(options)
+        )
         if options.sandbox == "on":
             _ = self.env.world  # now, so that nothing begins without what was asked for
 
@@ -101,29 +188,25 @@ class Runtime:
         return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps)
 
     async def run(self, request: Request) -> Response:
-        """Run one turn and return what it came to."""
-        session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
-        return await session.run(
-            request.prompt,
-            on_busy=request.on_busy,
-            key=request.request_id,
-            model=request.model,
-            options=request.model_options,
-        )
+        """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
+        return await self._start(request, await self._open_request(request)).wait()
 
     async def run_stream(self, request: Request) -> AsyncGenerator[Event]:
         """Run one turn and yield its events."""
-        session = await self.open(request.agent, id=request.session_id, metadata=dict(request.metadata))
-        stream = session.stream(
-            request.prompt,
-            on_busy=request.on_busy,
-            key=request.request_id,
-            model=request.model,
-            options=request.model_options,
-        )
-        async with aclosing(stream) as events:
-            async for event in events:
+        async with self._start(request, await self._open_request(request)) as turn:
+            async for event in turn:
                 yield event
+
+    async def _open_request(self, request: Request) -> Session[Any]:
+        metadata = request.session_metadata(self.options.mode)
+        return await self.open(request.agent, id=request.session_id, metadata=metadata)
+
+    def _start(self, request: Request, session: Session[Any]) -> TurnStream:
+        turn = session.stream(
+            request.prompt, on_busy=request.on_busy, key=request.key or request.request_id, model=request.model,
+            options=request.model_options,
+        )  # fmt: skip
+        return turn.with_request(request, self.options.mode)
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield a session's events after a cursor and go on as they happen, in whichever process. Never claims."""
@@ -152,13 +235,11 @@ class Runtime:
         session perhaps only for ``ttl`` seconds. Raises ``InvalidInput`` or ``ConfigError`` when it cannot; then
         nothing was decided.
         """
-        pending = await self._find_pending(approval)
-        resolved: Event = await lazy.load(RESOLVE_APPROVAL)(self._drivers, pending, decision, details)
-        return resolved
+        return await self._drivers.decide(approval, decision, **details)
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
         """Answer a question. The first answer counts; the event returned is that one."""
-        pending = await self._find_pending(question)
+        pending = await self._drivers.find_pending(question)
         return await self._drivers.offer(
             pending.session, QuestionAnswered(question=DecisionId(question), answer=answer, by=by), question
         )
@@ -183,17 +264,12 @@ class Runtime:
         await self._drivers.require_idle(id)
         if not files:
             return await rewind(self.store, id, to, self._drivers.timestamp())
-        back: tuple[Event, FileRewind] = await lazy.load(lazy.REWIND_FILES)(
-            self.store, self._files, id, to, self._drivers.timestamp(), force=force
-        )
+        back = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
         return back[0]
 
     async def files_back(self, session: str, to: "Cursor | str") -> "FileRewind":
         """Return what ``rewind`` with ``files`` would do with the files, and what is in its way."""
-        back: FileRewind = await lazy.load(lazy.PREVIEW_FILE_REWIND)(
-            self.store, self._files, parse_session_id(session), to
-        )
-        return back
+        return await lazy.preview_file_rewind(self.store, self._files, parse_session_id(session), to)
 
     async def close(self, *, cancel: bool = False) -> None:
         """Take nothing new, wait for the turns that run (or end them where they are), and let go of the store.
@@ -220,7 +296,7 @@ class Runtime:
         return driver is not None and driver.ready.done() and driver.ready.result()
 
     def _create_world(self) -> "World":
-        made: WorldFactory = lazy.load(lazy.WORLD_FACTORY)(self.options, self.env.policy, self.models, self.store)
+        made = lazy.world_factory()(self.options, self.env.policy, self.models, self.store)
         self._world_factory = made
         return made.create_world()
 
@@ -234,12 +310,6 @@ class Runtime:
     def _get_script_host(self) -> "ScriptHost":
         scripts = self._script_host
         if scripts is None:
-            made: ScriptHost = lazy.load(lazy.SCRIPT_HOST)(self.options, self.store)
+            made = lazy.script_host()(self.options, self.store)
             scripts = self._script_host = made
         return scripts
-
-    async def _find_pending(self, decision: str) -> PendingDecision:
-        for pending in await self.store.sessions.decisions():
-            if pending.id == decision:
-                return pending
-        raise NotFound(f"there is no open decision {decision!r}; it may have been taken, or have expired")

@@ -45,7 +45,7 @@ _DECISION_PREFIXES = ("apr_", "qst_")
 class Session(Generic[Deps]):
     """One conversation with one agent. The log is the session; this is only a handle."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # made by Runtime.open
+    def __init__(  # made by Runtime.open
         self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps], id: SessionId,
         metadata: dict[str, Any], deps: Deps | None = None,
     ) -> None:  # fmt: skip

@@ -4,7 +4,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +20,7 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import empty_session, reopen
 from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
-from vaka.core.types.event import VERSION
+from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.message import Content
 from vaka.core.types.progress import TurnQueued, TurnStarted
@@ -49,6 +49,8 @@ class SessionDriver:
         self.ending = False
         """True when it takes nothing more on."""
         self.new_inputs: list[InputAdded] = []
+        self.observers: list[Callable[[Sequence[Event]], None]] = []
+        """Called with the events that this driver's log stores."""
         self.metadata: dict[str, Any] = {}
         self.deps: Any = None
         self._followers: set[Follower] = set()
@@ -81,7 +83,7 @@ class SessionDriver:
             self._attached = True
             self.log.fanout = self.hub.attach_writer(self.session)
         self.log.begin_writing(term, opened)
-        self.log.listeners = [self._on_events]
+        self.log.listeners = [self._on_events, *self.observers]
 
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Work until nothing is left to do; then call ``done``."""
@@ -232,7 +234,7 @@ class SessionDriver:
             self._turn_ended.set()
             self._turn_ended = asyncio.Event()
 
-    def _on_events(self) -> None:
+    def _on_events(self, events: Sequence[Event]) -> None:
         """Events were folded: has someone asked to stop, or said something that must wait?"""
         turn = self.log.state.turn
         if turn is None:

@@ -46,7 +46,7 @@ class WorldFactory:
     def create_world(self) -> World:
         """Return everything that tools can touch. Raises ``SandboxError`` when a sandbox was asked for in vain."""
         options = self._options
-        cwd = os.path.realpath(options.cwd or os.curdir)
+        cwd = os.path.realpath(options.working_folder or os.curdir)
         network = options.network or self._open_network()
         files = options.files or Workspace(cwd, self._extra_roots(), protected=self._store_files())
         folders = files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
@@ -92,7 +92,7 @@ class WorldFactory:
         """Return the other folders that tools may touch: those that were given, and those that settings name."""
         given = self._options.add_dirs
         named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
-        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]  # noqa: PTH111
+        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]
         for folder in folders[: len(given)]:
             if not Path(folder).is_dir():
                 raise ConfigError(f"add_dirs: {folder!r} is no folder")

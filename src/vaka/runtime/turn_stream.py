@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Self
 
+import msgspec
+
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
@@ -11,7 +13,7 @@ from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput,
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.message import text_of
-from vaka.runtime.options import Response
+from vaka.runtime.options import ModeContext, Request, Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 
@@ -76,7 +78,7 @@ class TurnCollector:
         if self.end_event is None:
             raise TurnError("the turn has not ended")
         body = self.end_event.data
-        assert isinstance(body, _TURN_ENDS)  # noqa: S101  # record() stores no other type
+        assert isinstance(body, _TURN_ENDS)  # record() stores no other type
         stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
         return Response(
             text=body.text, session_id=self.session, turn_id=self.end_event.turn,
@@ -151,6 +153,19 @@ class TurnStream:
     async def aclose(self) -> None:
         """Stop reading. The turn goes on."""
         await self._events.aclose()
+
+    def with_request(self, request: Request, mode: ModeContext | None) -> Self:
+        """Let the response name the request it answers, its mode and its tags."""
+        finish = self._finish
+
+        def finish_request(response: Response) -> Response:
+            key = self._collector.key if self._collector is not None else ""
+            return msgspec.structs.replace(
+                finish(response), request_id=key, mode=request.mode or mode, tags=dict(request.tags)
+            )
+
+        self._finish = finish_request
+        return self
 
     @property
     def response(self) -> Response:

@@ -1,7 +1,7 @@
-"""The writer's end of a session: append, and what was appended.
+"""The log of a session as its writer has it.
 
-One ``Log`` holds the claim of its session. Everything it writes goes through ``append``: checked against the rules,
-sealed, stored, and only then folded and shown. Appends made at the same time share one write.
+One ``Log`` holds the claim of its session. Every event it writes goes through ``append``: it is checked against the
+invariants, sealed, stored, and only then folded and published. Appends made at the same time share one write.
 """
 
 import asyncio
@@ -20,21 +20,13 @@ from vaka.core.session.fold import fold
 from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, seal_groups
 from vaka.core.session.redaction import LiveRedactor, Secrets
 from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
-from vaka.core.types.control import (
-    ApprovalResolved,
-    InputAdded,
-    InterruptRequested,
-    QuestionAnswered,
-)
+from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown, seal
-from vaka.core.types.ids import NO_SCOPE, EventScope, SessionId, Term
+from vaka.core.types.ids import EventScope, SessionId, Term
 
 STORE_RETRY_SECONDS = 60.0
-"""Seconds to go on trying when the store cannot be reached."""
-
-_OFFERABLE = (InputAdded, InterruptRequested, ApprovalResolved, QuestionAnswered, Unknown)
-"""What someone else may have added to the log since; later versions may know more."""
+"""Seconds of retries while the store cannot be reached."""
 
 
 def format_timestamp(seconds: float) -> str:
@@ -53,29 +45,27 @@ def _format_second(seconds: int) -> str:
 
 
 class Log:
-    """The log of one session, held by its one writer."""
-
     def __init__(
         self, store: Store, session: SessionId, fanout: Fanout, clock: Clock, secrets: Secrets | None = None
     ) -> None:
         self.store, self.session, self.fanout, self.clock = store, session, fanout, clock
-        self.listeners: list[Callable[[], None]] = []
-        """Called after events were folded."""
+        self.listeners: list[Callable[[Sequence[Event]], None]] = []
+        """Called with events after they are folded."""
         self.term = Term(0)
-        self.secrets = secrets if secrets is not None else Secrets()  # one that is empty now may not stay so
+        self.secrets = secrets if secrets is not None else Secrets()  # an empty registry is false, and may fill later
         self._lock = asyncio.Lock()
         self._groups: list[AppendGroup] = []
         self._deferred_entries: list[Entry] = []
         self._attempts: list[WriteAttempt] = []
-        """Writes whose end nobody saw. All begin at the head, so at most one of them is in the log."""
+        """Writes of unknown outcome. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
         self._cached_now = (0, "")
         self._is_reverting = False
-        """True while the state is not that of the log, since a rewind is being written."""
+        """True while a rewind is being written: the state is then not that of the log."""
         self._live_redactor = LiveRedactor()
 
     def begin_writing(self, term: Term, opened: OpenedSession) -> None:
-        """Take over as the writer of a session found as ``opened``."""
+        """Become the writer of a session that was read as ``opened``."""
         self.term = term
         self.state, self.window = opened.state, opened.window
         self._head = opened.last.seq if opened.last else 0
@@ -86,7 +76,7 @@ class Log:
 
     @property
     def released(self) -> bool:
-        """Whether the claim was given back."""
+        """Whether the claim was released."""
         return self.term == 0
 
     @property
@@ -96,36 +86,33 @@ class Log:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this is surely still the writer, by the monotonic clock."""
+        """Whether the claim certainly still holds, by the monotonic clock."""
         return self.store.events.is_held(self.session, self.term)
 
     def require_writer(self) -> None:
-        """Raise ``ConflictError`` unless this is surely still the writer."""
+        """Raise ``ConflictError`` unless the claim certainly still holds."""
         if not self.is_writer:
-            raise ConflictError(f"session {self.session!r} is no longer ours to write")
+            raise ConflictError(f"session {self.session!r}: this process no longer holds its claim")
 
     def defer(self, scope: EventScope, *bodies: Body) -> None:
-        """Append these with whatever is appended next, at no cost of their own."""
-        for body in bodies:
-            self._deferred_entries.append((scope, body))
+        """Append these with the next append, without a write of their own."""
+        self._deferred_entries += [(scope, body) for body in bodies]
 
     @property
     def deferred(self) -> Sequence[Entry]:
-        """What waits to be appended with the next write."""
+        """The entries that wait for the next write."""
         if not self._groups:
             return self._deferred_entries
         return [*(entry for group in self._groups for entry in group.entries), *self._deferred_entries]
 
     async def append(self, scope: EventScope, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
-        """Append events, durable on return, and show them. Breaking a rule raises ``LogError`` and writes nothing.
+        """Append events, durable on return, and publish them. Raises ``LogError`` when they break an invariant.
 
-        With ``release`` the claim ends with them. What was put off with ``later`` goes first, and stays put off when
-        this is cancelled before it was written.
+        With ``release`` the claim ends with them. Deferred entries are written first, and stay deferred when this is
+        cancelled before the write.
         """
-        group = AppendGroup(
-            [*self._deferred_entries, *[(scope, body) for body in bodies]], len(self._deferred_entries), release=release
-        )
-        self._deferred_entries = []
+        deferred, self._deferred_entries = self._deferred_entries, []
+        group = AppendGroup([*deferred, *[(scope, body) for body in bodies]], len(deferred), release=release)
         self._groups.append(group)
         try:
             async with self._lock:
@@ -140,57 +127,48 @@ class Log:
         return tuple(group.events[group.deferred_count :])
 
     async def revert(self, scope: EventScope, *bodies: Body) -> None:
-        """Append what takes the turn back, and go on with what the log means then, as the store has it."""
+        """Append the rewind of a turn by itself, and go on with the state that the stored log has then."""
         self._is_reverting = True
         await self.append(scope, *bodies)
         async with self._lock:
             opened = await reopen(self.store, self.session, upto=self._head)
             self.state.replace_with(opened.state)
-            self.window, self._tail, self._is_reverting = (
-                opened.window,
-                SnapshotTail(self._head - opened.base, opened.size),
-                False,
-            )
+            self.window, self._is_reverting = opened.window, False
+            self._tail = SnapshotTail(self._head - opened.base, opened.size)
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
-        """Show an event that is not stored, without the registered secrets in it."""
+        """Publish an event that is not stored, with secrets redacted."""
         if not self.secrets.json_forms:
             self._publish(scope, body)
             return
-        for where, seen in self._live_redactor.redact(self.secrets, scope, body):
-            self._publish(where, seen)
+        for redacted_scope, redacted in self._live_redactor.redact(self.secrets, scope, body):
+            self._publish(redacted_scope, redacted)
 
     def _publish(self, scope: EventScope, body: Body) -> None:
-        event = Event(
-            data=body,
-            session=self.session,
-            ts=self._now(),
-            turn=scope.turn,
-            step=scope.step,
-            path=scope.path,
+        self.fanout.publish_live(
+            Event(data=body, session=self.session, ts=self._now(), turn=scope.turn, step=scope.step, path=scope.path)
         )
-        self.fanout.publish_live(event)
         self.store.live.touch(self.session)
 
     async def sync(self) -> None:
-        """Read what others have offered since."""
+        """Read the events that other processes have offered."""
         async with self._lock:
             await self._catch_up()
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:
-        """Return what ends after the next event was folded, counted from this call and not from when it is awaited."""
+        """Return a coroutine that ends after the next event, counted from this call and not from its first await."""
         if self._changed is None:
             self._changed = asyncio.Event()
         return self._changed.wait()
 
     def wake_waiters(self) -> None:
-        """Let everyone who waits for a change look again."""
+        """Wake all callers of ``wait_for_change``."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
     async def _flush(self, group: AppendGroup) -> None:
-        """Write all that waits, ``group`` among it."""
+        """Write every waiting group, ``group`` among them."""
         waited, moved = 0.0, False
         while group.waiting:
             try:
@@ -228,9 +206,9 @@ class Log:
         session, epoch, ts, secrets = self.session, self.state.epoch, self._now(), self.secrets
         seq, prev = (before[-1].seq, before[-1].hash) if before else (self._head, self._hash)
         events: list[Event] = []
-        for place, body in entries:
+        for scope, body in entries:
             seq += 1
-            event = Event(data=body, session=session, ts=ts, turn=place.turn, step=place.step, path=place.path)
+            event = Event(data=body, session=session, ts=ts, turn=scope.turn, step=scope.step, path=scope.path)
             event = seal(event, epoch=epoch, seq=seq, prev=prev)
             if secrets.json_forms and secrets.may_contain(event.stored):
                 clean = msgspec.structs.replace(event, data=secrets.redact_struct(event.data))
@@ -240,7 +218,7 @@ class Log:
         return events
 
     def _now(self) -> str:
-        """Return the time as events have it; many happen in one millisecond."""
+        """Return the timestamp of an event; cached, since many happen in one millisecond."""
         now = int(self.clock.time() * 1000)
         if now != self._cached_now[0]:
             self._cached_now = (now, _format_milliseconds(now))
@@ -262,24 +240,26 @@ class Log:
         self._attempts.clear()
         self._head, self._hash = events[-1].seq, events[-1].hash
         self._tail.add(events)
-        for place, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
-            self._publish(place, body)
+        for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
+            self._publish(scope, body)
         self.fanout.publish_durable(events)
         for listener in self.listeners:
-            listener()
+            listener(events)
         self.wake_waiters()
 
     async def _catch_up(self) -> bool:
-        """Read what is new in the log, whether others wrote it or we did and never heard of it."""
-        async with aclosing(self.store.events.read(self.session, after=self._head)) as found:
-            events = [event async for event in found]
-        landed = [attempt for attempt in self._attempts if attempt.was_written(events)]
-        ours = max(landed, key=lambda attempt: len(attempt.events), default=None)  # one may begin as another does
-        if ours is not None:
-            self._finish_attempt(ours)
-        rest = events[len(ours.events) if ours else 0 :]
-        if not self.released and not all(isinstance(event.data, _OFFERABLE) for event in rest):
-            raise ConflictError(f"session {self.session!r} has another writer: what it wrote was not offered")
+        """Read the new events of the log: offered ones, and those of an attempt that was committed unnoticed."""
+        async with aclosing(self.store.events.read(self.session, after=self._head)) as stored:
+            events = [event async for event in stored]
+        committed = [attempt for attempt in self._attempts if attempt.was_written(events)]
+        # One attempt may be a prefix of another: the longest was committed.
+        attempt = max(committed, key=lambda attempt: len(attempt.events), default=None)
+        if attempt is not None:
+            self._finish_attempt(attempt)
+        rest = events[len(attempt.events) if attempt else 0 :]
+        # Unknown: a later version may know more bodies that can be offered.
+        if not self.released and not all(isinstance(event.data, OfferedBody | Unknown) for event in rest):
+            raise ConflictError(f"session {self.session!r} has another writer: its events were not offered")
         self._apply(rest)
         return bool(events)
 
@@ -291,8 +271,5 @@ class Log:
         return waited + pause
 
     async def _save_snapshot(self) -> None:
-        with suppress(StoreError, Closed):  # losing a snapshot loses nothing
+        with suppress(StoreError, Closed):  # a snapshot is only a cache
             await self._tail.save_if_due(self.store, self.session, self.state, self._hash)
-
-
-__all__ = ["NO_SCOPE", "EventScope", "Log", "format_timestamp"]

@@ -1,0 +1,63 @@
+"""Callbacks of a runtime's options that watch its turns: token usage, and approvals that a program decides."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.errors import VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.monitor import UsageRecorded
+from vaka.runtime.options import Options, PermissionRequest, PermissionRequestHandler, TokenStats
+
+if TYPE_CHECKING:
+    from vaka.runtime.drivers import SessionDrivers
+
+
+class TurnObservers(NamedTuple):
+    """The callbacks, each ``None`` when the options have none."""
+
+    on_tokens: Callable[[TokenStats], None] | None = None
+    on_permission_request: PermissionRequestHandler | None = None
+    approver: str = "host"
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Return the callbacks of a runtime's options."""
+        return cls(options.token_callback, options.permission_request_handler, options.approval_approver)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a callback at all."""
+        return self.on_tokens is not None or self.on_permission_request is not None
+
+    def observe(self, drivers: "SessionDrivers", events: Sequence[Event]) -> None:
+        """Call the callbacks for events that the log has just stored."""
+        for event in events:
+            body = event.data
+            if isinstance(body, UsageRecorded) and self.on_tokens is not None:
+                self.on_tokens(
+                    TokenStats(
+                        session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
+                        usage=body.usage, timestamp=event.ts,
+                    )
+                )  # fmt: skip
+            elif isinstance(body, ApprovalRequested) and self.on_permission_request is not None:
+                drivers.spawn(self._decide(drivers, event, body, self.on_permission_request))
+
+    async def _decide(
+        self, drivers: "SessionDrivers", event: Event, request: ApprovalRequested, handler: PermissionRequestHandler
+    ) -> None:
+        answer = await handler(
+            PermissionRequest(
+                tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
+                rule=request.rule, reason=request.reason, approval=request.approval,
+            )
+        )  # fmt: skip
+        if answer not in ("allow", "deny"):
+            return
+        try:
+            await drivers.decide(request.approval, "approve" if answer == "allow" else "reject", by=self.approver)
+        except VakaError:
+            # The approval was decided or expired meanwhile; the log has that decision.
+            await asyncio.sleep(0)
