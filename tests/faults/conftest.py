@@ -48,5 +48,5 @@ async def spawn() -> AsyncIterator[StartProgram]:
 
     yield spawn
     for child in children:
-        await child.kill()
+        await child.clean_up()
         assert await child.wait_group_exit(), "a process that it started is left"

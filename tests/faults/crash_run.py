@@ -18,12 +18,11 @@ import msgspec
 
 from tests.faults.line_protocol import print_line as tell
 from vaka.agents.react import Agent
-from vaka.core.loop.middleware import from_functions
+from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Chunk, Model, Prompt
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.policy.names import NamePolicy
 from vaka.runtime import lazy
 from vaka.runtime.options import Options, SystemClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -208,7 +207,7 @@ def make_agent(ledger: EffectLedger, timeout: float = 30.0, model: Model | None 
     async def keep_result(_turn: Any, _call: ToolCall, result: ToolResult) -> ToolResult:
         return result
 
-    scout = Agent("scout", model=model, tools=[stamp, pay], middleware=[from_functions("seen", after_tool=keep_result)])
+    scout = Agent("scout", model=model, tools=[stamp, pay], middleware=[Middleware.from_functions("seen", after_tool=keep_result)])
     return Agent("captain", model=model, instructions="Be brief.", tools=[look, stamp, charge, deploy, scout])
 
 
@@ -222,6 +221,7 @@ def open_store(plan: Plan) -> Store:
 
 
 def runtime_options(plan: Plan, store: Store) -> Options:
-    """Return how the runtime of a plan works: the rules ask about ``deploy``."""
+    """Return the options of a plan's runtime: its permission rules ask about ``deploy`` and allow the other tools."""
     clock = AheadClock(plan.ahead) if plan.ahead else None
-    return Options(store=store, ask=plan.ask, clock=clock, policy=NamePolicy(ask=["deploy"]))  # type: ignore[arg-type]  # one of the modes
+    allow = ("look", "stamp", "charge", "pay", "scout")
+    return Options(store=store, ask=plan.ask, clock=clock, allow=allow, ask_for=("deploy",))  # type: ignore[arg-type]  # one of the modes

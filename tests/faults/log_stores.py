@@ -21,6 +21,8 @@ class LogStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.death_count = 0
+        """Processes that died by SIGKILL as planned."""
         self._plan_count = 0
 
     def new_plan(self, **more: object) -> Plan:

@@ -62,6 +62,12 @@ class ChildProcess:
             return await self.process.wait()
 
     async def kill(self) -> None:
+        """Kill a process that is expected to run; fail if it ended by itself."""
+        self.send_signal(signal.SIGKILL)
+        assert await self.wait_exit() == -signal.SIGKILL, "the process ended before it was killed"
+
+    async def clean_up(self) -> None:
+        """Kill the process if it still runs."""
         self.send_signal(signal.SIGKILL)
         await self.wait_exit()
 

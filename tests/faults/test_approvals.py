@@ -117,7 +117,7 @@ async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell
     for scope in ("once", "project"):
         late = shell.vaka("approvals", "resolve", approval, "--approve", "--scope", scope, "--store", store)
         assert late.code == 2
-        assert "nobody decided in time, so it is a no" in late.err
+        assert "without a decision, so it is rejected" in late.err
     shell.write_script(say_line("-"), say_line("Done."))
     assert resume_session(shell, "--store", store).code == 5
     [row] = shell.vaka("approvals", "list", "--all", "--json", "--store", store).json["decisions"]
@@ -128,9 +128,9 @@ async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell
 REMEMBER_PROGRAM = """
 import sys
 from pathlib import Path
-from vaka.config.claude_settings import remember
+from vaka.config.claude_settings import add_allow_rules
 for number in range(100_000):
-    remember(Path(sys.argv[1]), [f"Bash(make {sys.argv[2]} {number})"])
+    add_allow_rules(Path(sys.argv[1]), [f"Bash(make {sys.argv[2]} {number})"])
     print(number, flush=True)
 """
 
@@ -148,6 +148,7 @@ def test_settings_stay_whole_when_those_who_write_them_are_killed(tmp_path: Path
         kept += [f"Bash(make {name} {int(keeper.stdout.readline())})" for _ in range(20)]
         keeper.kill()
         rest, _ = keeper.communicate()
+        assert keeper.returncode == -signal.SIGKILL
         kept += [f"Bash(make {name} {int(line)})" for line in rest.splitlines()]
     allowed = json.loads(path.read_text())["permissions"]["allow"]
     assert set(kept) <= set(allowed)

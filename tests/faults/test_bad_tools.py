@@ -15,7 +15,7 @@ from tests.faults import log_checks
 from tests.faults.conftest import StartProgram
 from tests.faults.crash_run import ANSWER
 from tests.faults.log_stores import SqliteLogStore, read_log
-from tests.faults.test_kill_everywhere import run_undisturbed
+from tests.faults.planned_deaths import run_undisturbed
 from vaka.agents.react import Agent
 from vaka.core.loop.budget.limits import Limits
 from vaka.core.ports.store import Store
@@ -26,7 +26,6 @@ from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import Stored
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted, TurnCompleted
-from vaka.policy.names import NamePolicy
 from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
@@ -169,16 +168,16 @@ async def test_a_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
     tmp_path: Path, spawn: StartProgram, number: int
 ) -> None:
     home = SqliteLogStore(tmp_path, "power")
-    calm = await run_undisturbed(home, spawn)
+    calm = await run_undisturbed(home, spawn, "run_agent")
     plan = home.new_plan(full=number)
-    child = await spawn("sail", plan)
+    child = await spawn("run_agent", plan)
     lines = await child.read_to_end()
     assert (child.code, lines[-1]) == (0, "store")
     before = await read_log(plan)
     assert 0 < len(before) < len(calm.log)
     log_checks.assert_nothing_lost(log_checks.parse_acknowledged(lines), before)
     unsure = log_checks.lost_calls(before)
-    child = await spawn("sail", msgspec.structs.replace(plan, full=0, how="resume", ahead=60.0))
+    child = await spawn("run_agent", msgspec.structs.replace(plan, full=0, how="resume", ahead=60.0))
     lines = await child.read_to_end()
     assert (child.code, lines[-1]) == (0, "ended")
     log = await read_log(plan)
@@ -201,7 +200,7 @@ async def test_a_clock_that_jumps_changes_no_order_and_brings_no_approval_back(j
 
     model = ScriptedModel(call("deploy", what="a"), call("deploy", what="b"), say("Done."))
     agent = Agent("captain", model=model, tools=[deploy], limits=Limits(approval_ttl=60.0))
-    asks = Options(store=MemoryStore(), ask="suspend", clock=clock, policy=NamePolicy(ask=["deploy"]))
+    asks = Options(store=MemoryStore(), ask="suspend", clock=clock, ask_for=("deploy",))
     async with Runtime(asks) as runtime:
         session = await runtime.open(agent, id="s")
         with pytest.raises(Suspended):

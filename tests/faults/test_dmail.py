@@ -1,22 +1,19 @@
 """A turn that goes back in its own conversation is killed at every place of every append: it goes back once."""
 
-import signal
-
-import msgspec
 import pytest
 
-from tests.faults import log_checks
 from tests.faults.conftest import StartProgram
-from tests.faults.log_stores import LogStore, read_log
+from tests.faults.log_stores import LogStore
+from tests.faults.planned_deaths import check_each_death, resume_elsewhere, run_undisturbed, run_until_death
 from tests.faults.programs.run_dmail import MESSAGE
 from vaka.core.session.branches import live_events_of
 from vaka.core.types.control import CheckpointSaved, SessionReverted
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
-from vaka.testing.failpoints import FAILPOINTS
 
+PROGRAM = "run_dmail"
 SAMPLE_STEP = 5
-"""Of the deaths, ``make test`` tries every so many."""
+"""``make test`` tries every so-many-th death, ``make test-all`` each one."""
 
 
 def check_arrived(log: list[Event]) -> None:
@@ -34,26 +31,16 @@ def check_arrived(log: list[Event]) -> None:
 
 
 async def run_each_death(home: LogStore, spawn: StartProgram, step: int) -> None:
-    count = home.folder / "count"
-    plan = home.new_plan()
-    child = await spawn("mail", plan, VAKA_FAILPOINT=f"count:{count}")
-    assert (await child.read_to_end())[-1] == "ended"
-    check_arrived(await read_log(plan))
-    passes = msgspec.json.decode(count.read_bytes(), type=dict[str, int])
-    every = [f"{place}:{number}:kill" for place in FAILPOINTS for number in range(2, passes[place] + 1)]
-    for death in every[::step]:
-        plan = home.new_plan()
-        child = await spawn("mail", plan, VAKA_FAILPOINT=death)
-        lines = await child.read_to_end()
-        assert child.code == -signal.SIGKILL or lines[-1] == "ended"
-        await home.expire_claim(plan)
-        before = await read_log(plan)
-        log_checks.assert_nothing_lost(log_checks.parse_acknowledged(lines), before)
-        child = await spawn("mail", plan)
-        assert (await child.read_to_end())[-1] == "ended", death
-        log = await read_log(plan)
-        assert [event.stored for event in log[: len(before)]] == [event.stored for event in before]
+    undisturbed = await run_undisturbed(home, spawn, PROGRAM)
+    check_arrived(undisturbed.log)
+
+    async def die_and_resume(_: int, death: str) -> None:
+        plan, before = await run_until_death(home, spawn, PROGRAM, death)
+        last_line, log = await resume_elsewhere(plan, spawn, PROGRAM, before)
+        assert last_line == "ended"
         check_arrived(log)
+
+    await check_each_death(home, undisturbed.failpoint_deaths(first=2)[::step], die_and_resume)
 
 
 async def test_killed_anywhere_it_goes_back_once(shared: LogStore, spawn: StartProgram) -> None:

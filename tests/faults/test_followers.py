@@ -41,9 +41,9 @@ async def test_followers_in_other_processes_see_the_text_while_it_is_written(
     shared: LogStore, spawn: StartProgram
 ) -> None:
     plan = shared.new_plan()
-    writer = await spawn("tell", plan)
+    writer = await spawn("stream_words", plan)
     await writer.read_until("gate")
-    followers = [await spawn("follow", plan) for _ in range(2)]
+    followers = [await spawn("follow_session", plan) for _ in range(2)]
     heard: list[list[str]] = [await read_until_text(follower, WORDS[0]) for follower in followers]
     for number in range(1, len(WORDS)):
         await writer.send_line("go")
@@ -65,13 +65,13 @@ async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_
     shared: LogStore, spawn: StartProgram
 ) -> None:
     plan = shared.new_plan()
-    first = await spawn("tell", plan)
+    first = await spawn("stream_words", plan)
     await first.read_until("gate")
-    followers = [await spawn("follow", plan) for _ in range(2)]
+    followers = [await spawn("follow_session", plan) for _ in range(2)]
     heard = [await read_until_text(follower, WORDS[0]) for follower in followers]
     await first.kill()
     await shared.expire_claim(plan)
-    second = await spawn("tell", msgspec.structs.replace(plan, how="resume"))
+    second = await spawn("stream_words", msgspec.structs.replace(plan, how="resume"))
     for _ in WORDS:
         await second.read_until("gate")
         await second.send_line("go")
@@ -87,9 +87,9 @@ async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_
 
 async def test_a_dead_and_a_stopped_follower_do_not_hold_up_the_writer(shared: LogStore, spawn: StartProgram) -> None:
     plan = shared.new_plan()
-    writer = await spawn("tell", plan)
+    writer = await spawn("stream_words", plan)
     await writer.read_until("gate")
-    dead, stopped, alive = [await spawn("follow", plan) for _ in range(3)]
+    dead, stopped, alive = [await spawn("follow_session", plan) for _ in range(3)]
     for follower in (dead, stopped, alive):
         await read_until_text(follower, WORDS[0])
     await dead.kill()
@@ -122,7 +122,7 @@ async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcr
     home: LogStore, spawn: StartProgram
 ) -> None:
     plan = home.new_plan()
-    assert (await (await spawn("sail", plan)).read_to_end())[-1] == "ended"
+    assert (await (await spawn("run_agent", plan)).read_to_end())[-1] == "ended"
     log = await read_log(plan)
     store = open_store(plan)
     async with Runtime(runtime_options(plan, store)) as runtime:

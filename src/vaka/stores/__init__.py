@@ -1,1 +1,1 @@
-"""Where logs are kept: in memory, in SQLite, in PostgreSQL. All SQL lives here."""
+"""Stores of session logs: in memory, in SQLite, in PostgreSQL. All SQL lives here."""

@@ -24,44 +24,40 @@ _DECISION_EVENTS = frozenset[type]({
     ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered, QuestionAsked, SessionReverted,
     TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted,
 })  # fmt: skip
-"""What opens or settles a decision; almost all events do neither."""
+"""Events that open or settle a decision; a batch without any of them needs no further look."""
 
 
 def check_batch(session: SessionId, events: Sequence[Event], *, head: int, head_hash: str) -> None:
     """Raise ``LogError`` unless the events are sealed to follow, one after the other, the event ``head``."""
     for seq, event in enumerate(events, head + 1):
         if event.seq != seq or not event.stored:
-            raise LogError(
-                f"session {session!r}: event {seq} was expected next, got {event.seq or 'one without a place'}"
-            )
+            raise LogError(f"session {session!r}: expected event {seq} next, got {event.seq or 'one without a seq'}")
         if event.prev != head_hash:
-            raise LogError(f"session {session!r}: event {seq} is sealed after another event than {seq - 1}")
+            raise LogError(f"session {session!r}: event {seq} does not carry the hash of event {seq - 1}")
         head_hash = event.hash
 
 
 def check_offer(event: Event, key: str) -> None:
-    """Raise ``InvalidInput`` unless anyone may offer this event, under this key."""
+    """Raise ``InvalidInput`` unless a process that is not the writer may append this event, under this key."""
     if not isinstance(event.data, InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered):
         raise InvalidInput(f"{event.type} cannot be offered: only the session's writer may append it")
     if not key or key != key_of(event.data):
-        raise InvalidInput(f"{event.type} has the key {key_of(event.data)!r}, it cannot be offered as {key!r}")
+        raise InvalidInput(f"{event.type} has the key {key_of(event.data)!r} and cannot be offered under {key!r}")
 
 
 def decision_changes(
     session: SessionId, events: Sequence[Event]
 ) -> "tuple[list[PendingDecision], list[DecisionId], bool]":
-    """Return the decisions open after these events that they ask for, those they settle, and whether all older ones."""
+    """Return the decisions these events leave open, the ids they settle, and whether they settle all older ones."""
     if _DECISION_EVENTS.isdisjoint([type(event.data) for event in events]):
         return [], [], False
-    done, everything = find_settled_decisions(events)
+    settled, settles_all = find_settled_decisions(events)
     opened = {row.id: row for row in find_asked_decisions(session, events)}
-    if opened and (done or everything):
+    if opened and (settled or settles_all):
         opened.clear()
         for event in events:
-            settles, all_older = find_settled_decisions((event,))
-            if all_older:
-                opened.clear()
-            for decision in settles:
+            settled_here, settles_older = find_settled_decisions((event,))
+            for decision in list(opened) if settles_older else settled_here:
                 opened.pop(decision, None)
             opened.update((row.id, row) for row in find_asked_decisions(session, (event,)))
-    return list(opened.values()), done, everything
+    return list(opened.values()), settled, settles_all

@@ -1,4 +1,4 @@
-"""What followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
+"""Primitives that followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
@@ -12,7 +12,7 @@ SNAPSHOT_INTERVAL = 0.1
 
 
 class SnapshotMailbox:
-    """Keeps the newest snapshot of each open block until its follower takes it, so that a slow one holds up nobody."""
+    """Holds the newest snapshot of each open block until its follower takes it, so a slow follower delays no writer."""
 
     def __init__(self) -> None:
         self._latest: dict[object, Event] = {}
@@ -20,19 +20,19 @@ class SnapshotMailbox:
         self._closed = False
 
     def put(self, event: Event) -> None:
-        """Hand over a snapshot; it takes the place of an older one of its block."""
+        """Add a snapshot; it replaces an older one of the same block."""
         data = event.data
         if isinstance(data, MessageSnapshot):
             self._latest[event.path, data.message_id, data.block, data.of] = event
             self._wakeup.set()
 
     def close(self) -> None:
-        """Let the follower end."""
+        """End ``receive``."""
         self._closed = True
         self._wakeup.set()
 
     async def receive(self) -> AsyncGenerator[Event]:
-        """Yield what is put, until the box is closed."""
+        """Yield snapshots until the mailbox is closed."""
         while not self._closed:
             await self._wakeup.wait()
             self._wakeup.clear()
@@ -41,7 +41,7 @@ class SnapshotMailbox:
 
 
 class Throttle:
-    """Calls ``send`` at the first touch, and then at most every 100 ms while there are touches."""
+    """Calls ``send`` at the first request, and then at most every 100 ms while there are requests."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
@@ -49,13 +49,11 @@ class Throttle:
         self._timer: asyncio.TimerHandle | None = None
 
     def request(self) -> None:
-        """Something has changed."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(self._earliest, loop.time()), self._fire)
 
     def stop(self) -> None:
-        """Send nothing more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -70,13 +68,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class HeadWaiters(Generic[K]):
-    """Futures that get the head of a log as soon as it is above what they know."""
+    """Futures that are resolved with the head of a log as soon as it is above the head they were made with."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, dict[asyncio.Future[int], int]] = {}
 
     async def wait(self, key: K, after: int) -> int:
-        """Return the head once ``wake`` told one above ``after``."""
+        """Return the head once ``wake`` is called with one above ``after``."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(key, {})
         waiting[future] = after
@@ -88,7 +86,7 @@ class HeadWaiters(Generic[K]):
                 del self._waiting[key]
 
     def wake(self, key: K, head: int) -> None:
-        """Tell those who wait for ``key`` its head."""
+        """Resolve the waits for ``key`` that are below ``head``."""
         waiting = self._waiting.get(key)
         if waiting is not None:
             for future, after in waiting.items():
@@ -96,14 +94,13 @@ class HeadWaiters(Generic[K]):
                     future.set_result(head)
 
     def fail(self, keys: Iterable[K], error: Exception) -> None:
-        """Raise ``error`` in those who wait for ``keys``."""
+        """Raise ``error`` in all waits for ``keys``."""
         for key in keys:
             for future in self._waiting.get(key, ()):
                 if not future.done():
                     future.set_exception(error)
 
     def keys(self) -> list[K]:
-        """Return what is waited for."""
         return list(self._waiting)
 
     def __contains__(self, key: K) -> bool:

@@ -1,6 +1,6 @@
-"""A store that lives as long as its process: plain dictionaries, the same promises.
+"""A store in memory: plain dictionaries under the same contract as the durable stores.
 
-Nothing can change its bytes behind its back, so reading does not hash them again.
+No other program can change its bytes, so reading does not verify hashes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ MemoryKey = tuple[str, SessionId]
 
 
 class MemoryLog:
-    """One session: its events and, brought up to date whenever somebody looks, what is known about them."""
+    """One session: its events, and an index of them that each read brings up to date."""
 
     def __init__(self, id: SessionId, term: Term) -> None:
         self.id, self.term = id, term
@@ -39,35 +39,29 @@ class MemoryLog:
 
     @property
     def head(self) -> int:
-        """The seq of the last event."""
         return len(self.events)
 
     @property
     def hash(self) -> str:
-        """The hash of the last event."""
         return self.events[-1].hash if self.events else ""
 
     @property
     def info(self) -> SessionInfo:
-        """The row."""
         self._update_index()
         return replace_fields(self._info, term=self.term)
 
     @property
     def keys(self) -> dict[str, int]:
-        """Where the offers are."""
         self._update_index()
         return self._keys
 
     @property
     def pending(self) -> dict[DecisionId, PendingDecision]:
-        """What people have to decide."""
         self._update_index()
         return self._pending
 
     @property
     def blobs(self) -> set[Digest]:
-        """What the events name."""
         self._update_index()
         return self._blobs
 
@@ -76,27 +70,18 @@ class MemoryLog:
         if not events:
             return
         self._info = advance_row(self._info, events)
-        opened, done, everything = decision_changes(self.id, events)
-        if everything:
-            self._pending.clear()
-        for decision in done:
+        opened, settled, settles_all = decision_changes(self.id, events)
+        for decision in list(self._pending) if settles_all else settled:
             self._pending.pop(decision, None)
-        for row in opened:
-            self._pending[row.id] = row
+        self._pending.update((row.id, row) for row in opened)
         for event in select_keyed_or_blob_events(events):
-            key = key_of(event.data)
-            if key:
+            if key := key_of(event.data):
                 self._keys.setdefault(key, event.seq)
             self._blobs.update(blobs_of(event))
 
-    @property
-    def size(self) -> int:
-        """How many bytes its events are."""
-        return sum(len(event.stored) for event in self.events)
-
 
 class MemoryClaim(NamedTuple):
-    """Who writes a session."""
+    """The current writer of a session."""
 
     hub: "MemoryHub"
     term: Term
@@ -104,14 +89,14 @@ class MemoryClaim(NamedTuple):
 
 
 class BlockShare:
-    """The open blocks of a session, as its writer shows them to other handles."""
+    """The open blocks of a session, as its writer shares them with other handles."""
 
     def __init__(self, hub: "MemoryHub", key: MemoryKey, blocks: Callable[[], Sequence[Event]]) -> None:
         self._hub, self._key, self._blocks = hub, key, blocks
         self.throttle = Throttle(self._send_blocks)
 
     def touch(self) -> None:
-        """Send the blocks soon, if anybody follows."""
+        """Send the blocks soon, if another handle watches the session."""
         if len(self._hub.shared.hubs) > 1 and any(self._key in hub.mailboxes for hub in self._hub.other_hubs()):
             self.throttle.request()
 
@@ -124,7 +109,7 @@ class BlockShare:
 
 
 class SharedMemory:
-    """What all handles on one memory see."""
+    """The data that all handles on one memory share."""
 
     def __init__(self) -> None:
         self.hubs: list[MemoryHub] = []
@@ -135,13 +120,13 @@ class SharedMemory:
         self.values: dict[tuple[str, str], bytes] = {}
 
     def wake(self, key: MemoryKey, head: int) -> None:
-        """Tell everyone a session's head."""
+        """Wake the waits for a session in all handles."""
         for hub in self.hubs:
             hub.waiters.wake(key, head)
 
 
 class MemoryHub:
-    """One handle with all its namespaces: what another process would be."""
+    """One handle with all its namespaces; a second hub on the same memory stands for another process."""
 
     def __init__(self, shared: SharedMemory) -> None:
         self.shared, self.closed = shared, False
@@ -150,11 +135,9 @@ class MemoryHub:
         shared.hubs.append(self)
 
     def other_hubs(self) -> "list[MemoryHub]":
-        """Return the handles beside this one."""
         return [hub for hub in self.shared.hubs if hub is not self]
 
     def close(self) -> None:
-        """Leave."""
         if not self.closed:
             self.closed = True
             self.shared.hubs.remove(self)
@@ -165,7 +148,7 @@ class MemoryHub:
 
 
 class _MemoryPort:
-    """One socket of a store."""
+    """Base of the ports of a store."""
 
     def __init__(self, owner: "MemoryStore") -> None:
         self._store, self._namespace, self._hub = owner, owner.namespace, owner.hub
@@ -178,10 +161,7 @@ class _MemoryPort:
 
 
 class MemoryEvents(_MemoryPort):
-    """The logs."""
-
     async def claim(self, session: SessionId) -> Term:
-        """Become the session's writer."""
         shared, key = self._shared, (self._namespace, session)
         if key in shared.claims:
             raise Busy(f"session {session!r} has a writer")
@@ -195,7 +175,6 @@ class MemoryEvents(_MemoryPort):
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
-        """Write sealed events right after ``head``."""
         shared, key = self._shared, (self._namespace, session)
         if not self.is_held(session, term):
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
@@ -212,7 +191,6 @@ class MemoryEvents(_MemoryPort):
         return log.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
-        """Append one event without being the writer."""
         log = self._shared.logs.get((self._namespace, session))
         check_offer(event, key)
         if log is None:
@@ -223,39 +201,31 @@ class MemoryEvents(_MemoryPort):
         return log.keys[key]
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        """Yield the events after ``after``."""
         log = self._shared.logs.get((self._namespace, session))
         for event in log.events[after:upto] if log else ():
             yield event
 
     async def wait(self, session: SessionId, *, after: int) -> int:
-        """Return the head as soon as it is above ``after``."""
         log = self._shared.logs.get((self._namespace, session))
         if log and log.head > after:
             return log.head
         return await self._hub.waiters.wait((self._namespace, session), after)
 
     async def release(self, session: SessionId, term: Term) -> None:
-        """End the claim."""
         if self.is_held(session, term):
             del self._hub.shared.claims[self._namespace, session]
 
     def is_held(self, session: SessionId, term: Term) -> bool:
-        """Whether the claim still holds."""
         claim = self._hub.shared.claims.get((self._namespace, session))
         return claim is not None and claim.hub is self._hub and claim.term == term
 
 
 class MemorySessions(_MemoryPort):
-    """The index."""
-
     async def find(self, session: SessionId) -> SessionInfo | None:
-        """Return the session's row."""
         log = self._shared.logs.get((self._namespace, session))
         return self._info_of(log) if log else None
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of sessions."""
         after = parse_cursor(query)
         rows = [log.info for (space, _), log in self._shared.logs.items() if space == self._namespace]
         rows = [
@@ -267,7 +237,6 @@ class MemorySessions(_MemoryPort):
         return SessionPage(sessions=sessions, next=cursor_of(page[-1]) if len(rows) > len(page) else "")
 
     async def delete(self, session: SessionId) -> None:
-        """Forget a session."""
         key = (self._namespace, session)
         if key not in self._shared.logs:
             raise NotFound(f"there is no session {session!r}")
@@ -276,7 +245,6 @@ class MemorySessions(_MemoryPort):
         del self._shared.logs[key]
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        """Return what people still have to decide."""
         rows = [
             row
             for (space, name), log in self._shared.logs.items()
@@ -291,49 +259,37 @@ class MemorySessions(_MemoryPort):
 
 
 class MemorySnapshots(_MemoryPort):
-    """Folded states."""
-
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        """Keep the state of a session as of ``seq``."""
         log = self._shared.logs.get((self._namespace, session))
         if log:
             log.snapshots = {version: {**log.snapshots.get(version, {}), seq: bytes(data)}}
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        """Return the newest state of this fold version."""
         log = self._shared.logs.get((self._namespace, session))
         states = log.snapshots.get(version, {}) if log else {}
         return max((item for item in states.items() if upto is None or item[0] <= upto), default=None)
 
 
 class MemoryBlobs(_MemoryPort):
-    """Bytes by their digest."""
-
     async def put(self, data: bytes) -> Digest:
-        """Keep ``data``."""
         digest = Digest(hashlib.sha256(data).hexdigest())
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._shared.blobs[self._namespace, digest] = (bytes(data), now)
         return digest
 
     async def get(self, digest: Digest) -> bytes:
-        """Return the bytes."""
-        kept = self._shared.blobs.get((self._namespace, digest))
-        if kept is None:
+        entry = self._shared.blobs.get((self._namespace, digest))
+        if entry is None:
             raise NotFound(f"there is no blob {digest[:64]!r}")
-        return kept[0]
+        return entry[0]
 
 
 class MemoryValues(_MemoryPort):
-    """Small JSON values by name."""
-
     async def get(self, key: str) -> JSON:
-        """Return the value."""
         raw = self._shared.values.get((self._namespace, key))
         return None if raw is None else msgspec.json.decode(raw)
 
     async def put(self, key: str, value: JSON) -> None:
-        """Keep the value."""
         values = self._shared.values
         if value is None:
             values.pop((self._namespace, key), None)
@@ -344,15 +300,11 @@ class MemoryValues(_MemoryPort):
             raise InvalidInput(f"value of {key!r} is not JSON: {error}") from error
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin with ``prefix``."""
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
 
 
 class MemoryLive(_MemoryPort):
-    """Open blocks, for followers in other handles."""
-
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        """Say where the snapshots can be had."""
         key, shares = (self._namespace, session), self._hub.shared.shares
         old = shares.pop(key, None)
         if old:
@@ -362,13 +314,11 @@ class MemoryLive(_MemoryPort):
             share.touch()
 
     def touch(self, session: SessionId) -> None:
-        """An open block has grown."""
         share = self._hub.shared.shares.get((self._namespace, session))
         if share:
             share.touch()
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        """Yield the snapshots a writer in another handle shares."""
         key, box = (self._namespace, session), SnapshotMailbox()
         share = self._shared.shares.get(key)
         boxes = self._hub.mailboxes.setdefault(key, [])
@@ -386,7 +336,7 @@ class MemoryLive(_MemoryPort):
 
 
 class MemoryStore:
-    """A store without a file. ``handle()`` gives a second handle on the same memory, as another process would have."""
+    """A store without a file. ``open_handle()`` returns a second handle on the same memory, as another process has."""
 
     def __init__(self, namespace: str = "", shared: SharedMemory | MemoryHub | None = None) -> None:
         self.namespace, self.url, self.closed = namespace, "memory:", False
@@ -408,36 +358,31 @@ class MemoryStore:
         return MemoryStore(self.namespace, self.hub.shared)
 
     async def gc(self, retention: Retention) -> GcResult:
-        """Remove what may go."""
         shared = self.hub.shared
-        gone = {
-            key: log
+        removed = {
+            key: sum(len(event.stored) for event in log.events)
             for key, log in shared.logs.items()
             if key[0] == self.namespace and key not in shared.claims and _is_removable(log, retention.idle_before)
         }
-        named = {digest for key, log in shared.logs.items() if key not in gone for digest in log.blobs}
+        referenced = {digest for key, log in shared.logs.items() if key not in removed for digest in log.blobs}
         loose = {
-            key: data
+            key: len(data)
             for key, (data, created) in shared.blobs.items()
-            if key[0] == self.namespace and key[1] not in named and created < retention.blobs_before
+            if key[0] == self.namespace and key[1] not in referenced and created < retention.blobs_before
         }
         if not retention.dry_run:
-            shared.logs = {key: log for key, log in shared.logs.items() if key not in gone}
-            shared.blobs = {key: kept for key, kept in shared.blobs.items() if key not in loose}
-        return GcResult(
-            sessions=tuple(sorted(session for _, session in gone)),
-            blobs=len(loose),
-            bytes=sum(log.size for log in gone.values()) + sum(map(len, loose.values())),
-        )
+            shared.logs = {key: log for key, log in shared.logs.items() if key not in removed}
+            shared.blobs = {key: blob for key, blob in shared.blobs.items() if key not in loose}
+        size = sum(removed.values()) + sum(loose.values())
+        return GcResult(sessions=tuple(sorted(session for _, session in removed)), blobs=len(loose), bytes=size)
 
     async def reindex(self) -> int:
-        """Rebuild every index row from the logs."""
-        mine = [key for key in self.hub.shared.logs if key[0] == self.namespace]
-        for key in mine:
+        keys = [key for key in self.hub.shared.logs if key[0] == self.namespace]
+        for key in keys:
             old = self.hub.shared.logs[key]
             log = self.hub.shared.logs[key] = MemoryLog(old.id, old.term)
             log.events, log.snapshots = old.events, old.snapshots
-        return len(mine)
+        return len(keys)
 
     async def close(self) -> None:
         """End all claims of this handle."""
@@ -458,12 +403,9 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
         and (not query.origin or info.origin == query.origin)
         and info.id.startswith(query.prefix)
         and query.text.casefold() in info.title.casefold()
-        and _is_updated_between(info.updated, query)
+        and info.updated > query.updated_after
+        and (not query.updated_before or info.updated < query.updated_before)
     )
-
-
-def _is_updated_between(updated: str, query: SessionQuery) -> bool:
-    return updated > query.updated_after and (not query.updated_before or updated < query.updated_before)
 
 
 def _is_removable(log: MemoryLog, before: str) -> bool:

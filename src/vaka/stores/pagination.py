@@ -1,4 +1,4 @@
-"""The opaque cursor of a page of sessions: encode it, parse and check it."""
+"""The opaque cursor of a page of sessions: encode it, decode it and check it."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ def cursor_of(info: SessionInfo) -> str:
 
 
 def parse_cursor(query: SessionQuery) -> tuple[str, str] | None:
-    """Return ``(updated, id)`` of the session the query goes on after; ``InvalidInput`` for what no page has given."""
+    """Return ``(updated, id)`` of the session the query continues after; ``InvalidInput`` for a cursor of no page."""
     if query.limit < 1:
         raise InvalidInput(f"limit {query.limit} must be at least 1")
     if not query.after:

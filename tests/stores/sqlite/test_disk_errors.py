@@ -280,12 +280,7 @@ def test_work_that_fails_after_it_wrote_is_undone_and_its_neighbours_are_not(tmp
         outcomes = GroupCommit().run(connection, [good, bad, broken, good], appends=False)
         assert [
             type(outcome.error).__name__ if isinstance(outcome, FailedWork) else outcome for outcome in outcomes
-        ] == [
-            "good",
-            "InvalidInput",
-            "Corrupt",
-            "good",
-        ]
+        ] == ["good", "InvalidInput", "Corrupt", "good"]
         assert connection.execute("select n from t").fetchall() == [(1,), (1,)]
 
 

@@ -67,7 +67,7 @@ class PostgresStore(PostgresNamespace):
         super().__init__(PostgresHub(PostgresDatabase(dsn, durability, patience), lease), namespace)
 
     async def close(self) -> None:
-        """End all claims, also of the handles made by ``scoped``, and let go of the connections."""
+        """End all claims, also of the handles made by ``with_namespace``, and close the connections."""
         await self._hub.close()
 
 

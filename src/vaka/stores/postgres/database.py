@@ -33,39 +33,39 @@ _DSN_HINT = "write it as postgresql://user:password@host:5432/database, special 
 
 
 def redact_dsn(dsn: str) -> str:
-    """Return the address without what must not be shown; ``ConfigError`` for what is no address of a PostgreSQL.
+    """Return the DSN without its passwords; ``ConfigError`` for an invalid one.
 
-    What is wrong is not quoted: a password that was not escaped may be anywhere.
+    The message does not quote the DSN: a password that was not escaped may be anywhere in it.
     """
     try:
         parts = urlsplit(dsn)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise ConfigError(f"the address of the PostgreSQL store cannot be read: {_DSN_HINT}") from None
+        raise ConfigError(f"the address of the PostgreSQL store cannot be parsed: {_DSN_HINT}") from None
     if parts.scheme not in {"postgresql", "postgres"}:
-        raise ConfigError(f"the address of a PostgreSQL store begins with postgresql://: {_DSN_HINT}")
+        raise ConfigError(f"the address of a PostgreSQL store must begin with postgresql://: {_DSN_HINT}")
     user, at, hosts = parts.netloc.rpartition("@")
     named = all(name.isascii() and name.isidentifier() for name, _ in options)
     if parts.fragment or "@" in parts.path or not named or not _HOSTS_PATTERN.fullmatch(hosts):
-        raise ConfigError(f"the address of the PostgreSQL store has a part that cannot be read: {_DSN_HINT}")
+        raise ConfigError(f"the address of the PostgreSQL store has a part that cannot be parsed: {_DSN_HINT}")
     shown = urlencode([option for option in options if option[0] not in _SECRET_OPTIONS], safe="/:,")
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{'?' if shown else ''}{shown}"
 
 
-_MIGRATION_LOCK = 0x76616B61  # any number, but always this one
+_MIGRATION_LOCK = 0x76616B61  # arbitrary, but the same in every version
 
 _SELECT_VERSION = "select coalesce(max(version), 0) from vaka.migrations"
 
 
 def migration_files() -> list[tuple[int, str]]:
-    """Return the numbered changes, in order."""
+    """Return the numbers and statements of the migrations, in order."""
     folder = resources.files("vaka.stores.postgres") / "migrations"
-    found = [(re.match(r"(\d+)_\w+\.sql$", file.name), file) for file in folder.iterdir()]
-    return sorted((int(match[1]), file.read_text("utf-8")) for match, file in found if match)
+    files = [(re.match(r"(\d+)_\w+\.sql$", file.name), file) for file in folder.iterdir()]
+    return sorted((int(match[1]), file.read_text("utf-8")) for match, file in files if match)
 
 
 async def migrate(connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
-    """Bring the tables to the version this code knows. ``ConfigError`` when they are of a newer one."""
+    """Migrate the tables to the version of this code. ``ConfigError`` when they are of a newer one."""
     newest = migration_files()[-1][0]
     if await connection.fetchval("select to_regclass('vaka.migrations') is not null"):
         version = await connection.fetchval(_SELECT_VERSION)
@@ -73,7 +73,7 @@ async def migrate(connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
             return
         if version > newest:
             raise ConfigError(
-                f"the database has tables of version {version}, this vaka knows up to {newest}: install the newer vaka"
+                f"the tables have version {version}, this vaka knows versions up to {newest}: install a newer vaka"
             )
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
@@ -99,33 +99,26 @@ Durability: TypeAlias = Literal["process", "power"]
 T = TypeVar("T")
 
 UNREACHABLE_ERRORS = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
-"""The server is not there, not ready, or hung up: what was under way may have happened or not."""
+    OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError, asyncpg.ReadOnlySQLTransactionError,
+)  # fmt: skip
+"""The server is unreachable, not ready, or closed the connection: the statement may have run or not."""
 
 _ACCESS_ERRORS = (
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
-)
+)  # fmt: skip
 
 
 async def _enable_synchronous_commit(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Let commits reach the disk, also where the server's default is not to wait; stricter settings stay."""
+    """Make commits wait for the disk where the server's default is ``off``; stricter settings stay."""
     await connection.execute(
         "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
     )
 
 
 async def _skip_reset(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Nothing to undo: what we run leaves no trace in a connection, so no round trip is spent on it."""
+    """Skip asyncpg's reset of a connection: our statements leave no state in it, so the round trip is saved."""
 
 
 class PostgresDatabase:
@@ -136,7 +129,7 @@ class PostgresDatabase:
             raise ConfigError(f"durability {durability!r} must be 'process' or 'power'")
         self.url = redact_dsn(dsn)
         self.retry_seconds = retry_seconds
-        """Seconds to go on trying to reach the server, where trying again does no harm."""
+        """Seconds to retry an unreachable server, where a retry is safe."""
         self._dsn, self._durability = dsn, durability
         self._settings = {"application_name": "vaka", "default_transaction_isolation": "read committed", "jit": "off"}
         if durability == "process":
@@ -146,9 +139,9 @@ class PostgresDatabase:
         self.closed = False
 
     async def run(self, work: Callable[[PostgresConnection], Awaitable[T]], *, retry: bool = True) -> T:
-        """Do ``work`` with a connection. With ``again`` it may be done twice, as the connection may break half-way.
+        """Run ``work`` with a connection. With ``retry`` it may run twice, as the connection may break half-way.
 
-        Raises ``Unavailable`` when the server cannot be reached, and, without ``again``, when the outcome is unknown.
+        Raises ``Unavailable`` when the server cannot be reached, and, without ``retry``, when the outcome is unknown.
         """
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self.retry_seconds, 0.02
@@ -160,8 +153,8 @@ class PostgresDatabase:
                     begun = True
                     return await work(connection)
             except asyncpg.DataError as error:
-                raise InvalidInput(f"the database cannot hold this: {error}") from error
-            except asyncpg.TransactionRollbackError as error:  # a deadlock, say: surely nothing was written
+                raise InvalidInput(f"PostgreSQL cannot store this value: {error}") from error
+            except asyncpg.TransactionRollbackError as error:  # such as a deadlock: nothing was written
                 cause: Exception = error
             except UNREACHABLE_ERRORS as error:
                 if begun and not retry:
@@ -175,7 +168,7 @@ class PostgresDatabase:
             pause = min(pause * 2, 0.5)
 
     async def fetch(self, statement: str, *arguments: object, timeout: float | None = None) -> "list[asyncpg.Record]":
-        """Return the rows of a statement that may be run twice."""
+        """Return the rows of a statement that may safely run twice."""
 
         async def work(connection: PostgresConnection) -> "list[asyncpg.Record]":
             return await connection.fetch(statement, *arguments, timeout=timeout)
@@ -183,17 +176,16 @@ class PostgresDatabase:
         return await self.run(work)
 
     async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
-        """Return the first row of a statement that may be run twice."""
+        """Return the first row of a statement that may safely run twice."""
         rows = await self.fetch(statement, *arguments)
         return rows[0] if rows else None
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
-        """Return a connection of one's own, outside the pool."""
+        """Return a dedicated connection, outside the pool."""
         _ = await self._get_pool()
         return await asyncpg.connect(self._dsn, **self._options())
 
     async def close(self) -> None:
-        """Let go of every connection."""
         self.closed = True
         async with self._open_lock:
             pool, self._pool = self._pool, None
@@ -206,17 +198,15 @@ class PostgresDatabase:
             pool.terminate()
 
     def unreachable_error(self, error: Exception) -> Unavailable:
-        """Return what to raise when the server does not answer."""
-        return Unavailable(f"PostgreSQL at {self.url} cannot be reached now ({type(error).__name__}: {error})")
+        return Unavailable(f"PostgreSQL at {self.url} is unreachable ({type(error).__name__}: {error})")
 
     def server_error(self, error: asyncpg.PostgresError) -> StoreError | ConfigError:
-        """Return what to raise when the server says no."""
         if isinstance(error, _ACCESS_ERRORS):
             return ConfigError(
-                f"PostgreSQL at {self.url} does not let us in: {error}. Check the user, its password and the name of "
-                f"the database; the user needs the right to create in it, or to use the schema 'vaka' and what is in it"
+                f"PostgreSQL at {self.url} refused access: {error}. Check the user, its password and the name of the "
+                f"database; the user needs CREATE on the database, or USAGE on the schema 'vaka' and its tables"
             )
-        return StoreError(f"PostgreSQL at {self.url} could not do it: {error} (SQLSTATE {error.sqlstate})")
+        return StoreError(f"PostgreSQL at {self.url} failed: {error} (SQLSTATE {error.sqlstate})")
 
     def _options(self) -> dict[str, Any]:
         return {"server_settings": self._settings, "timeout": self.retry_seconds, "command_timeout": 60.0}
@@ -240,11 +230,11 @@ class PostgresDatabase:
                 await migrate(connection)
         except (asyncpg.ClientConfigurationError, ValueError):
             pool.terminate()
-            raise ConfigError(f"the options in the address {self.url} are not what PostgreSQL's clients know") from None
+            raise ConfigError(f"the address {self.url} has an option that PostgreSQL clients do not know") from None
         except socket.gaierror as error:
             pool.terminate()
             if error.errno == socket.EAI_NONAME:
-                raise ConfigError(f"the host of {self.url} is not known: {error}") from error
+                raise ConfigError(f"the host of {self.url} is unknown: {error}") from error
             raise
         except BaseException:
             pool.terminate()

@@ -1,8 +1,8 @@
-"""Between the core's types and the columns of the tables: text as bytes, session keys, index rows."""
+"""Conversion between the core's types and table columns: text as bytes, session keys, index rows."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -15,40 +15,39 @@ from vaka.core.types.ids import SessionId
 from vaka.stores.append_checks import decision_changes
 
 MAX_NAME_BYTES = 1000
-"""Bytes in the name of a session or namespace: two of them fit into an index."""
+"""Bytes in the name of a session or namespace: two of them fit into an index entry."""
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes of any text at all, NUL and lone surrogates included."""
+    """Return the bytes of any text, NUL and lone surrogates included."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decode_text(raw: bytes) -> str:
-    """Return the text that ``raw`` gave these bytes for."""
     return raw.decode("utf-8", "surrogatepass")
 
 
 def digest_text(text: str) -> bytes:
-    """Return what stands for a text that is only looked up, however long it is."""
+    """Return the column value of a text that is only looked up and may be of any length."""
     return hashlib.sha256(encode_text(text)).digest()
 
 
 def encode_name(text: str) -> bytes:
-    """Return the bytes of the name of a session or namespace."""
-    found = encode_text(text)
-    if len(found) > MAX_NAME_BYTES:
-        raise InvalidInput(f"the name {text[:40]!r}… has {len(found)} bytes; at most {MAX_NAME_BYTES} are possible")
-    return found
+    """Return the bytes of the name of a session or namespace; ``InvalidInput`` when it is too long."""
+    name = encode_text(text)
+    if len(name) > MAX_NAME_BYTES:
+        raise InvalidInput(f"the name {text[:40]!r}… has {len(name)} bytes; at most {MAX_NAME_BYTES} are allowed")
+    return name
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the first bytes that come after all that begin with ``prefix``, ``None`` when there are none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    """Return the smallest bytes above all that begin with ``prefix``, ``None`` when there are none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 class PostgresKey(NamedTuple):
-    """A session of a namespace, as it stands in the tables; ``key`` is its short name in notifications."""
+    """A session of a namespace, as the tables name it; ``key`` is its short name in notifications."""
 
     namespace: bytes
     session: bytes
@@ -56,75 +55,54 @@ class PostgresKey(NamedTuple):
 
 
 def postgres_key(namespace: bytes, session: str) -> PostgresKey:
-    """Return the place of a session."""
-    found = encode_name(session)
-    digest = hashlib.blake2b(len(namespace).to_bytes(8, "big") + namespace + found, digest_size=16)
-    return PostgresKey(namespace, found, digest.hexdigest())
+    name = encode_name(session)
+    digest = hashlib.blake2b(len(namespace).to_bytes(8, "big") + namespace + name, digest_size=16)
+    return PostgresKey(namespace, name, digest.hexdigest())
 
 
 DIGEST_LENGTH = 64
-"""Characters in the name of a blob; what is longer names none."""
+"""Characters in the name of a blob; a longer text names none."""
+
+
+_PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live")
+_TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin")
 
 
 def info_of(row: "asyncpg.Record") -> SessionInfo:
-    """Return the session that a row describes; ``live`` is computed by whoever asks, on the server's clock."""
-    return SessionInfo(
-        id=SessionId(decode_text(row["id"])),
-        head=row["head"],
-        hash=row["hash"],
-        epoch=row["epoch"],
-        term=row["term"],
-        title=decode_text(row["title"]),
-        agent=decode_text(row["agent"]),
-        turn=decode_text(row["turn"]),
-        inputs=row["inputs"],
-        pending=row["pending"],
-        closed=row["closed"],
-        created=decode_text(row["created"]),
-        updated=decode_text(row["updated"]),
-        origin=decode_text(row["origin"]),
-        live=row["live"],
-    )
+    """Return the session that a row describes; the statement computes ``live``, on the server's clock."""
+    columns: dict[str, Any] = {name: row[name] for name in _PLAIN_COLUMNS}
+    columns |= {name: decode_text(row[name]) for name in _TEXT_COLUMNS}
+    return SessionInfo(**columns)
 
 
 def encode_casefold(title: str) -> bytes:
-    """Return a text as it is searched for: upper and lower case alike."""
+    """Return a text as the case-insensitive search compares it."""
     return encode_text(title.casefold())
 
 
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return what the log says of a session, in the order of ``vaka.append``."""
+    """Return the columns of a session's row, in the order of ``vaka.append``."""
     return (
-        info.head,
-        info.hash,
-        info.epoch,
-        encode_text(info.title),
-        encode_casefold(info.title),
-        encode_text(info.agent),
-        encode_text(info.turn),
-        info.inputs,
-        info.pending,
-        info.closed,
-        encode_text(info.created),
-        encode_text(info.updated),
-        encode_text(info.origin),
-    )
+        info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
+        encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
+        encode_text(info.updated), encode_text(info.origin),
+    )  # fmt: skip
 
 
 class IndexEntries:
-    """The further rows that events bring: their keys, what they settle and ask, the blobs they name."""
+    """The index rows of events: their keys, the decisions they settle and ask for, the blobs they name."""
 
     def __init__(self, session: SessionId, events: Sequence[Event]) -> None:
-        opened, done, everything = decision_changes(session, events)
+        opened, settled, settles_all = decision_changes(session, events)
         self.keys = [(digest_text(key), event.seq) for event in events if (key := key_of(event.data))]
-        self.settled = [None] if everything else [digest_text(decision) for decision in done]
-        """``None`` settles all that were asked before."""
+        self.settled = [None] if settles_all else [digest_text(decision) for decision in settled]
+        """``None`` settles all older decisions."""
         self.asked = {digest_text(pending.id): pending.seq for pending in opened}
         names = {digest for event in events for digest in blobs_of(event)}
         self.blobs = sorted(encode_text(digest) for digest in names if len(digest) <= DIGEST_LENGTH)
 
 
 def transpose_rows(rows: Iterable[Sequence[object]], width: int) -> list[list[object]]:
-    """Return the columns of some rows, also when there are none."""
-    turned = [list(column) for column in zip(*rows, strict=True)]
-    return turned or [[] for _ in range(width)]
+    """Return the columns of rows; ``width`` empty columns when there are no rows."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return columns or [[] for _ in range(width)]

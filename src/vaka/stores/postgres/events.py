@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import HashChain, hash_of
@@ -14,12 +14,12 @@ from vaka.stores.append_checks import check_batch, check_offer
 from vaka.stores.postgres.database import boot_time
 from vaka.stores.postgres.encoding import digest_text, info_of, postgres_key
 from vaka.stores.postgres.hub import PostgresHub
-from vaka.stores.postgres.leases import Lease, new_owner_id
+from vaka.stores.postgres.leases import Lease
 from vaka.stores.postgres.writer import PendingWrite
 
 READ_PAGE_SIZE = 256
 
-# A claim that was made, but whose answer was lost, is taken up again by its owner.
+# The owner may claim again: its first claim may have been made although the server's answer was lost.
 _UPDATE_CLAIM = (
     "update vaka.sessions set term = term + 1, owner = $3, lease_until = now() + make_interval(secs => $4) "
     "where namespace = $1 and id = $2 and (owner is null or owner = $3 or lease_until < now()) "
@@ -32,7 +32,7 @@ _SELECT_OFFER = (
     "from vaka.sessions where namespace = $1 and id = $2"
 )
 _SELECT_HEAD = "select head from vaka.sessions where namespace = $1 and id = $2"
-# With the event before the first: its hash is where the chain goes on from.
+# Includes the event before the first one: the chain continues from its hash.
 _SELECT_FIRST_PAGE = (
     "select s.head, s.hash, e.seq, e.body from vaka.sessions s left join lateral ("
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq >= $3 "
@@ -54,20 +54,19 @@ class PostgresEvents:
         self._offer_locks: dict[SessionId, asyncio.Lock] = {}
 
     async def claim(self, session: SessionId) -> Term:
-        """Become the session's writer, with a term above all before. ``Busy`` while another writer lives."""
         hub = self._hub
         ours = self._leases.get(session)
         if ours is not None and ours.owner in hub.leases and ours.is_held(hub.lease_seconds):
-            raise Busy(f"session {session!r} has a writer, in this process")
-        owner = new_owner_id()
+            raise Busy(f"session {session!r} has a writer in this process")
+        owner = uuid4()
         claiming = hub.start_task(self._acquire_lease(session, owner))
         try:
             claim = await asyncio.shield(claiming)
-        except asyncio.CancelledError:  # nobody will know of the claim that may be made now
+        except asyncio.CancelledError:  # the caller does not learn of a claim that the server may still make
             _ = hub.start_task(self._undo_claim(session, owner, claiming))
             raise
         if not claim.tried and self._leases.get(session) is not ours:
-            raise Busy(f"session {session!r} has a writer, in this process")
+            raise Busy(f"session {session!r} has a writer in this process")
         if ours is not None:
             hub.leases.pop(ours.owner, None)
         self._leases[session] = hub.leases[owner] = claim
@@ -92,7 +91,6 @@ class PostgresEvents:
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
-        """Write sealed events right after ``head``, all or none, with their index rows; return the new head."""
         claim = self._lease_of(session, term)
         if head != claim.info.head:
             await self._refresh_info(claim, session)
@@ -118,13 +116,12 @@ class PostgresEvents:
         return write.info.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
-        """Petition: seal and append one event without being the writer; return its seq."""
         check_offer(event, key)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._hub.database.retry_seconds
         lock = self._offer_locks.setdefault(session, asyncio.Lock())
         try:
-            async with lock:  # offers of this process take turns: each would move the head under the next
+            async with lock:  # serialize the offers of this process: each one moves the head of the next
                 while True:
                     try:
                         seq = await self._try_offer(session, event, digest_text(key))
@@ -139,7 +136,7 @@ class PostgresEvents:
                 self._offer_locks.pop(session, None)
 
     async def _try_offer(self, session: SessionId, event: Event, key: bytes) -> int:
-        """Return the seq of the offer, 0 when the head moved meanwhile."""
+        """Return the seq of the offer, 0 when the head has moved."""
         where = postgres_key(self._namespace, session)
         row = await self._hub.database.fetch_row(_SELECT_OFFER, where.namespace, where.session, key)
         if row is None:
@@ -154,7 +151,6 @@ class PostgresEvents:
         return 0 if status in {"moved", "gone"} else seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        """Yield the events after ``after`` (up to ``upto``) as of now; every hash and seq is checked (``Corrupt``)."""
         where, database = postgres_key(self._namespace, session), self._hub.database
         after, last = max(after, 0), _MAX_SEQ if upto is None else upto
         rows = await database.fetch(_SELECT_FIRST_PAGE, *where[:2], after, last, READ_PAGE_SIZE + 1)
@@ -162,31 +158,30 @@ class PostgresEvents:
         if end <= after:
             return
         chain = HashChain(session)
-        found = [(row["seq"], row["body"]) for row in rows if row["seq"] is not None]
+        page = [(row["seq"], row["body"]) for row in rows if row["seq"] is not None]
         if after:
-            chain = _chain_after(session, after, found)
-        while found:
-            for seq, body in found:
+            if not page or page[0][0] != after:
+                raise Corrupt(f"session {session!r}: event {after} is missing")
+            chain = HashChain(session, after, hash_of(page.pop(0)[1]))
+        while page:
+            for seq, body in page:
                 yield chain.check_next(seq, body)
-            found = []
+            page = []
             if chain.seq < end:
-                found = [
-                    tuple(row)
-                    for row in await database.fetch(_SELECT_NEXT_PAGE, *where[:2], chain.seq, end, READ_PAGE_SIZE)
-                ]
+                rest = await database.fetch(_SELECT_NEXT_PAGE, *where[:2], chain.seq, end, READ_PAGE_SIZE)
+                page = [tuple(row) for row in rest]
         if chain.seq < end and await database.fetch_row(_SELECT_HEAD, *where[:2]) is None:
             raise NotFound(f"session {session!r} was deleted while it was read")
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
 
     async def wait(self, session: SessionId, *, after: int) -> int:
-        """Return the head as soon as it is above ``after``, whoever in whichever process wrote it."""
-        where, here = postgres_key(self._namespace, session), self._hub.local
-        if here.closed:
+        where, local = postgres_key(self._namespace, session), self._hub.local
+        if local.closed:
             raise Closed("this store was closed")
         claim = self._leases.get(session)
         if claim is not None and claim.info.head > after:
             return claim.info.head
-        grown = here.add_waiter(where, after)
+        grown = local.add_waiter(where, after)
         try:
             row = await self._hub.database.fetch_row(_SELECT_HEAD, where.namespace, where.session)
             if row is not None and row["head"] > after:
@@ -194,17 +189,16 @@ class PostgresEvents:
             self._hub.heartbeat.wake()
             return await grown
         finally:
-            here.remove_waiter(where, grown)
+            local.remove_waiter(where, grown)
 
     async def release(self, session: SessionId, term: Term) -> None:
-        """End the claim; nothing happens when it is already over."""
         claim = self._leases.get(session)
         if claim is not None and claim.term == term:
             del self._leases[session]
             await asyncio.shield(self._hub.start_task(self._hub.release(claim)))
 
     def is_held(self, session: SessionId, term: Term) -> bool:
-        """Whether the claim surely still holds, by the monotonic clock; asks nobody."""
+        """Whether the lease holds by this machine's monotonic clock, without asking the server."""
         claim = self._leases.get(session)
         return (
             claim is not None
@@ -214,11 +208,10 @@ class PostgresEvents:
         )
 
     async def close(self) -> None:
-        """End all claims of this handle."""
         try:
             while self._leases:
                 await self._hub.release(self._leases.popitem()[1])
-        except StoreError:  # the server is away: the leases run out by themselves
+        except StoreError:  # the server is unreachable: the leases expire there
             self._leases.clear()
 
     def _lease_of(self, session: SessionId, term: Term) -> Lease:
@@ -235,7 +228,7 @@ class PostgresEvents:
             del self._leases[session]
 
     async def _refresh_info(self, claim: Lease, session: SessionId) -> None:
-        """Bring what the claim knows of its session up to date: others may have offered."""
+        """Reload the session's row into the claim: other processes may have offered events."""
         row = await self._hub.database.fetch_row(_SELECT_OWNED, claim.place.namespace, claim.place.session)
         if row is None and not claim.info.head:
             return
@@ -243,10 +236,3 @@ class PostgresEvents:
             self._drop_lease(session, claim)
             raise ConflictError(f"session {session!r} has another writer; term {claim.term} is over")
         claim.info = replace_fields(info_of(row), live=True)
-
-
-def _chain_after(session: SessionId, after: int, found: list[tuple[int, bytes]]) -> HashChain:
-    """Return the chain that goes on from event ``after``, which comes first in ``found`` and is taken out."""
-    if not found or found[0][0] != after:
-        raise Corrupt(f"session {session!r}: event {after} is missing")
-    return HashChain(session, after, hash_of(found.pop(0)[1]))

@@ -1,4 +1,4 @@
-"""What the handles on one database share."""
+"""The state that the namespaces of one store handle share."""
 
 import asyncio
 import math
@@ -22,7 +22,7 @@ _RELEASE_LEASE = (
 
 
 class PostgresHub:
-    """Connections, claims and those who wait: one of each for all namespaces."""
+    """Connections, leases, followers and background tasks of one handle, for all its namespaces."""
 
     def __init__(self, database: PostgresDatabase, lease_seconds: float) -> None:
         self.database, self.lease_seconds = database, lease_seconds
@@ -35,16 +35,13 @@ class PostgresHub:
         self.writer = GroupWriter(database, lease_seconds, self._on_commit)
 
     async def release(self, claim: Lease) -> None:
-        """End a claim."""
         if self.leases.pop(claim.owner, None) is not None and claim.tried:
             await self.delete_lease(claim.place, claim.owner)
 
     async def delete_lease(self, place: PostgresKey, owner: UUID) -> None:
-        """Let the server forget a claim."""
         await self.database.fetch(_RELEASE_LEASE, place.namespace, place.session, owner)
 
     async def close(self) -> None:
-        """End every claim and let go of everything."""
         self.local.close(Closed("this store was closed"))
         await self.writer.close()
         while self._tasks:
@@ -54,12 +51,12 @@ class PostgresHub:
         try:
             for claim in list(self.leases.values()):
                 await self.release(claim)
-        except VakaError:  # the server is away: the leases run out by themselves
+        except VakaError:  # the server is unreachable: the leases expire there
             self.leases.clear()
         await self.database.close()
 
     def start_task(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
-        """Do ``work`` to its end, also when the one who waits for it gives up; ``close`` waits for it."""
+        """Run ``work`` to its end even if its caller is cancelled; ``close`` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -68,7 +65,7 @@ class PostgresHub:
     def _task_done(self, task: "asyncio.Task[object]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has seen it, or does not want to know any more
+            task.exception()  # marks it as retrieved: the caller has seen it or was cancelled
 
     def _is_busy(self) -> bool:
         return bool(self.local or self.block_writer or any(claim.tried for claim in self.leases.values()))

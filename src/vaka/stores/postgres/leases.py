@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import asyncpg
 
@@ -16,7 +16,7 @@ from vaka.stores.postgres.encoding import PostgresKey
 from vaka.stores.postgres.notify import CHANNEL, NotifyProtocol
 
 LEASE_MARGIN = 0.1
-"""The part of a lease we do not count on."""
+"""The part of a lease that is not relied on, for clocks that run at different speeds."""
 
 
 class Lease:
@@ -29,30 +29,25 @@ class Lease:
     ) -> None:
         self.place, self.info, self.term, self.owner = place, info, term, owner
         self.renewed = renewed
-        """When we sent what last renewed it. Never ending for a session that does not exist yet: there is no lease."""
+        """When the statement that last renewed it was sent; infinite for a new session, which has no lease yet."""
         self.tried = renewed < math.inf
-        """Whether the server may know of it."""
+        """Whether the server may have a row of it."""
 
     def is_held(self, duration: float) -> bool:
-        """Tell whether the server surely still counts the lease."""
+        """Whether the lease is certainly still valid on the server."""
         return boot_time() < self.renewed + duration * (1 - LEASE_MARGIN)
 
 
-def new_owner_id() -> UUID:
-    """Return the name of a claim nobody has made before."""
-    return uuid4()
-
-
 CHECK_INTERVAL = 1.0
-"""Seconds between looks at the heads that are waited for: the safety net under notifications."""
+"""Seconds between polls of the awaited heads, in case a notification is lost."""
 
 ANNOUNCE_INTERVAL = 5.0
 
 ANSWER_SECONDS = 1.0
-"""Seconds that others get to answer when we ask who follows."""
+"""Seconds that other handles have to answer a ``who`` message."""
 
 IDLE_SECONDS = 5.0
-"""Seconds to stay connected when there is nothing to do: something may come soon."""
+"""Seconds to stay connected when there is nothing to do."""
 
 _NOTIFY = "select pg_notify($1, word) from unnest($2::text[]) as word"
 
@@ -61,7 +56,7 @@ _SELECT_HEADS = (
     "join unnest($1::bytea[], $2::bytea[]) as w (namespace, id) on s.namespace = w.namespace and s.id = w.id"
 )
 
-# A row that is locked is being written: by its writer, which renews it too, or by someone who is done before long.
+# A locked row is being written: by its writer, which renews the lease as well, or by a short offer.
 _RENEW_LEASES = (
     "with mine as (select s.namespace, s.id from vaka.sessions s "
     "join unnest($1::bytea[], $2::bytea[], $3::uuid[]) as c (namespace, id, owner) "
@@ -72,7 +67,7 @@ _RENEW_LEASES = (
 
 
 class Heartbeat:
-    """Runs while ``needed`` says so, and comes back by itself when the server was away."""
+    """Renews leases, announces followers and polls heads while ``is_needed()``; reconnects after a lost connection."""
 
     def __init__(
         self,
@@ -93,19 +88,18 @@ class Heartbeat:
         protocol.on_who = self.announce
 
     def wake(self) -> None:
-        """There is something new to do."""
+        """Start the heartbeat, or let a running one look for new work."""
         if self._task is None or self._task.done():
             self._renew_at = boot_time() + self._renew_interval
             self._task = asyncio.create_task(self._run())
         self._wakeup.set()
 
     def announce(self) -> None:
-        """Say again what is followed here, soon."""
+        """Announce again what this handle follows."""
         self._announce_at = 0.0
         self._wakeup.set()
 
     async def close(self) -> None:
-        """Stop for good."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -121,13 +115,13 @@ class Heartbeat:
                 until = boot_time() + IDLE_SECONDS
 
     async def _run_connected(self) -> None:
-        """Do what is due, until nothing is needed any more or the connection breaks."""
-        talk = self._protocol
+        """Do what is due until nothing is needed or the connection breaks."""
         connection = await self._database.connect()
         try:
             connection.add_termination_listener(lambda _: self._wakeup.set())
             await connection.add_listener(CHANNEL, self._on_notification)
-            await connection.execute(_NOTIFY, CHANNEL, [talk.who_message()], timeout=self._statement_timeout)
+            message = self._protocol.who_message()
+            await connection.execute(_NOTIFY, CHANNEL, [message], timeout=self._statement_timeout)
             self._remote.complete_from = boot_time() + ANSWER_SECONDS
             self._announced = set()
             self._announce_at = self._check_at = 0.0
@@ -148,8 +142,8 @@ class Heartbeat:
         followed = self._local.followed_keys()
         due = now >= self._announce_at
         if due or not followed <= self._announced:
-            said = list(self._protocol.here_messages(followed if due else followed - self._announced))
-            await connection.execute(_NOTIFY, CHANNEL, said, timeout=self._statement_timeout)
+            messages = list(self._protocol.here_messages(followed if due else followed - self._announced))
+            await connection.execute(_NOTIFY, CHANNEL, messages, timeout=self._statement_timeout)
             self._announced = followed
             if due:
                 self._announce_at = now + ANNOUNCE_INTERVAL
@@ -185,7 +179,6 @@ class Heartbeat:
         self._protocol.handle_message(payload)
 
     def _seconds_until_due(self) -> float:
-        """Return how long nothing is due."""
         due = [self._announce_at, self._check_at] + ([self._renew_at] if self._leases else [])
         return max(0.0, min(due) - boot_time())
 

@@ -1,4 +1,4 @@
-"""Open blocks, carried to followers in other handles through one row each."""
+"""Open blocks shared with followers in other handles, through one row for each block."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -10,12 +10,12 @@ from vaka.core.types.event import Event, decode, encode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres.database import PostgresDatabase
-from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key
+from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key, transpose_rows
 from vaka.stores.postgres.leases import Heartbeat
 from vaka.stores.postgres.notify import CHANNEL, FOLLOWER_TTL, NotifyProtocol
 
 WRITE_INTERVAL = 0.1
-"""Seconds between two looks at the open blocks."""
+"""Seconds between two writes of the open blocks."""
 
 BlockGetter = Callable[[], Sequence[Event]]
 
@@ -36,15 +36,14 @@ _WRITE_BLOCKS = (
 
 
 class _SharedBlocks:
-    """The open blocks of a session of ours."""
+    """The open blocks of a session that this handle writes."""
 
     def __init__(self, place: PostgresKey, blocks: BlockGetter) -> None:
         self.place, self.blocks = place, blocks
         self.has_rows = False
-        """Whether there may be rows of it."""
+        """Whether the table may have rows of it."""
 
     def encode_rows(self) -> list[tuple[bytes, bytes, bytes, bytes]]:
-        """Return a row for each open block."""
         return [
             (
                 self.place.namespace,
@@ -62,7 +61,7 @@ def _no_blocks() -> Sequence[Event]:
 
 
 class BlockWriter:
-    """As the writer: keeps rows of open blocks for those who watch elsewhere, and only while someone does."""
+    """Writes rows of open blocks while followers in other handles watch the session."""
 
     def __init__(self, database: PostgresDatabase, protocol: NotifyProtocol) -> None:
         self._database, self._protocol = database, protocol
@@ -75,10 +74,10 @@ class BlockWriter:
         return bool(self._shared)
 
     def share(self, place: PostgresKey, blocks: BlockGetter | None) -> None:
-        """Take over what a session has open; ``None``: nothing any more."""
+        """Set the source of a session's open blocks; ``None`` to stop sharing."""
         before = self._shared.pop(place.key, None)
         if before is not None:
-            before.blocks = _no_blocks  # it may be about to be written
+            before.blocks = _no_blocks  # it may be scheduled for writing
         if blocks is not None:
             shared = self._shared[place.key] = _SharedBlocks(place, blocks)
             shared.has_rows = before is not None and before.has_rows
@@ -87,19 +86,19 @@ class BlockWriter:
             self._schedule(before)
 
     def touch(self, key: str) -> None:
-        """Write the rows of a session anew, if someone watches it."""
+        """Schedule a write of a session's rows, if a follower watches it."""
         shared = self._shared.get(key)
         if shared is not None and self._protocol.remote.is_watched(key):
             self._schedule(shared)
 
     def on_commit(self, key: str) -> None:
-        """After an append, blocks may be open no longer: remove their rows, if there are any."""
+        """After an append, remove the rows of blocks that it closed."""
         shared = self._shared.get(key)
         if shared is not None and shared.has_rows:
             self._schedule(shared)
 
     async def close(self) -> None:
-        """Remove what was written."""
+        """Remove all rows that were written."""
         for key in list(self._shared):
             self.share(self._shared[key].place, None)
         if self._task is not None:
@@ -117,19 +116,15 @@ class BlockWriter:
             due, self._due = self._due, {}
             try:
                 await self._write(list(due.values()))
-            except VakaError:  # the server is away: what is open then is written when someone watches again
+            except VakaError:  # the server is unreachable: the next touch writes the blocks
                 pass
             await asyncio.sleep(WRITE_INTERVAL)
 
     async def _write(self, due: list[_SharedBlocks]) -> None:
         rows = [(shared, shared.encode_rows()) for shared in due]
-        for shared, found in rows:
-            shared.has_rows = shared.has_rows or bool(found)
-        columns: list[list[bytes]] = [[], [], [], []]
-        for _, found in rows:
-            for row in found:
-                for column, value in zip(columns, row, strict=True):
-                    column.append(value)
+        for shared, blocks in rows:
+            shared.has_rows = shared.has_rows or bool(blocks)
+        columns = transpose_rows([row for _, blocks in rows for row in blocks], 4)
         await self._database.fetch(
             _WRITE_BLOCKS,
             [shared.place.namespace for shared in due],
@@ -139,12 +134,12 @@ class BlockWriter:
             CHANNEL,
             [self._protocol.live_message(shared.place.key) for shared in due],
         )
-        for shared, found in rows:
-            shared.has_rows = bool(found)
+        for shared, blocks in rows:
+            shared.has_rows = bool(blocks)
 
 
 class PostgresLive:
-    """What is not stored, carried to followers in other handles."""
+    """The live channel of one namespace."""
 
     def __init__(
         self,
@@ -159,7 +154,6 @@ class PostgresLive:
         self._keys: dict[SessionId, str] = {}
 
     def share(self, session: SessionId, blocks: BlockGetter | None) -> None:
-        """As the writer: say where the ``message.snapshot`` of each open block can be had; ``None`` to stop."""
         where = postgres_key(self._namespace, session)
         self._block_writer.share(where, blocks)
         if blocks is None:
@@ -169,27 +163,25 @@ class PostgresLive:
             self._heartbeat.wake()
 
     def touch(self, session: SessionId) -> None:
-        """As the writer: an open block has grown."""
         key = self._keys.get(session)
         if key is not None:
             self._block_writer.touch(key)
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        """As a follower: yield the snapshots a writer in another handle shares, until closed."""
-        where, here = postgres_key(self._namespace, session), self._protocol.local
-        changed = here.add_watcher(where)
-        seen: dict[bytes, bytes] = {}
+        where, local = postgres_key(self._namespace, session), self._protocol.local
+        changed = local.add_watcher(where)
+        blocks: dict[bytes, bytes] = {}
         self._heartbeat.wake()
         try:
-            while not here.closed:
+            while not local.closed:
                 changed.clear()
-                before, seen = seen, await self._read_blocks(where)
-                for block, body in seen.items():
+                before, blocks = blocks, await self._read_blocks(where)
+                for block, body in blocks.items():
                     if before.get(block) != body:
-                        yield msgspec.structs.replace(decode(body), epoch=1)  # as live events are made
+                        yield msgspec.structs.replace(decode(body), epoch=1)  # live events have epoch 1
                 await changed.wait()
         finally:
-            here.remove_watcher(where, changed)
+            local.remove_watcher(where, changed)
 
     async def _read_blocks(self, where: PostgresKey) -> dict[bytes, bytes]:
         try:

@@ -48,7 +48,7 @@ _UPSERT_SESSION_ROW = (
 
 
 async def collect_garbage(database: PostgresDatabase, namespace: bytes, retention: Retention) -> GcResult:
-    """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
+    """Remove idle sessions and unreferenced blobs; never a session with a writer, unfinished work or open decisions."""
     sessions: list[bytes] = []
     blobs = size = 0
     if retention.idle_before:
@@ -59,9 +59,9 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
             sessions.append(session)
             size += bytes_of
     if retention.blobs_before:
-        moment = _parse_time(retention.blobs_before)
+        before_time = _parse_time(retention.blobs_before)
         rows = await database.fetch(
-            _DELETE_LOOSE_BLOBS, namespace, moment, sessions, retention.dry_run, timeout=STATEMENT_TIMEOUT
+            _DELETE_LOOSE_BLOBS, namespace, before_time, sessions, retention.dry_run, timeout=STATEMENT_TIMEOUT
         )
         blobs, more = rows[0]
         size += more
@@ -71,8 +71,8 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
 
 
 async def reindex(database: PostgresDatabase, namespace: bytes) -> int:
-    """Rebuild every index row from the logs; return how many there are. ``Corrupt`` once the others are done."""
-    count, broken = 0, None
+    """Rebuild every index row from the logs; return how many. A damaged log raises ``Corrupt`` after all others."""
+    count, damaged = 0, None
     for (session,) in await database.fetch(_SELECT_SESSION_IDS, namespace, timeout=STATEMENT_TIMEOUT):
 
         async def work(connection: PostgresConnection, session: bytes = session) -> bool:
@@ -82,14 +82,14 @@ async def reindex(database: PostgresDatabase, namespace: bytes) -> int:
         try:
             count += await database.run(work)
         except Corrupt as error:
-            broken = broken or error
-    if broken is not None:
-        raise broken
+            damaged = damaged or error
+    if damaged is not None:
+        raise damaged
     return count
 
 
 async def _rebuild_session(connection: PostgresConnection, namespace: bytes, session: bytes) -> bool:
-    """Write the rows of one session anew while nobody else can; return whether it has a log."""
+    """Rebuild the rows of one session under its row lock; return whether it has a log."""
     name = SessionId(decode_text(session))
     term = await connection.fetchval(_LOCK_SESSION, namespace, session)
     for statement in _DELETE_INDEX_ROWS:
@@ -144,5 +144,5 @@ def _parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{text[:40]!r} is no time such as 2026-01-31T12:00:00Z") from error
+        raise InvalidInput(f"{text[:40]!r} is not a time such as 2026-01-31T12:00:00Z") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

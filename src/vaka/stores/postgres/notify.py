@@ -1,11 +1,11 @@
-"""LISTEN/NOTIFY between handles: the followers in this process, what is known of those elsewhere, and the messages.
+"""LISTEN/NOTIFY between handles: followers in this process, followers elsewhere as far as known, and the messages.
 
 All handles use one channel. A message is words separated by blanks; a session is named by its key:
 
 - ``head <key> <seq>``: the log has grown
-- ``live <me> <key>``: its open blocks have changed
-- ``here <me> <key> <key>! …``: this handle follows these sessions; ``!`` marks those whose open blocks it watches
-- ``who <me>``: a new handle asks the others to announce what they follow
+- ``live <sender> <key>``: its open blocks have changed
+- ``here <sender> <key> <key>! …``: this handle follows these sessions; ``!`` marks those whose open blocks it watches
+- ``who <sender>``: a new handle asks the others to announce what they follow
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from vaka.stores.postgres.encoding import PostgresKey
 
 CHANNEL = "vaka"
 FOLLOWER_TTL = 15.0
-"""Seconds after which a follower that was not heard of again is forgotten."""
+"""Seconds after which a follower that was not announced again is removed."""
 _KEYS_PER_NOTIFICATION = 200
-"""Keys in one notification, which holds 8000 bytes."""
+"""Keys in one notification, which is limited to 8000 bytes."""
 
 
 def _ignore(*_: object) -> None:
-    """Nobody cares yet."""
+    """Callback until one is set."""
 
 
 class LocalFollowers:
-    """Those who wait for a log to grow, or watch its open blocks, in this process."""
+    """Waits for a log to grow, and watches of open blocks, in this process."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, tuple[PostgresKey, dict[asyncio.Future[int], int]]] = {}
@@ -38,35 +38,32 @@ class LocalFollowers:
         return bool(self._waiters or self._watchers)
 
     def add_waiter(self, place: PostgresKey, after: int) -> "asyncio.Future[int]":
-        """Return a future that gets the head once it is above ``after``; hand it to ``forget`` in the end."""
+        """Return a future for the head once it is above ``after``; pass it to ``remove_waiter`` at the end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(place.key, (place, {}))[1][future] = after
         return future
 
     def remove_waiter(self, place: PostgresKey, future: "asyncio.Future[int]") -> None:
-        """Stop a wait."""
         if future.done() and not future.cancelled():
-            future.exception()  # seen, also by one who was cancelled meanwhile
+            future.exception()  # marks it as retrieved, also when the waiting task was cancelled
         waiting = self._waiters[place.key][1]
         del waiting[future]
         if not waiting:
             del self._waiters[place.key]
 
     def add_watcher(self, place: PostgresKey) -> asyncio.Event:
-        """Return what is set whenever open blocks may have changed; hand it to ``unwatch`` in the end."""
+        """Return an event set whenever open blocks may have changed; pass it to ``remove_watcher`` at the end."""
         event = asyncio.Event()
         self._watchers.setdefault(place.key, set()).add(event)
         return event
 
     def remove_watcher(self, place: PostgresKey, event: asyncio.Event) -> None:
-        """Stop a watch."""
         watching = self._watchers[place.key]
         watching.discard(event)
         if not watching:
             del self._watchers[place.key]
 
     def awaited_sessions(self) -> list[PostgresKey]:
-        """Return the places whose head someone waits for."""
         return [place for place, _ in self._waiters.values()]
 
     def followed_keys(self) -> set[str]:
@@ -74,19 +71,19 @@ class LocalFollowers:
         return {f"{key}!" for key in self._watchers} | {key for key in self._waiters if key not in self._watchers}
 
     def set_head(self, key: str, head: int) -> None:
-        """Tell those who wait for a log its head."""
+        """Resolve the waits for a log that are below ``head``."""
         for future, after in self._waiters[key][1].items() if key in self._waiters else ():
             if head > after and not future.done():
                 future.set_result(head)
 
     def wake_watchers(self, key: str | None = None) -> None:
-        """Tell those who watch a session, or any, to look again."""
+        """Let the watchers of one session, or of all, read the open blocks again."""
         for name in [key] if key is not None else list(self._watchers):
             for event in self._watchers.get(name, ()):
                 event.set()
 
     def close(self, error: Exception) -> None:
-        """Raise ``error`` in those who wait, and let those who watch end."""
+        """Raise ``error`` in all waits, and end all watches."""
         self.closed = True
         for _, waiting in self._waiters.values():
             for future in waiting:
@@ -96,26 +93,26 @@ class LocalFollowers:
 
 
 class RemoteFollowers:
-    """What other handles follow, as far as we have heard."""
+    """What other handles follow, according to their announcements."""
 
     def __init__(self) -> None:
         self._followed_until: dict[str, float] = {}
         self._watched_until: dict[str, float] = {}
         self.complete_from: float | None = None
-        """When everyone there has had time to speak; ``None`` while we do not listen."""
+        """When every other handle has had time to announce; ``None`` while this one does not listen."""
 
     def may_follow(self, key: str) -> bool:
-        """Tell whether someone may have to be told that this log has grown."""
+        """Whether another handle may follow this log, so that it must be notified."""
         now = boot_time()
         return self.complete_from is None or now < self.complete_from or self._followed_until.get(key, 0.0) > now
 
     def is_watched(self, key: str) -> bool:
-        """Tell whether someone watches the session's open blocks."""
+        """Whether another handle watches the session's open blocks."""
         until = self._watched_until.get(key)
         return until is not None and until > boot_time()
 
     def record_announcement(self, keys: list[str]) -> list[str]:
-        """Take note of an announcement; return the keys whose open blocks are watched."""
+        """Record a ``here`` message; return the keys whose open blocks are watched."""
         until = boot_time() + FOLLOWER_TTL
         watched = [key[:-1] for key in keys if key.endswith("!")]
         self._watched_until.update(dict.fromkeys(watched, until))
@@ -123,7 +120,7 @@ class RemoteFollowers:
         return watched
 
     def prune(self) -> None:
-        """Forget those who were not heard of for long."""
+        """Remove followers whose announcements have expired."""
         now = boot_time()
         for known in (self._followed_until, self._watched_until):
             for key in [key for key, until in known.items() if until <= now]:
@@ -131,7 +128,7 @@ class RemoteFollowers:
 
 
 class NotifyProtocol:
-    """The words handles exchange."""
+    """Builds and handles the messages between handles."""
 
     def __init__(self, local: LocalFollowers, remote: RemoteFollowers) -> None:
         self._handle_id = uuid4().hex
@@ -140,25 +137,21 @@ class NotifyProtocol:
         self.on_watched: Callable[[str], None] = _ignore
 
     def head_message(self, key: str, seq: int) -> str:
-        """Say that a log has grown."""
         return f"head {key} {seq}"
 
     def live_message(self, key: str) -> str:
-        """Say that open blocks have changed."""
         return f"live {self._handle_id} {key}"
 
     def who_message(self) -> str:
-        """Ask who is there."""
         return f"who {self._handle_id}"
 
     def here_messages(self, keys: set[str]) -> Iterator[str]:
-        """Say what is followed here."""
         names = sorted(keys)
         for start in range(0, len(names), _KEYS_PER_NOTIFICATION):
             yield f"here {self._handle_id} {' '.join(names[start : start + _KEYS_PER_NOTIFICATION])}"
 
     def handle_message(self, payload: object) -> None:
-        """Act on what another handle said; what we do not understand may be for newer ones."""
+        """Act on a message; an unknown one may come from a newer version and is ignored."""
         match str(payload).split(" "):
             case ["head", key, seq] if seq.isascii() and seq.isdigit() and len(seq) < 19:
                 self.local.set_head(key, int(seq))

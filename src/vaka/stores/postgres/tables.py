@@ -10,8 +10,7 @@ from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
-from vaka.stores.pagination import cursor_of
-from vaka.stores.pagination import parse_cursor as page_place
+from vaka.stores.pagination import cursor_of, parse_cursor
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,
@@ -55,20 +54,17 @@ class PostgresSessions:
         self._namespace, self._database = namespace, database
 
     async def find(self, session: SessionId) -> SessionInfo | None:
-        """Return the session's row, ``None`` when there is no such session."""
         where = postgres_key(self._namespace, session)
         row = await self._database.fetch_row(_SELECT_SESSION, where.namespace, where.session)
         return None if row is None else info_of(row)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of sessions."""
         statement, arguments = _list_statement(self._namespace, query)
         rows = await self._database.fetch(statement, *arguments)
         page = [info_of(row) for row in rows[: query.limit]]
         return SessionPage(sessions=tuple(page), next=cursor_of(page[-1]) if len(rows) > len(page) else "")
 
     async def delete(self, session: SessionId) -> None:
-        """Forget a session and all it holds. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         where = postgres_key(self._namespace, session)
 
         async def forget(connection: PostgresConnection) -> list[PostgresRecord]:
@@ -81,33 +77,32 @@ class PostgresSessions:
         raise Busy(f"session {session!r} has a writer")
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        """Return what people still have to decide, oldest first, in one session or in all."""
         if session is None:
             rows = await self._database.fetch(_SELECT_DECISIONS, self._namespace)
         else:
             where = postgres_key(self._namespace, session)
             rows = await self._database.fetch(f"{_SELECT_DECISIONS} and d.session = $2", where.namespace, where.session)
-        found = [
+        decisions = [
             pending
             for row in rows
             for pending in find_asked_decisions(SessionId(decode_text(row["session"])), (decode(row["body"]),))
         ]
-        return sorted(found, key=lambda pending: (pending.event.ts, pending.session, pending.seq))
+        return sorted(decisions, key=lambda pending: (pending.event.ts, pending.session, pending.seq))
 
 
 def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[object]]:
-    """Return the statement for a page and one row more, with its arguments."""
-    after = page_place(query)
+    """Return the statement for one page and one more row, with its arguments."""
+    after = parse_cursor(query)
     arguments: list[object] = [namespace]
-    wanted = ["namespace = $1"]
+    conditions = ["namespace = $1"]
 
     def add_condition(condition: str, value: bytes) -> None:
         if value:
             arguments.append(value)
-            wanted.append(condition.format(f"${len(arguments)}"))
+            conditions.append(condition.format(f"${len(arguments)}"))
 
     if query.status is not None:
-        wanted.append(_STATUS_CONDITIONS[query.status])
+        conditions.append(_STATUS_CONDITIONS[query.status])
     prefix = encode_text(query.prefix)
     add_condition("agent = {0}", encode_text(query.agent))
     add_condition("origin = {0}", encode_text(query.origin))
@@ -118,15 +113,15 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     add_condition("updated < {0}", encode_text(query.updated_before))
     if after is not None:
         arguments += [encode_text(after[0]), encode_text(after[1])]
-        wanted.append(f"(updated, id) < (${len(arguments) - 1}, ${len(arguments)})")
+        conditions.append(f"(updated, id) < (${len(arguments) - 1}, ${len(arguments)})")
     arguments.append(query.limit + 1)
     return (
-        f"{_SELECT_SESSIONS} {' and '.join(wanted)} order by updated desc, id desc limit ${len(arguments)}",
+        f"{_SELECT_SESSIONS} {' and '.join(conditions)} order by updated desc, id desc limit ${len(arguments)}",
         arguments,
     )
 
 
-# States of another fold are of no use to the one that is saving now.
+# Saving removes the snapshots of other fold versions.
 _SAVE_SNAPSHOT = (
     "with old as (delete from vaka.snapshots where namespace = $1 and session = $2 and version <> $3) "
     "insert into vaka.snapshots (namespace, session, version, seq, body) "
@@ -166,18 +161,16 @@ _decode_value = msgspec.json.Decoder().decode
 
 
 class PostgresSnapshots:
-    """Folded states kept so that reopening costs only the tail."""
+    """Folded states, so that reopening a session reads only the events after them."""
 
     def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
         self._namespace, self._database = namespace, database
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        """Keep the state of a session as of ``seq``, made by fold ``version``."""
         where = postgres_key(self._namespace, session)
         await self._database.fetch(_SAVE_SNAPSHOT, where.namespace, where.session, digest_text(version), seq, data)
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        """Return the newest state of this fold version (not after ``upto``) and its seq."""
         where = postgres_key(self._namespace, session)
         row = await self._database.fetch_row(_LOAD_SNAPSHOT, where.namespace, where.session, digest_text(version), upto)
         return None if row is None else (row["seq"], row["body"])
@@ -190,13 +183,11 @@ class PostgresBlobs:
         self._namespace, self._database = namespace, database
 
     async def put(self, data: bytes) -> Digest:
-        """Keep ``data``, durable on return, and return its digest."""
         digest = Digest(hashlib.sha256(data).hexdigest())
         await self._database.fetch(_PUT_BLOB, self._namespace, encode_text(digest), data)
         return digest
 
     async def get(self, digest: Digest) -> bytes:
-        """Return the bytes; ``NotFound`` when they are not kept (any more), ``Corrupt`` when they do not match."""
         row = None
         if len(digest) == DIGEST_LENGTH:
             row = await self._database.fetch_row(_GET_BLOB, self._namespace, encode_text(digest))
@@ -204,7 +195,7 @@ class PostgresBlobs:
             raise NotFound(f"there is no blob {digest[:DIGEST_LENGTH]!r}")
         body: bytes = row["body"]
         if hashlib.sha256(body).hexdigest() != digest:
-            raise Corrupt(f"blob {digest!r}: its bytes were changed")
+            raise Corrupt(f"blob {digest!r}: its bytes do not match its digest")
         return body
 
 
@@ -215,15 +206,13 @@ class PostgresValues:
         self._namespace, self._database = namespace, database
 
     async def get(self, key: str) -> JSON:
-        """Return the value, ``None`` when there is none."""
         row = await self._database.fetch_row(_GET_VALUE, self._namespace, digest_text(key))
         try:
             return None if row is None else _decode_value(row["body"])
         except msgspec.MsgspecError as error:
-            raise Corrupt(f"the value of {key[:60]!r} is not what was put: {error}") from error
+            raise Corrupt(f"the stored value of {key[:60]!r} is damaged: {error}") from error
 
     async def put(self, key: str, value: JSON) -> None:
-        """Keep the value, durable on return; ``None`` removes it."""
         if value is None:
             await self._database.fetch(_DELETE_VALUE, self._namespace, digest_text(key))
             return
@@ -234,7 +223,6 @@ class PostgresValues:
         await self._database.fetch(_PUT_VALUE, self._namespace, digest_text(key), encode_text(key), body)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin with ``prefix``, sorted."""
         first = encode_text(prefix)
         rows = await self._database.fetch(
             _SELECT_KEYS, self._namespace, first[:_INDEXED_BYTES], prefix_end(first[:_INDEXED_BYTES])

@@ -1,6 +1,7 @@
-"""Appends on their way to the server: those of one moment share a transaction."""
+"""Group commit: appends of one moment share a transaction."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -13,14 +14,16 @@ from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_col
 from vaka.stores.postgres.leases import Lease
 
 MAX_TRANSACTIONS = 4
-"""Transactions under way at once, so that one that has to wait does not hold up the others."""
+"""Concurrent transactions, so that one waiting for a row lock does not delay the others."""
 MAX_SESSIONS, MAX_ROWS = 64, 512
-"""The most that shares one transaction."""
+"""Limits of one transaction."""
 
 _APPEND = (
     "select * from vaka.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, "
     "$20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)"
 )
+_TABLE_WIDTHS = (21, 3, 3, 2, 3, 2)
+"""Columns of the arguments: requests, events, keys, settled and asked decisions, blobs."""
 
 
 class PendingWrite:
@@ -39,7 +42,7 @@ class PendingWrite:
 
 
 class GroupWriter:
-    """Sends writes and hands each its answer: a status of ``vaka.append`` and a seq."""
+    """Sends writes in batches and gives each its answer: a status of ``vaka.append`` and a seq."""
 
     def __init__(self, database: PostgresDatabase, lease: float, on_commit: Callable[[PendingWrite], None]) -> None:
         self._database, self._lease, self._on_commit = database, lease, on_commit
@@ -48,7 +51,7 @@ class GroupWriter:
         self._start_scheduled = self._closed = False
 
     async def write(self, write: PendingWrite) -> tuple[str, int]:
-        """Return what became of a write. ``Unavailable`` when that is not known."""
+        """Return the answer to a write. ``Unavailable`` when its outcome is unknown."""
         if self._closed:
             raise Closed("this store was closed")
         self._queue.append(write)
@@ -56,7 +59,7 @@ class GroupWriter:
         return await write.answer
 
     async def close(self) -> None:
-        """Wait for what is under way; what has not been sent is refused."""
+        """Wait for running transactions; queued writes fail with ``Closed``."""
         self._closed = True
         self._fail_batch(self._queue, Closed("this store was closed"))
         self._queue.clear()
@@ -64,12 +67,12 @@ class GroupWriter:
             await asyncio.wait(self._transactions)
 
     def _start_transaction(self) -> None:
-        """See that what is queued is taken along, once those who write at this moment have all queued up."""
+        """Start a task that writes the queue; it runs after the other tasks of this tick have queued their writes."""
         if self._queue and not self._start_scheduled and len(self._transactions) < MAX_TRANSACTIONS:
             self._start_scheduled = True
-            flight = asyncio.create_task(self._write_queued())
-            self._transactions.add(flight)
-            flight.add_done_callback(self._transaction_done)
+            transaction = asyncio.create_task(self._write_queued())
+            self._transactions.add(transaction)
+            transaction.add_done_callback(self._transaction_done)
 
     def _transaction_done(self, transaction: "asyncio.Task[None]") -> None:
         self._transactions.discard(transaction)
@@ -83,7 +86,7 @@ class GroupWriter:
             await self._write_batch(batch)
 
     def _take_batch(self) -> list[PendingWrite]:
-        """Return what goes next, in the order in which every transaction locks sessions."""
+        """Return the next writes, sorted: all transactions lock sessions in one order, so they cannot deadlock."""
         rows, count = 0, 0
         for write in self._queue[:MAX_SESSIONS]:
             rows += len(write.events)
@@ -104,13 +107,13 @@ class GroupWriter:
         except VakaError as error:
             if len(batch) == 1 or isinstance(error, Unavailable | Closed):
                 self._fail_batch(batch, error)
-            else:  # nothing was written: find out whose fault it was
+            else:  # nothing was written: one bad write must not fail the others
                 for write in batch:
                     await self._write_batch([write])
         else:
             self._set_answers(batch, answers)
         finally:
-            self._fail_batch(batch, Unavailable("the write was given up half-way"))
+            self._fail_batch(batch, Unavailable("the write was cancelled; its outcome is unknown"))
 
     @staticmethod
     async def _send_batch(
@@ -143,19 +146,15 @@ class GroupWriter:
     def _fail_batch(batch: list[PendingWrite], error: VakaError) -> None:
         for write in batch:
             if write.claim is not None and write.claim.renewed == math.inf and write.claim.tried:
-                write.claim.renewed = write.sent  # if the session was made, its lease began no earlier
+                write.claim.renewed = write.sent  # if the session was created, its lease began no earlier
             if not write.answer.done():
                 write.answer.set_exception(error)
 
 
 def _append_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
     """Return the arguments of ``vaka.append`` for these writes."""
-    requests: list[tuple[object, ...]] = []
-    events: list[tuple[object, ...]] = []
-    keys: list[tuple[object, ...]] = []
-    settled: list[tuple[object, ...]] = []
-    asked: list[tuple[object, ...]] = []
-    blobs: list[tuple[object, ...]] = []
+    tables: tuple[list[tuple[object, ...]], ...] = ([], [], [], [], [], [])
+    requests, events, keys, settled, asked, blobs = tables
     for number, write in enumerate(batch, 1):
         claim, extras = write.claim, IndexEntries(write.info.id, write.events)
         owner, term = (claim.owner, claim.term) if claim else (None, 0)
@@ -167,5 +166,5 @@ def _append_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
         settled += [(number, decision) for decision in extras.settled]
         asked += [(number, *decision) for decision in extras.asked.items()]
         blobs += [(number, digest) for digest in extras.blobs]
-    tables = ((requests, 21), (events, 3), (keys, 3), (settled, 2), (asked, 3), (blobs, 2))
-    return [*(column for rows, width in tables for column in transpose_rows(rows, width)), lease]
+    columns = [transpose_rows(rows, width) for rows, width in zip(tables, _TABLE_WIDTHS, strict=True)]
+    return [*itertools.chain(*columns), lease]

@@ -40,7 +40,7 @@ class SqliteStore:
         return SqliteStore(self.path, durability=self._durability, namespace=namespace, hub=self.hub)
 
     async def gc(self, retention: Retention) -> GcResult:
-        """Remove what may go."""
+        """Remove idle sessions and unreferenced blobs; never a session with a writer or unfinished work."""
         return await self._maintenance().gc(retention)
 
     async def reindex(self) -> int:
@@ -48,7 +48,7 @@ class SqliteStore:
         return await self._maintenance().reindex()
 
     async def close(self) -> None:
-        """End all claims of this handle and let go of the file."""
+        """End all claims of this handle and close the file."""
         if self.closed:
             return
         self.closed = True

@@ -24,31 +24,31 @@ _DISK_MESSAGES = {
     sqlite3.SQLITE_NOLFS: "the database is too large for its disk",
 }
 
-# The commit's last page did not get to the file, so it did not happen.
+# With these the commit's last page was not written to the file, so the transaction was not committed.
 _NOT_COMMITTED_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_BUSY}
 
 SQLITE_ERRORS = (sqlite3.Error, UnicodeError, OverflowError)
-"""What using a connection may raise."""
+"""Errors that using a connection may raise."""
 
 
 def code_of(error: BaseException) -> int:
-    """Return SQLite's extended code of an error, 0 when it has none."""
+    """Return SQLite's extended error code, 0 when there is none."""
     return getattr(error, "sqlite_errorcode", 0) or 0
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether another process was in the way."""
+    """Whether another process held the database's lock."""
     return code_of(error) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def translate_error(error: BaseException) -> VakaError:
-    """Return what to raise for an error of a statement; nothing it did is kept."""
+    """Return the error to raise for a failed statement; its transaction is rolled back."""
     code, text = code_of(error) & 0xFF, str(error)
     if is_locked(error):
         return Busy("the database is locked by another process; try again")
     if code in _DISK_MESSAGES:
         return StoreError(f"{_DISK_MESSAGES[code]} ({text}); nothing was written")
-    # A missing table or column, and text that is no text, can only come from changed bytes: the schema is ours.
+    # We created the schema, so a missing table or column and undecodable text mean changed bytes.
     if (
         code in _CORRUPT_CODES
         or isinstance(error, UnicodeDecodeError)
@@ -56,28 +56,28 @@ def translate_error(error: BaseException) -> VakaError:
     ):
         return Corrupt(f"the database is damaged: {text}")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH} or not isinstance(error, sqlite3.Error):
-        return InvalidInput(f"this cannot be stored: {text}")
+        return InvalidInput(f"SQLite cannot store this value: {text}")
     return StoreError(f"SQLite: {text}")
 
 
 def translate_commit_error(error: sqlite3.Error) -> VakaError:
-    """Return what to raise when the commit itself failed."""
+    """Return the error to raise when the commit itself failed."""
     if code_of(error) in _NOT_COMMITTED_CODES or code_of(error) & 0xFF in _CORRUPT_CODES:
         return translate_error(error)
-    return Unavailable(f"the commit failed, whether it happened shows when the log is read again: {error}")
+    return Unavailable(f"the commit failed with an unknown outcome; read the log again: {error}")
 
 
 Durability: TypeAlias = Literal["power", "process"]
 
 APPLICATION_ID = 0x76616B61
-"""SQLite's ``application_id`` of our files: "vaka"."""
+"""SQLite's ``application_id`` of vaka's files: "vaka" in ASCII."""
 
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for another process to let go of the database."""
+"""Seconds to wait for another process to release the database's lock."""
 
 CHECKPOINT_PAGES = 2000
-"""Pages of the write-ahead log after which it is carried over: rarely enough that one commit in a hundred never waits
-for it, often enough that it takes a few milliseconds."""
+"""Pages of the write-ahead log before a checkpoint: so many that fewer than one commit in a hundred waits for it, so
+few that it takes milliseconds."""
 
 _SYNCHRONOUS = {"power": "full", "process": "normal"}
 
@@ -85,40 +85,39 @@ _open_lock = threading.RLock()
 
 
 class RegisteredConnection(sqlite3.Connection):
-    """A connection that says which files it has locked, as long as it is open."""
+    """A connection that registers the files it has locked in ``POSIX_LOCKED_FILES`` while it is open."""
 
     def register_locks(self, path: Path) -> None:
-        """Tell those who open files in this process to leave the database and its index alone."""
-        held = [(found.st_dev, found.st_ino) for found in (path.stat(), path.with_name(f"{path.name}-shm").stat())]
-        _count_locked_files(held, 1)
-        self._let_go = weakref.finalize(self, _count_locked_files, held, -1)
+        """Register the database and its shared-memory file: closing another descriptor of them drops the locks."""
+        stats = path.stat(), path.with_name(f"{path.name}-shm").stat()
+        locked = [(stat.st_dev, stat.st_ino) for stat in stats]
+        _count_locked_files(locked, 1)
+        self._unregister = weakref.finalize(self, _count_locked_files, locked, -1)
 
     def close(self) -> None:
-        """Close it; then its locks are gone."""
+        """Close the connection and unregister its locks."""
         super().close()
-        if hasattr(self, "_let_go"):
-            self._let_go()
+        if hasattr(self, "_unregister"):
+            self._unregister()
 
 
 @cache
 def migration_scripts() -> tuple[str, ...]:
-    """Return the scripts that make the schema, in order."""
-    files = sorted(
-        (item for item in resources.files("vaka.stores.sqlite").joinpath("migrations").iterdir()), key=lambda f: f.name
-    )
-    return tuple(file.read_text("utf-8") for file in files if file.name.endswith(".sql"))
+    """Return the scripts that create the schema, in order."""
+    files = {file.name: file for file in resources.files("vaka.stores.sqlite").joinpath("migrations").iterdir()}
+    return tuple(files[name].read_text("utf-8") for name in sorted(files) if name.endswith(".sql"))
 
 
 def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connection:
-    """Open the database, made or migrated if need be. Without ``wait``, being locked out is an error at once.
+    """Open the database; create or migrate it if needed. Without ``wait``, a locked database is an error at once.
 
-    Raises ``sqlite3.OperationalError`` when it is locked, otherwise our errors.
+    Raises ``sqlite3.OperationalError`` when it is locked, otherwise vaka's errors.
     """
-    patience = LOCK_TIMEOUT if wait else 0.0
-    until = time.monotonic() + patience
+    timeout = LOCK_TIMEOUT if wait else 0.0
+    until = time.monotonic() + timeout
     while True:
         try:
-            return _open_connection(path, durability, patience)
+            return _open_connection(path, durability, timeout)
         except SQLITE_ERRORS as error:
             if not is_locked(error):
                 raise translate_error(error) from error
@@ -143,23 +142,23 @@ def _open_connection(path: Path, durability: Durability, timeout: float) -> sqli
     return connection
 
 
-def _count_locked_files(held: list[tuple[int, int]], by: int) -> None:
+def _count_locked_files(locked: list[tuple[int, int]], by: int) -> None:
     with _open_lock:
-        for file in held:
+        for file in locked:
             POSIX_LOCKED_FILES[file] += by
             if not POSIX_LOCKED_FILES[file]:
                 del POSIX_LOCKED_FILES[file]
 
 
 def _create_file(path: Path) -> None:
-    """Make the file and its folder for nobody else to read; what is there stays as it is, and is not even opened.
+    """Create the file and its folder, readable by this user only; an existing file is not even opened.
 
-    To close it again would drop the locks of every connection this process has to it: another process that ends would
-    take itself for the last one and remove the write-ahead log while this one goes on writing to it.
+    Closing its descriptor would drop the POSIX locks of every connection this process has to it: another process that
+    ends would believe itself the last one and remove the write-ahead log while this one still writes to it.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _open_lock:  # nobody connects to what is not closed yet
+        with _open_lock:  # no other thread registers locks of the file before it is closed
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
     except FileExistsError:
         if path.is_dir():
@@ -178,14 +177,13 @@ def _configure_and_migrate(connection: sqlite3.Connection, path: Path) -> None:
     if _schema_version(connection, path) == 0:
         connection.execute("pragma auto_vacuum = incremental")
     if connection.execute("pragma journal_mode = wal").fetchone()[0] != "wal":
-        raise ConfigError(f"{str(path)!r} is where SQLite cannot keep a write-ahead log; choose a local disk")
+        raise ConfigError(f"SQLite cannot keep a write-ahead log beside {str(path)!r}; choose a local disk")
     connection.execute("pragma journal_size_limit = 16777216")
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
     if _schema_version(connection, path) < len(migration_scripts()):
         connection.execute("begin immediate")
-        for number, script in enumerate(
-            migration_scripts()[_schema_version(connection, path) :], _schema_version(connection, path) + 1
-        ):
+        version = _schema_version(connection, path)  # another process may have migrated it meanwhile
+        for number, script in enumerate(migration_scripts()[version:], version + 1):
             for statement in script.split(";\n"):
                 connection.execute(statement)
             connection.execute(f"pragma user_version = {number}")
@@ -194,29 +192,30 @@ def _configure_and_migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _read_identity(connection: sqlite3.Connection) -> tuple[int, int, bool]:
-    """Return whose file this is, its version, and whether it holds anything, all of one moment."""
-    alone = not connection.in_transaction
-    if alone:
-        connection.execute("begin")  # another process may be making the schema right now
+    """Return the application id, the schema version, and whether there are tables, from one snapshot."""
+    own_transaction = not connection.in_transaction
+    if own_transaction:
+        connection.execute("begin")  # another process may be creating the schema now
     try:
         filled = connection.execute("select 1 from sqlite_schema").fetchone() is not None
         application: int = connection.execute("pragma application_id").fetchone()[0]
         version: int = connection.execute("pragma user_version").fetchone()[0]
     finally:
-        if alone and connection.in_transaction:
+        if own_transaction and connection.in_transaction:
             connection.execute("commit")
     return application, version, filled
 
 
 def _schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how many migrations the file has seen, or raise ``ConfigError`` for a file that is not ours to use."""
+    """Return how many migrations the file has; ``ConfigError`` for a file of another program or a newer vaka."""
     application, version, filled = _read_identity(connection)
     if application != APPLICATION_ID:
         if application or version or filled:
             raise ConfigError(f"{str(path)!r} is a database of another program; give the store a file of its own")
         return 0
-    if version > len(migration_scripts()):
+    newest = len(migration_scripts())
+    if version > newest:
         raise ConfigError(
-            f"{str(path)!r} was written by a newer vaka: its schema is {version}, this one knows {len(migration_scripts())}"
+            f"{str(path)!r} was written by a newer vaka: its schema is {version}, this one knows {newest}"
         )
     return version

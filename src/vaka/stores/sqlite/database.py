@@ -25,7 +25,7 @@ from vaka.stores.sqlite.connection import (
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 
 WorkOutcome: TypeAlias = Any
-"""What the work returned, or ``Failed``."""
+"""The return value of the work, or ``FailedWork``."""
 
 SLOW_COMMIT_SECONDS = 0.001
 
@@ -35,7 +35,7 @@ _SAMPLE_SIZE = 31
 
 
 class FailedWork:
-    """The outcome of work that raised."""
+    """The outcome of work that raised an error."""
 
     __slots__ = ("error",)
 
@@ -44,22 +44,22 @@ class FailedWork:
 
 
 class _PartialWriteError(Exception):
-    """A piece of work failed after it had written something."""
+    """A piece of work failed after it had written rows."""
 
 
 class GroupCommit:
-    """Commits, and knows how long the disk has taken for it lately."""
+    """Runs several pieces of work in one transaction, and measures how long commits take."""
 
     def __init__(self) -> None:
         self.disk_is_slow = False
-        """Whether the disk is too slow to wait for it in the event loop."""
+        """Whether commits take too long for the event loop and go to the writer thread."""
         self._commit_times: deque[float] = deque(maxlen=_SAMPLE_SIZE)
         self._commit_count = 0
 
     def run(self, connection: sqlite3.Connection, works: Sequence[Work], *, appends: bool) -> list[WorkOutcome]:
-        """Run all works in one transaction and return their outcomes; what fails leaves its neighbours alone.
+        """Run all works in one transaction and return their outcomes; a failed one does not affect the others.
 
-        Raises ``sqlite3.OperationalError`` when the database is locked; then nothing has happened.
+        Raises ``sqlite3.OperationalError`` when the database is locked; then nothing was written.
         """
         hit = failpoint.hit if appends else None
         if hit is not None:
@@ -96,7 +96,7 @@ class GroupCommit:
             return FailedWork(translate_error(error))
 
     def record_commit_time(self, seconds: float) -> None:
-        """Learn how long a commit has taken: slow is a median over 1 ms, fast again one under 0.5."""
+        """Update ``disk_is_slow``: set by a median over 1 ms, cleared by one under 0.5 ms."""
         self._commit_times.append(seconds)
         self._commit_count += 1
         if len(self._commit_times) == _SAMPLE_SIZE and self._commit_count % 8 == 0:
@@ -117,7 +117,7 @@ def _run_work(connection: sqlite3.Connection, work: Work) -> WorkOutcome:
 
 
 def _rollback(connection: sqlite3.Connection) -> None:
-    """End the transaction; SQLite may have done so already."""
+    """Roll back unless SQLite has already done so."""
     if connection.in_transaction:
         try:
             connection.execute("rollback")
@@ -131,13 +131,13 @@ ThreadResult = TypeVar("ThreadResult")
 
 class _ThreadTask(NamedTuple):
     work: Callable[[sqlite3.Connection], Any] | None
-    """``None``: it is time to end."""
+    """``None`` ends the thread."""
     future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
 
 
 class WriterThread:
-    """Runs work on a connection of its own, one after the other."""
+    """A thread that runs work on its own connection, one after the other."""
 
     def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
         self._open_connection = open
@@ -145,7 +145,7 @@ class WriterThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[sqlite3.Connection], ThreadResult]) -> "asyncio.Future[ThreadResult]":
-        """Return the future result of ``work``; it raises what the work raised."""
+        """Return a future of the result of ``work``, or of its exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ThreadResult] = loop.create_future()
         self._tasks.put(_ThreadTask(work, future, loop))
@@ -155,7 +155,7 @@ class WriterThread:
         return future
 
     async def close(self) -> None:
-        """Let it finish what it was given, and end."""
+        """Finish the queued work and end the thread."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
             loop = asyncio.get_running_loop()
@@ -174,8 +174,8 @@ class WriterThread:
                 try:
                     connection = connection or self._open_connection()
                     result, error = task.work(connection), None
-                except (VakaError, OSError, *SQLITE_ERRORS) as met:
-                    error = met
+                except (VakaError, OSError, *SQLITE_ERRORS) as caught:
+                    error = caught
                 finally:
                     _post_result(task, result, error)
                 task = self._tasks.get()
@@ -188,7 +188,7 @@ class WriterThread:
 def _post_result(task: _ThreadTask, result: object, error: Exception | None) -> None:
     try:
         task.loop.call_soon_threadsafe(_set_future_result, task.future, result, error)
-    except RuntimeError:  # the loop is gone, and whoever waited with it
+    except RuntimeError:  # the loop is closed, so no task waits for the result
         return
 
 
@@ -208,11 +208,11 @@ MAX_JOBS = 64
 MAX_ROWS = 512
 
 MAX_BYTES = 1 << 20
-"""More than this is written by the thread."""
+"""Larger writes go to the writer thread."""
 
 
 class WriteJob:
-    """A piece of work, who waits for it, and what is to be done once it is committed."""
+    """A piece of work, the future of its outcome, and a callback for after its commit."""
 
     __slots__ = ("appends", "done", "future", "rows", "size", "work")
 
@@ -223,14 +223,13 @@ class WriteJob:
         self.work, self.future, self.rows, self.size, self.appends, self.done = work, future, rows, size, appends, done
 
     def set_outcome(self, outcome: WorkOutcome) -> None:
-        """Tell whoever waits, if anyone still does."""
         if isinstance(outcome, FailedWork):
             if not self.future.done():
                 self.future.set_exception(outcome.error)
             return
         if not self.future.done():
             self.future.set_result(outcome)
-        if self.done is not None:  # who wrote goes on first, and knows its head when those who wait for it wake
+        if self.done is not None:  # after the future: the writer resumes, and knows its head, before followers wake
             self.done(outcome)
 
 
@@ -251,11 +250,10 @@ class SqliteDatabase:
 
     @property
     def thread_is_writing(self) -> bool:
-        """Whether a transaction is in the writer thread's hands."""
         return self._thread_write is not None
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what ``work`` reads."""
+        """Return the result of ``work``; a locked database is read in the writer thread, which waits."""
         connection = await self._open()
         try:
             return work(connection)
@@ -265,7 +263,7 @@ class SqliteDatabase:
         return await self.run_in_thread(work)
 
     async def run_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what ``work`` does in the writer thread, with patience for other processes."""
+        """Return the result of ``work`` from the writer thread, which waits for the locks of other processes."""
         self._check_open()
         try:
             return await self._thread.run(work)
@@ -276,9 +274,9 @@ class SqliteDatabase:
         self, work: Callable[[sqlite3.Connection], T], *, rows: int = 1, size: int = 0, appends: bool = False,
         on_commit: Callable[[T], None] | None = None,
     ) -> T:  # fmt: skip
-        """Return what ``work`` returned, once it is durable; ``done`` is called with it even if nobody waits any more.
+        """Return the result of ``work`` once it is durable; ``on_commit`` gets it even if the caller was cancelled.
 
-        It must check before it writes: what raises after that is undone, together with its transaction.
+        ``work`` must check before it writes: an error after its first write rolls the transaction back.
         """
         if self._connection is None or self._closed:
             await self._open()
@@ -289,9 +287,9 @@ class SqliteDatabase:
         return await future
 
     def append_now(self, work: Callable[[sqlite3.Connection], T], size: int) -> "T | FailedWork | None":
-        """Commit an append of a handle's only writer without a round of the event loop; ``None``: give it to ``write``.
+        """Commit an append of the handle's only writer at once; ``None`` means that the caller must use ``write``.
 
-        Within a tick only one task may do so: what another brings shares a transaction with all that come after it.
+        Only one task may do so in one tick of the event loop: the appends of others are grouped in one transaction.
         """
         connection, task = self._connection, asyncio.current_task()
         if connection is None or self._closed or self._pending or self._thread_write is not None:
@@ -310,7 +308,7 @@ class SqliteDatabase:
         return outcome
 
     def try_read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return what ``work`` reads, ``None`` while the database is not open or locked."""
+        """Return the result of ``work``, ``None`` while the database is not open or is locked."""
         if self._connection is None:
             return None
         try:
@@ -321,7 +319,7 @@ class SqliteDatabase:
         return None
 
     async def close(self) -> None:
-        """Finish what was given, and let go of the file."""
+        """Finish the queued writes and close the file."""
         while self._pending or self._thread_write is not None:
             if self._thread_write is not None:
                 await asyncio.wait([self._thread_write])
@@ -341,7 +339,7 @@ class SqliteDatabase:
                 return self._connection
             try:
                 self._connection = connect(self.path, self._durability, wait=False)
-            except sqlite3.Error:  # locked: the thread can wait, and opens it too
+            except sqlite3.Error:  # locked: the thread waits for the lock while it opens its own connection
                 await self.run_in_thread(_do_nothing)
         raise Busy(f"the database {str(self.path)!r} is locked by another process; try again")
 
@@ -358,7 +356,7 @@ class SqliteDatabase:
         self._immediate_writer = None
 
     def _flush(self) -> None:
-        """Commit what this tick has brought."""
+        """Commit the writes queued in this tick."""
         self._scheduled = False
         connection = self._connection
         jobs = self._take_jobs()
@@ -383,13 +381,12 @@ class SqliteDatabase:
         rows = 0
         while self._pending and len(jobs) < MAX_JOBS and (not jobs or rows + self._pending[0].rows <= MAX_ROWS):
             job = self._pending.popleft()
-            if not job.future.done():  # cancelled before it began: it never happens
+            if not job.future.done():  # skip work that was cancelled before it began
                 rows += job.rows
                 jobs.append(job)
         return jobs
 
     def _write_in_thread(self, jobs: list[WriteJob], works: list[Work], appends: bool) -> None:
-        """Let the thread commit, and go on when it has."""
         loop = asyncio.get_running_loop()
         self._thread_write = self._thread.run(partial(self.transactions.run, works=works, appends=appends))
 
@@ -414,4 +411,4 @@ def _set_outcomes(jobs: list[WriteJob], outcomes: list[WorkOutcome]) -> None:
 
 
 def _do_nothing(_: sqlite3.Connection) -> None:
-    """Open the connection, that is all."""
+    """Work for the writer thread that only opens its connection."""

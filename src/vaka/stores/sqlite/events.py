@@ -18,10 +18,7 @@ from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 
 
 class SqliteEvents(SqlitePort):
-    """Claim, append, offer, read, wait."""
-
     async def claim(self, session: SessionId) -> Term:
-        """Become the session's writer."""
         database, key = self._database, self._key(session)
         if key in self._hub.claims or key in self._hub.claiming:
             raise Busy(f"session {session!r} has a writer in this process")
@@ -32,7 +29,7 @@ class SqliteEvents(SqlitePort):
             info = None
             if row is not None:
                 info = await database.write(partial(self._take_claim, key))
-            info = info or SessionInfo(id=session, term=1)  # nothing is written for a session nobody has begun
+            info = info or SessionInfo(id=session, term=1)  # a new session has no row until its first append
             self._hub.claims[key] = SqliteClaim(Term(info.term), info, self._store)
             return Term(info.term)
         finally:
@@ -41,7 +38,6 @@ class SqliteEvents(SqlitePort):
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
-        """Write sealed events right after ``head``."""
         database, key = self._database, self._key(session)
         claim = self._hub.claims.get(key)
         if claim is None or claim.term != term:
@@ -50,9 +46,7 @@ class SqliteEvents(SqlitePort):
         work = partial(self._write_append, key, claim, events, head, release)
         done = partial(self._finish_append, key, claim, claim.news, release)
         try:
-            outcome: SessionInfo | FailedWork | None = (
-                database.append_now(work, size) if len(self._hub.claims) == 1 else None
-            )
+            outcome = database.append_now(work, size) if len(self._hub.claims) == 1 else None
             if outcome is None:
                 info: SessionInfo = await database.write(
                     work, rows=len(events) + 1, size=size, appends=True, on_commit=done
@@ -67,7 +61,6 @@ class SqliteEvents(SqlitePort):
         return outcome.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
-        """Append one event without being the writer."""
         check_offer(event, key)
         place = self._key(session)
 
@@ -85,13 +78,13 @@ class SqliteEvents(SqlitePort):
         return seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        """Yield the events after ``after``, each checked before it is shown."""
         key = self._key(session)
         reading = await self._database.read(partial(rows.begin_read, key=key, after=after, upto=upto))
         while reading is not None:
-            shown = reading.events if reading.is_complete else reading.events[:-1]
-            rest = reading.events[len(shown) :]
-            for event in shown:
+            # The last event of a chunk is yielded once its successor, which carries its hash, has been read.
+            checked = reading.events if reading.is_complete else reading.events[:-1]
+            rest = reading.events[len(checked) :]
+            for event in checked:
                 yield event
             if reading.is_complete:
                 return
@@ -100,7 +93,6 @@ class SqliteEvents(SqlitePort):
             reading = await self._database.read(partial(rows.continue_read, key=key, reading=reading))
 
     async def wait(self, session: SessionId, *, after: int) -> int:
-        """Return the head as soon as it is above ``after``."""
         database, key = self._database, self._key(session)
         row, head = None, self._hub.known_head(key)
         if head is None:
@@ -112,12 +104,10 @@ class SqliteEvents(SqlitePort):
         return await self._hub.waiters.wait(key, after)
 
     async def release(self, session: SessionId, term: Term) -> None:
-        """End the claim."""
         if self.is_held(session, term):
             await self._hub.release([self._key(session)])
 
     def is_held(self, session: SessionId, term: Term) -> bool:
-        """Whether the claim still holds."""
         claim = self._hub.claims.get(self._key(session))
         return claim is not None and claim.term == term
 
@@ -155,7 +145,7 @@ class SqliteEvents(SqlitePort):
             written = rows.insert_row(connection, key, after, owner)
         if not written:
             self._check_claim(connection, key, claim, head)
-            raise ConflictError(f"session {key[1]!r}: its row has changed in an unexpected way")
+            raise ConflictError(f"session {key[1]!r}: its index row was changed by another program")
         if events:
             rows.insert_events(connection, key, events)
         return after
@@ -169,7 +159,7 @@ class SqliteEvents(SqlitePort):
     def _check_claim(
         self, connection: sqlite3.Connection, key: SqliteKey, claim: SqliteClaim, head: int
     ) -> SessionInfo:
-        """Return the row as it is now, if we are still its writer and it is at ``head``."""
+        """Return the current row if this handle is still the writer and the log is at ``head``."""
         row = rows.load_row(connection, key)
         if row is None and not claim.info.head:
             row = SessionRow(claim.info, self._hub.writer_lock.name)
@@ -183,7 +173,7 @@ class SqliteEvents(SqlitePort):
 def _write_offer(
     key: SqliteKey, event: Event, name: str, connection: sqlite3.Connection
 ) -> tuple[int, SessionRow | None]:
-    """Return the seq of the event with this key, and the row if it was written just now."""
+    """Return the seq of the event with this key, and the session's row if the event was written now."""
     row = rows.load_row(connection, key)
     if row is None:
         raise NotFound(f"there is no session {key[1]!r}")

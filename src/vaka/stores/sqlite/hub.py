@@ -1,4 +1,4 @@
-"""One store handle with all its namespaces: its claims, its waiters, and the open blocks it shares with other processes."""
+"""One store handle with all its namespaces: its claims, its waits, and the open blocks it shares across processes."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,15 @@ from vaka.stores.sqlite.socket_server import FollowerConnection, SocketServer
 from vaka.stores.sqlite.writer_lock import WriterLock
 
 POLL_INTERVAL = 1.0
-"""Seconds between two looks at what is waited for: the safety net under the sockets."""
+"""Seconds between polls of the awaited heads, in case a socket message is lost."""
+
+_SELECT_ROWS = f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in"  # noqa: S608  # nosec B608  # constants
 
 _log = logging.getLogger(__name__)
 
 
 class SqliteClaim:
-    """A session this handle writes. ``info`` is its row as we know it; ``by`` is the store that claimed it."""
+    """A session this handle writes. ``info`` caches its row; ``by`` is the store that claimed it."""
 
     __slots__ = ("_known", "by", "info", "news", "term")
 
@@ -40,21 +42,21 @@ class SqliteClaim:
         self._known = -1 if info.head else 0
 
     def mark_stale(self) -> None:
-        """The row may no longer be what we know: an append of ours has failed, or somebody says so."""
+        """Note that the row may differ from ``info``: an append has failed, or another process has written."""
         self.news += 1
 
     def set_info(self, info: SessionInfo, news: int) -> None:
-        """An append has succeeded, so this is the row, unless there was other news since it began."""
+        """Cache the row of a successful append that began when ``news`` was this number."""
         self.info, self._known = info, news
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody has given us a reason to look at the row again."""
+        """Whether ``info`` is the row."""
         return self._known == self.news
 
 
 class SqliteHub:
-    """What the stores made from one handle share."""
+    """The state that the namespaces of one handle share."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
         self.database = SqliteDatabase(path, durability)
@@ -72,7 +74,7 @@ class SqliteHub:
         self._closed = False
 
     async def start_owning(self) -> None:
-        """Be able to own sessions: have a name, and be reachable under it."""
+        """Acquire the writer lock and listen on its socket, once."""
         if self.writer_lock.name:
             return
         async with self._start_lock:
@@ -81,36 +83,35 @@ class SqliteHub:
                 await self.listen()
 
     def notify_head(self, key: SqliteKey, head: int) -> None:
-        """A commit of ours has made a log grow."""
+        """Wake all followers of a log that a commit of this handle has extended."""
         self.waiters.wake(key, head)
         self.server.notify_head(key, head)
 
     def schedule_poll(self, key: SqliteKey) -> None:
-        """Somebody says that a log has grown: look at it soon, if anyone wants to know."""
+        """Read the head of a log soon, if it has followers: another process reports that it has grown."""
         self.mark_stale(key)
         if not self._keys_to_poll and not self._closed:
             asyncio.get_running_loop().call_soon(self._poll_scheduled)
         self._keys_to_poll.add(key)
 
     def mark_stale(self, key: SqliteKey) -> None:
-        """Somebody else has written to a log."""
         claim = self.claims.get(key)
         if claim is not None:
             claim.mark_stale()
 
     def known_head(self, key: SqliteKey) -> int | None:
-        """Return how long a log of ours is; ``None`` when only its row knows: others may have written to it."""
+        """Return the head of a log this handle writes; ``None`` when the row must be read for it."""
         claim = self.claims.get(key)
         return claim.info.head if claim is not None and claim.is_current and self._unix_server is not None else None
 
     def follow(self, key: SqliteKey, row: SessionRow | None, *, resend_blocks: bool = False) -> None:
-        """Hear from whoever writes the session, if that is somebody else; and look at it every second."""
+        """Connect to the session's writer if it is another process, and poll the head every second."""
         self._connect_to_writer(key, row, resend_blocks=resend_blocks)
         if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL, self._poll_all)
 
     def is_written_by(self, key: SqliteKey, owner: str) -> bool:
-        """Whether ``owner``, whom a session's row names, is alive and writes it."""
+        """Whether ``owner``, from a session's row, is alive and writes the session."""
         return key in self.claims if owner == self.writer_lock.name else self.writer_lock.is_alive(owner)
 
     async def release(self, claims: Sequence[SqliteKey]) -> None:
@@ -122,11 +123,10 @@ class SqliteHub:
             self.claims.pop(key, None)
 
     async def close(self) -> None:
-        """End everything this handle has begun."""
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(StoreError):  # the lock is given back below: that ends the claims as well
+        with contextlib.suppress(StoreError):  # releasing the lock below ends the claims as well
             await self.release(list(self.claims))
         self.claims.clear()
         if self._timer is not None:
@@ -149,7 +149,7 @@ class SqliteHub:
                 rows.update_row(connection, key, row.info, "", row)
 
     async def listen(self) -> None:
-        """Open the socket others reach this handle by, if that is possible."""
+        """Open the socket of this handle, if the platform has Unix sockets."""
         if not socket_server.SUPPORTED:
             return
         try:
@@ -188,16 +188,16 @@ class SqliteHub:
             self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL, self._poll_all)
 
     def _read_heads(self, keys: Sequence[SqliteKey]) -> list[tuple[SqliteKey, int]]:
-        """Look at the rows of these sessions: return their heads, and be connected to whoever writes them now."""
+        """Return the heads of these sessions, and connect to their current writers."""
         if self._closed or not keys:
             return []
         try:
-            found = self.database.try_read(partial(_load_rows, keys=keys)) or {}
+            loaded = self.database.try_read(partial(_load_rows, keys=keys)) or {}
         except StoreError as error:
             self.waiters.fail(keys, error)
             return []
         heads: list[tuple[SqliteKey, int]] = []
-        for key, row in found.items():
+        for key, row in loaded.items():
             if isinstance(row, Corrupt):
                 self.waiters.fail([key], row)
             else:
@@ -206,32 +206,27 @@ class SqliteHub:
         return heads
 
     def _connect_to_writer(self, key: SqliteKey, row: SessionRow | None, *, resend_blocks: bool = False) -> None:
-        self.client.follow(
-            key,
-            row.owner if row is not None and row.owner != self.writer_lock.name else "",
-            resend_blocks=resend_blocks,
-        )
+        owner = row.owner if row is not None and row.owner != self.writer_lock.name else ""
+        self.client.follow(key, owner, resend_blocks=resend_blocks)
 
 
 def _load_rows(connection: sqlite3.Connection, keys: Sequence[SqliteKey]) -> dict[SqliteKey, SessionRow | Corrupt]:
-    """Return the rows of many sessions, in one query for every few hundred."""
-    found: dict[SqliteKey, SessionRow | Corrupt] = {}
+    """Return the rows of many sessions, 400 in one query; the error of a damaged row stands in its place."""
+    loaded: dict[SqliteKey, SessionRow | Corrupt] = {}
     for start in range(0, len(keys), 400):
-        some = keys[start : start + 400]
-        places = ",".join(["(?,?)"] * len(some))
-        query = (
-            f"select namespace, session, {rows.COLUMNS} from sessions where (namespace, session) in (values {places})"  # noqa: S608  # nosec B608  # constants
-        )
-        for namespace, session, *record in connection.execute(query, [part for key in some for part in key]):
+        page = keys[start : start + 400]
+        places = ",".join(["(?,?)"] * len(page))
+        query = f"{_SELECT_ROWS} (values {places})"
+        for namespace, session, *record in connection.execute(query, [part for key in page for part in key]):
             try:
-                found[namespace, session] = rows.parse_row((namespace, session), tuple(record))
+                loaded[namespace, session] = rows.parse_row((namespace, session), tuple(record))
             except Corrupt as error:
-                found[namespace, session] = error
-    return found
+                loaded[namespace, session] = error
+    return loaded
 
 
 class OpenSqliteStore(Protocol):
-    """The store a socket belongs to."""
+    """The store that a port belongs to."""
 
     namespace: str
     hub: SqliteHub
@@ -239,7 +234,7 @@ class OpenSqliteStore(Protocol):
 
 
 class SqlitePort:
-    """One socket of a store."""
+    """Base of the ports of a store."""
 
     def __init__(self, store: OpenSqliteStore) -> None:
         self._store, self._hub, self._namespace = store, store.hub, store.namespace
@@ -255,18 +250,13 @@ class SqlitePort:
 
 
 class SqliteLive(SqlitePort):
-    """Share, touch, watch."""
-
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        """Say where the snapshots can be had."""
         self._hub.server.share(self._key(session), blocks)
 
     def touch(self, session: SessionId) -> None:
-        """An open block has grown."""
         self._hub.server.touch(self._key(session))
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        """Yield the snapshots a writer in another handle shares."""
         database, key, box = self._database, self._key(session), SnapshotMailbox()
         boxes = self._hub.mailboxes.setdefault(key, [])
         boxes.append(box)

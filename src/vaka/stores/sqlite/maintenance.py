@@ -23,11 +23,11 @@ _SELECT_BLOBS = "select digest, length(data) from blobs where namespace = ? and 
 _SELECT_BLOB_NAMES = "select name, session from names where namespace = ? and kind = 'blob'"
 _DELETE_BLOB = "delete from blobs where namespace = ? and digest = ?"
 _THREAD_SIZE = 1 << 30
-"""The size of work that belongs in the writer thread."""
+"""A size that sends work to the writer thread."""
 
 
 class SqliteMaintenance:
-    """The housekeeping of one namespace."""
+    """Garbage collection and reindexing of one namespace."""
 
     def __init__(
         self, database: SqliteDatabase, namespace: str, is_written_by: Callable[[SqliteKey, str], bool]
@@ -35,7 +35,6 @@ class SqliteMaintenance:
         self._database, self._namespace, self._is_written_by = database, namespace, is_written_by
 
     async def gc(self, retention: Retention) -> GcResult:
-        """Remove what may go."""
         sessions = await self._remove_sessions(retention)
         blobs = await self._database.run_in_thread(
             partial(self._unreferenced_blobs, before=retention.blobs_before, gone=set(sessions))
@@ -49,26 +48,26 @@ class SqliteMaintenance:
         return GcResult(sessions=tuple(sessions), blobs=len(blobs), bytes=sum(sessions.values()) + sum(blobs.values()))
 
     async def reindex(self) -> int:
-        """Make every index row anew from the logs, one session after the other; ``Corrupt`` names those that cannot."""
+        """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
         names = await self._database.read(self._list_session_ids)
         damaged: list[str] = []
-        made = 0
+        count = 0
         for name in names:
             try:
-                made += await self._database.write(partial(_rebuild_index, (self._namespace, name)), size=_THREAD_SIZE)
+                count += await self._database.write(partial(_rebuild_index, (self._namespace, name)), size=_THREAD_SIZE)
             except Corrupt as error:
                 damaged.append(str(error))
         if damaged:
             raise Corrupt(f"{len(damaged)} of {len(names)} sessions cannot be indexed: {'; '.join(damaged[:20])}")
-        return made
+        return count
 
     async def _remove_sessions(self, retention: Retention) -> dict[SessionId, int]:
-        """Remove the sessions that may go, or only look; return them with their sizes."""
-        found = await self._database.read(lambda connection: connection.execute(
+        """Remove idle sessions, or with ``dry_run`` only find them; return them with their sizes."""
+        idle = await self._database.read(lambda connection: connection.execute(
             _SELECT_IDLE, (self._namespace, retention.idle_before)
         ).fetchall())  # fmt: skip
         removed: dict[SessionId, int] = {}
-        for (session,) in found:
+        for (session,) in idle:
             work = partial(self._remove_session, (self._namespace, session), retention.idle_before, retention.dry_run)
             size = await (self._database.read(work) if retention.dry_run else self._database.write(work))
             if size is not None:
@@ -76,7 +75,7 @@ class SqliteMaintenance:
         return removed
 
     def _remove_session(self, key: SqliteKey, before: str, dry_run: bool, connection: sqlite3.Connection) -> int | None:
-        """Remove a session if it still may go, and return its size."""
+        """Remove a session if it is still idle, and return its size."""
         row = rows.load_row(connection, key)
         if row is None or not _is_removable(connection, key, row.info, before) or self._is_written_by(key, row.owner):
             return None
@@ -86,7 +85,7 @@ class SqliteMaintenance:
         return size
 
     def _unreferenced_blobs(self, connection: sqlite3.Connection, before: str, gone: Collection[str]) -> dict[str, int]:
-        """Return the blobs nobody names but sessions that are gone, with their sizes."""
+        """Return the blobs that no session outside ``gone`` names, with their sizes."""
         sizes: dict[str, int] = dict(connection.execute(_SELECT_BLOBS, (self._namespace, before)))
         if sizes:
             for digest, session in connection.execute(_SELECT_BLOB_NAMES, (self._namespace,)):
@@ -95,7 +94,7 @@ class SqliteMaintenance:
         return sizes
 
     def _delete_blobs(self, before: str, connection: sqlite3.Connection) -> dict[str, int]:
-        """Remove the blobs nobody names: looked up again, now that nobody else writes."""
+        """Remove unreferenced blobs: looked up again inside the write transaction."""
         blobs = self._unreferenced_blobs(connection, before, ())
         connection.executemany(_DELETE_BLOB, [(self._namespace, digest) for digest in blobs])
         return blobs
@@ -108,7 +107,7 @@ class SqliteMaintenance:
 
 
 def _is_removable(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, before: str) -> bool:
-    """Whether nothing is unfinished in a session, and nothing has happened since."""
+    """Whether a session has no unfinished work and has not changed since ``before``."""
     query = "select 1 from decisions where namespace = ? and session = ?"
     unfinished = info.turn or info.inputs or info.pending or connection.execute(query, key).fetchone()
     return info.updated < before and not unfinished
@@ -120,9 +119,9 @@ def _shrink_file(connection: sqlite3.Connection) -> None:
 
 
 def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
-    """Make the rows of one session anew; false when it has no events, and so does not exist.
+    """Rebuild the rows of one session; false when it has no events, and so does not exist.
 
-    A row that is intact must agree with its log; a damaged one counts no more.
+    An intact row must agree with its log; a damaged one is replaced.
     """
     old = _previous_row(connection, key)
     info = SessionInfo(id=key[1], term=old.info.term)
@@ -138,13 +137,13 @@ def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
 
 
 def _previous_row(connection: sqlite3.Connection, key: SqliteKey) -> SessionRow:
-    """Return the row as it was; of a damaged one only the term is taken, so that the next is higher."""
-    found: Any = connection.execute("select term from sessions where namespace = ? and session = ?", key).fetchone()
+    """Return the row; of a damaged one only the term, so that the next term is higher."""
+    record: Any = connection.execute("select term from sessions where namespace = ? and session = ?", key).fetchone()
     try:
-        row = rows.load_row(connection, key) if found else None
+        row = rows.load_row(connection, key) if record else None
     except Corrupt:
         row = None
     if row is not None:
         return row
-    term = found[0] if found and isinstance(found[0], int) and 0 <= found[0] < 1 << 53 else 0
+    term = record[0] if record and isinstance(record[0], int) and 0 <= record[0] < 1 << 53 else 0
     return SessionRow(replace_fields(SessionInfo(id=key[1]), term=term + 1), "")

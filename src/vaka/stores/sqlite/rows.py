@@ -31,16 +31,16 @@ _SELECT_ROW = (
     f"select {COLUMNS} from sessions where namespace = ?1 and session = ?2 "  # noqa: S608  # nosec B608  # constants
     f"union all select {', '.join('null' for _ in _FIELDS)} from events where namespace = ?1 and session = ?2 limit 1"
 )
-"""The row; if there is none but there are events, a row of nothing."""
+"""The row of a session; a row of nulls when only its events are there."""
 
 _INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 18)})"  # noqa: S608
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
-"""What ``sessions_with_work`` depends on."""
+"""Columns of the index ``sessions_with_work``."""
 
 
 def _update_statement(*, work: bool, minute: bool) -> str:
-    """Return the statement that changes a row; it writes the pages of an index only if it names its columns."""
+    """Return the statement that changes a row. It leaves out unchanged indexed columns: SQLite then skips the index."""
     left_out = {*(() if work else _WORK_COLUMNS), *(() if minute else ("minute",))}
     sets = ", ".join(f"{name}=?{place}" for place, name in enumerate(_FIELDS, 1) if name not in left_out)
     return f"update sessions set {sets} where namespace=?17 and session=?18 and head=?19 and term=?20 and owner=?21"  # noqa: S608  # nosec B608  # constants
@@ -54,19 +54,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SessionRow(NamedTuple):
-    """What the index says of a session, and the name of the handle that writes it (``""``: nobody)."""
+    """The index row of a session, and the name of the handle that writes it (``""`` for none)."""
 
     info: SessionInfo
     owner: str
 
 
 def checksum(*fields: object) -> int:
-    """Return a number that changes with any of the fields."""
+    """Return a CRC-32 of the fields."""
     return zlib.crc32(_encode(fields))
 
 
 def minute_of(time: str) -> str:
-    """Return the part of a time by which sessions are listed."""
+    """Return a time cut to the minute, by which the index orders sessions."""
     return time[:16]
 
 
@@ -79,7 +79,7 @@ def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]
 
 
 def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
-    """Return the row that ``COLUMNS`` of a session make; ``Corrupt`` when they are not what was written."""
+    """Return the row of a session from its ``COLUMNS``; ``Corrupt`` when they were changed."""
     *_, minute, crc = record
     fields = record[:-2]
     try:
@@ -87,9 +87,7 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     except (msgspec.MsgspecError, TypeError, ValueError):
         intact = False
     if not intact or minute != minute_of(fields[11]):
-        raise Corrupt(
-            f"session {key[1]!r}: its index row was changed; `vaka doctor --reindex` makes it anew from the log"
-        )
+        raise Corrupt(f"session {key[1]!r}: its index row is damaged; rebuild it with `vaka doctor --reindex`")
     head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, origin, owner = fields
     info = SessionInfo(
         id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
@@ -101,13 +99,13 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
 def load_row(connection: sqlite3.Connection, key: SqliteKey) -> SessionRow | None:
     """Return the row of a session, ``None`` when there is no such session.
 
-    Raises ``Corrupt`` when the row was changed, or is gone while its events are there.
+    Raises ``Corrupt`` when the row is damaged, or missing although there are events.
     """
     record = connection.execute(_SELECT_ROW, key).fetchone()
     if record is None:
         return None
     if record[-1] is None:
-        raise Corrupt(f"session {key[1]!r}: its index row is gone; `vaka doctor --reindex` makes it anew from the log")
+        raise Corrupt(f"session {key[1]!r}: its index row is missing; rebuild it with `vaka doctor --reindex`")
     return parse_row(key, record)
 
 
@@ -140,11 +138,11 @@ _INSERT_NAME = "insert or ignore into names (namespace, session, kind, name, seq
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 
 SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
-"""Where a session leaves rows."""
+"""Tables with rows of a session."""
 
 
 def insert_events(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> None:
-    """Insert events and all that is derived from them but the session's row."""
+    """Insert events and their index rows, except the session's own row."""
     connection.executemany(
         "insert into events (namespace, session, seq, body) values (?,?,?,?)",
         [(*key, event.seq, event.stored) for event in events],
@@ -154,14 +152,12 @@ def insert_events(connection: sqlite3.Connection, key: SqliteKey, events: Sequen
 
 def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> None:
     """Insert the decisions, keys and named blobs of events."""
-    opened, done, everything = decision_changes(key[1], events)
-    if everything:
+    opened, settled, settles_all = decision_changes(key[1], events)
+    if settles_all:
         connection.execute("delete from decisions where namespace = ? and session = ?", key)
-    elif done:
-        connection.executemany(
-            "delete from decisions where namespace = ? and session = ? and decision = ?",
-            [(*key, decision) for decision in done],
-        )
+    elif settled:
+        statement = "delete from decisions where namespace = ? and session = ? and decision = ?"
+        connection.executemany(statement, [(*key, decision) for decision in settled])
     if opened:
         connection.executemany(
             "insert or replace into decisions (namespace, session, decision, seq, hash) values (?,?,?,?,?)",
@@ -169,8 +165,7 @@ def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Se
         )
     names: list[tuple[str, str, str, str, int]] = []
     for event in select_keyed_or_blob_events(events):
-        name = key_of(event.data)
-        if name:
+        if name := key_of(event.data):
             names.append((*key, "key", name, event.seq))
         names += [(*key, "blob", digest, event.seq) for digest in blobs_of(event)]
     if names:
@@ -179,25 +174,25 @@ def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Se
 
 def seq_of(connection: sqlite3.Connection, key: SqliteKey, name: str) -> int | None:
     """Return the seq of the first event with a key."""
-    found = connection.execute(_SELECT_KEY, (*key, name)).fetchone()
-    if found is None:
+    record = connection.execute(_SELECT_KEY, (*key, name)).fetchone()
+    if record is None:
         return None
-    seq: int = found[0]
+    seq: int = record[0]
     if key_of(decode(load_body(connection, key, seq)).data) != name:
-        raise Corrupt(f"session {key[1]!r}: event {seq} has not the key its index names; see `vaka doctor --reindex`")
+        raise Corrupt(f"session {key[1]!r}: the index names a wrong key for event {seq}; run `vaka doctor --reindex`")
     return seq
 
 
 def load_body(connection: sqlite3.Connection, key: SqliteKey, seq: int) -> bytes:
-    """Return the stored bytes of an event that must be there."""
-    found = connection.execute(_SELECT_EVENT, (*key, seq)).fetchone()
-    return check_body(key, seq, found[0] if found else None)
+    """Return the stored bytes of an event; ``Corrupt`` when it is missing."""
+    record = connection.execute(_SELECT_EVENT, (*key, seq)).fetchone()
+    return check_body(key, seq, record[0] if record else None)
 
 
 def check_body(key: SqliteKey, seq: int, body: object) -> bytes:
-    """Return a body as it came out of the database, if it is one."""
+    """Return a body from the database; ``Corrupt`` when it is not bytes."""
     if not isinstance(body, bytes):
-        raise Corrupt(f"session {key[1]!r}: event {seq} is missing or not what was written")
+        raise Corrupt(f"session {key[1]!r}: event {seq} is missing or damaged")
     return body
 
 
@@ -208,7 +203,7 @@ def delete_session(connection: sqlite3.Connection, key: SqliteKey) -> None:
 
 
 class LogRead(NamedTuple):
-    """How far a read has come: what it found, checked, and what it still has to check."""
+    """The progress of a read: the chain so far, the end to reach, and the events of the last chunk."""
 
     chain: HashChain
     head: int
@@ -218,13 +213,12 @@ class LogRead(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was asked for was read."""
         return self.chain.seq >= self.upto
 
 
 def begin_read(connection: sqlite3.Connection, key: SqliteKey, after: int, upto: int | None) -> LogRead | None:
-    """Read the first events after ``after``, as of now; ``None`` when there is nothing to read."""
-    connection.execute("begin")  # one moment for all statements
+    """Read the first events after ``after``, up to the current head; ``None`` when there are none."""
+    connection.execute("begin")  # one snapshot for all statements
     try:
         return _read_first_chunk(connection, key, after, upto)
     finally:
@@ -243,23 +237,17 @@ def _read_first_chunk(connection: sqlite3.Connection, key: SqliteKey, after: int
 
 
 def continue_read(connection: sqlite3.Connection, key: SqliteKey, reading: LogRead) -> LogRead:
-    """Read some more events. They count only when the one after them was seen, which ``events`` respects."""
+    """Read another chunk. Its last event is verified by the next chunk, or by the event after ``upto``."""
     chain, events = reading.chain, reading.events
-    found = read_chunk(connection, key, chain, reading.upto)
-    if (
-        not found
-        and connection.execute("select 1 from sessions where namespace=? and session=?", key).fetchone() is None
-    ):
+    chunk = read_chunk(connection, key, chain, reading.upto)
+    query = "select 1 from sessions where namespace=? and session=?"
+    if not chunk and connection.execute(query, key).fetchone() is None:
         raise NotFound(f"session {key[1]!r} was deleted while it was read")
-    events += found
-    if reading.is_complete:
-        if reading.upto == reading.head:
-            chain.check_end(reading.head, reading.hash)
-        else:
-            HashChain(key[1], chain.seq, events[-1].hash).check_next(
-                chain.seq + 1, load_body(connection, key, chain.seq + 1)
-            )
-    elif not found:
+    events += chunk
+    if reading.is_complete and reading.upto < reading.head:
+        following = chain.seq + 1
+        HashChain(key[1], chain.seq, events[-1].hash).check_next(following, load_body(connection, key, following))
+    elif reading.is_complete or not chunk:
         chain.check_end(reading.head, reading.hash)
     return reading
 
@@ -268,9 +256,9 @@ def read_chunk(connection: sqlite3.Connection, key: SqliteKey, chain: HashChain,
     """Return the next events, up to a chunk of them, checked by the chain."""
     events: list[Event] = []
     size = 0
-    # A cursor that an error keeps alive would keep the connection in the past.
-    with closing(connection.execute(_SELECT_EVENTS, (*key, chain.seq, upto, CHUNK_ROWS))) as found:
-        for seq, body in found:
+    # A cursor that an exception's traceback keeps alive would hold the connection at an old snapshot.
+    with closing(connection.execute(_SELECT_EVENTS, (*key, chain.seq, upto, CHUNK_ROWS))) as records:
+        for seq, body in records:
             events.append(chain.check_next(seq, check_body(key, seq, body)))
             size += len(body)
             if size > CHUNK_BYTES:

@@ -14,7 +14,7 @@ from vaka.stores.sqlite.socket_server import SocketMessage, connect_and_send
 
 MAX_RECEIVED_LINE = 16 << 20
 MAX_IDLE_POLLS = 5
-"""Looks after which a connection nobody needs is closed."""
+"""Polls after which an unused connection is closed."""
 
 
 class WriterConnection:
@@ -27,12 +27,11 @@ class WriterConnection:
         asyncio.get_running_loop().add_reader(connection, self._on_readable)
 
     def close(self) -> None:
-        """Hang up."""
         asyncio.get_running_loop().remove_reader(self._connection)
         self._connection.close()
 
     def request_blocks(self) -> bool:
-        """Ask once more for the open blocks; false when that is not possible."""
+        """Request the open blocks again; false when the message cannot be sent."""
         try:
             line = _encode_follow(self._key)
             return self._connection.send(line) == len(line)
@@ -50,7 +49,7 @@ class WriterConnection:
             self._client.on_disconnect(self._key, self)
 
     def _split_lines(self, data: bytes) -> bool:
-        """Pass on every whole line; false when that is not what a writer says."""
+        """Handle every complete line; false for data that is not from a writer."""
         searched = len(self._buffer)
         self._buffer += data
         end = self._buffer.find(b"\n", searched)
@@ -67,7 +66,7 @@ class WriterConnection:
 
 
 class SocketClient:
-    """The connections of one handle. ``look`` and ``deliver`` are called with what writers say."""
+    """The connections of one handle to writers; ``schedule_poll`` and ``deliver`` get their messages."""
 
     def __init__(
         self, folder: Path, schedule_poll: Callable[[SqliteKey], None], deliver: Callable[[SqliteKey, Event], None]
@@ -76,7 +75,7 @@ class SocketClient:
         self._connections: dict[SqliteKey, WriterConnection] = {}
 
     def follow(self, key: SqliteKey, owner: str, *, resend_blocks: bool = False) -> None:
-        """Be connected to ``owner``, the session's writer; ``again``: also if we are, to get the open blocks anew."""
+        """Connect to ``owner``, the session's writer; ``resend_blocks`` requests the open blocks from it again."""
         link = self._connections.get(key)
         if link is not None and link.owner == owner and (not resend_blocks or link.request_blocks()):
             link.idle_polls = 0
@@ -87,42 +86,38 @@ class SocketClient:
             self._connections[key] = WriterConnection(key, owner, connection, self)
 
     def wake_writer(self, key: SqliteKey, owner: str, head: int) -> None:
-        """Tell ``owner`` that its session has grown, without waiting for anything."""
+        """Send ``owner`` the new head of its session, without waiting for an answer."""
         line = msgspec.json.encode(SocketMessage(wake=key[1], namespace=key[0], head=head)) + b"\n"
         connection = connect_and_send(self._folder, f"{owner}.sock", line)
         if connection is not None:
             connection.close()
 
     def count_idle_poll(self, key: SqliteKey) -> None:
-        """A look has found nobody who needs this connection."""
+        """Count a poll that found no follower of this connection; close it after ``MAX_IDLE_POLLS``."""
         link = self._connections[key]
         link.idle_polls += 1
         if link.idle_polls >= MAX_IDLE_POLLS:
             self.disconnect(key)
 
     def connected_keys(self) -> list[SqliteKey]:
-        """Return which sessions we are connected for."""
         return list(self._connections)
 
     def disconnect(self, key: SqliteKey) -> None:
-        """Hang up."""
         link = self._connections.pop(key, None)
         if link is not None:
             link.close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
         for key in self.connected_keys():
             self.disconnect(key)
 
     def on_disconnect(self, key: SqliteKey, link: WriterConnection) -> None:
-        """The other side is gone: look whether it said all it had to."""
+        """Poll the head: the writer's last messages may be lost."""
         if self._connections.get(key) is link:
             self.disconnect(key)
             self._schedule_poll(key)
 
     def handle_line(self, key: SqliteKey, line: bytes) -> None:
-        """Pass on what a writer says."""
         if line.startswith(b'{"head":'):
             self._schedule_poll(key)
         else:

@@ -1,8 +1,8 @@
-"""The writer's side of the Unix socket beside the database: it sends wake-ups and snapshots of open blocks to followers.
+"""The writer's side of the Unix socket beside the database: it sends heads and snapshots of open blocks to followers.
 
-Incoming lines: ``{"follow": session, "namespace": …}``, ``{"wake": session, "namespace": …, "head": n}``. Outgoing lines:
-``{"head": n}`` after each commit, and snapshots as events. Incoming data is not trusted: a head is only a hint to read the database.
-A path that is too long for a socket address is reached through ``/proc/self/fd``.
+Incoming lines: ``{"follow": session, "namespace": …}``, ``{"wake": session, "namespace": …, "head": n}``. Outgoing
+lines: ``{"head": n}`` after each commit, and snapshots as events. Incoming data is not trusted: a head is only a hint
+to read the database. A path that is too long for a socket address is reached through ``/proc/self/fd``.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from vaka.stores.followers import Throttle
 from vaka.stores.sqlite.rows import SqliteKey
 
 MAX_PATH_BYTES = 100
-"""Bytes of a path that every system takes."""
+"""Bytes of a socket path that every system accepts."""
 
 SUPPORTED = hasattr(socket, "AF_UNIX") and sys.platform != "win32"
 
 
 def listen(folder: Path, name: str) -> socket.socket:
-    """Return a socket that listens in ``folder``, for this user alone. Raises ``OSError``."""
+    """Return a socket that listens in ``folder``, for this user only. Raises ``OSError``."""
     with _short_address(folder, name) as address:
         listener = _new_socket()
         try:
@@ -41,7 +41,7 @@ def listen(folder: Path, name: str) -> socket.socket:
 
 
 def connect_and_send(folder: Path, name: str, line: bytes) -> socket.socket | None:
-    """Return a connection that has sent ``line``, ``None`` when nobody listens there or has no room."""
+    """Return a connection that has sent ``line``, ``None`` when no process listens or its buffer is full."""
     if not SUPPORTED:
         return None
     connection = _new_socket()
@@ -57,9 +57,9 @@ def connect_and_send(folder: Path, name: str, line: bytes) -> socket.socket | No
 
 
 def _new_socket() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.setblocking(False)
-    return made
+    unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    unix_socket.setblocking(False)
+    return unix_socket
 
 
 @contextlib.contextmanager
@@ -78,11 +78,11 @@ def _short_address(folder: Path, name: str) -> Generator[str]:
 MAX_LINE = 4096
 
 MAX_BUFFERED_BYTES = 256 * 1024
-"""Bytes that may wait for a slow follower; beyond it there are no snapshots for it, and one wake-up for many."""
+"""Bytes buffered for a slow follower; beyond that its snapshots are dropped and its wake-ups merged."""
 
 
 class SocketMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a follower or petitioner says."""
+    """A message of a follower, or of a process that offered an event."""
 
     follow: str = ""
     wake: str = ""
@@ -94,7 +94,7 @@ _decode_message = msgspec.json.Decoder(SocketMessage).decode
 
 
 class FollowerConnection(asyncio.Protocol):
-    """One connection."""
+    """The server's side of one connection."""
 
     def __init__(self, server: "SocketServer") -> None:
         self._server = server
@@ -106,7 +106,6 @@ class FollowerConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # what create_unix_server gives
         transport.set_write_buffer_limits(high=MAX_BUFFERED_BYTES)
         self.transport = transport
@@ -115,13 +114,12 @@ class FollowerConnection(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._server.remove_connection(self)
         if not self.closed_future.done():
             self.closed_future.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        """Read lines; whoever sends anything else is cut off."""
+        """Handle lines; anything else ends the connection."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         try:
             for line in lines:
@@ -134,18 +132,16 @@ class FollowerConnection(asyncio.Protocol):
             self.abort()
 
     def pause_writing(self) -> None:
-        """It does not keep up."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """It does again: say what it has missed."""
+        """Send the head and the open blocks that the follower has missed."""
         self._writable = True
         if self._unsent_head:
             self.send_head(self._unsent_head)
         self._server.touch(self.key)
 
     def send_head(self, head: int) -> None:
-        """Tell it the log has grown."""
         if self._writable and self.transport is not None:
             self._unsent_head = 0
             self.transport.write(b'{"head":%d}\n' % head)
@@ -153,12 +149,11 @@ class FollowerConnection(asyncio.Protocol):
             self._unsent_head = head
 
     def send_blocks(self, lines: bytes) -> None:
-        """Show it the open blocks, if it has room for them."""
+        """Send the open blocks unless the follower's buffer is full."""
         if self._writable and lines and self.transport is not None:
             self.transport.write(lines)
 
     def abort(self) -> None:
-        """End the connection now."""
         self._buffer = b""
         if self.transport is not None:
             self.transport.abort()
@@ -171,12 +166,11 @@ class _BlockSource:
         self.blocks, self.throttle = blocks, Throttle(send)
 
     def encode_blocks(self) -> bytes:
-        """Return the snapshots as they are sent."""
         return b"".join(encode(event) + b"\n" for event in self.blocks())
 
 
 class SocketServer:
-    """Everyone connected to this handle. ``look`` is called when somebody says that a log has grown."""
+    """All connections to this handle; ``schedule_poll`` is called with the session of each ``wake`` message."""
 
     def __init__(self, schedule_poll: Callable[[SqliteKey], None]) -> None:
         self._schedule_poll, self.closed = schedule_poll, False
@@ -185,7 +179,6 @@ class SocketServer:
         self._sources: dict[SqliteKey, _BlockSource] = {}
 
     def handle_message(self, peer: FollowerConnection, message: SocketMessage) -> None:
-        """Do what a line asks for."""
         if message.wake:
             self._schedule_poll((message.namespace, SessionId(message.wake)))
         if message.follow:
@@ -198,21 +191,18 @@ class SocketServer:
                 peer.send_blocks(share.encode_blocks())
 
     def remove_connection(self, peer: FollowerConnection) -> None:
-        """A connection has ended."""
         self.connections.discard(peer)
         self._unfollow(peer)
 
     def notify_head(self, key: SqliteKey, head: int) -> None:
-        """Tell the followers of a session."""
         for peer in self._followers.get(key, ()):
             peer.send_head(head)
 
     def has_followers(self, key: SqliteKey) -> bool:
-        """Whether anybody elsewhere follows."""
         return key in self._followers
 
     def share(self, key: SqliteKey, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        """Say where snapshots can be had, or that there are none any more."""
+        """Set the source of a session's open blocks; ``None`` to stop sharing."""
         old = self._sources.pop(key, None)
         if old is not None:
             old.throttle.stop()
@@ -221,14 +211,13 @@ class SocketServer:
             self.touch(key)
 
     def touch(self, key: SqliteKey | None) -> None:
-        """An open block has grown."""
         if key in self._followers:
             share = self._sources.get(key)
             if share is not None:
                 share.throttle.request()
 
     async def close(self) -> None:
-        """Cut everyone off, whoever may still come included."""
+        """Abort all connections, and every one that is accepted from now on."""
         self.closed = True
         for share in self._sources.values():
             share.throttle.stop()

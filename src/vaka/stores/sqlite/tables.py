@@ -22,7 +22,7 @@ from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey, checksum
 
 _HAS_WORK = "closed = 0 and (turn <> '' or inputs > 0)"
-"""The words of the index ``sessions_with_work``, so that it is used."""
+"""The condition of the partial index ``sessions_with_work``, so that SQLite uses it."""
 
 _STATUS_CONDITIONS: dict[SessionStatus, str] = {
     "closed": "closed = 1",
@@ -41,31 +41,22 @@ _SELECT_DECISIONS = (
 
 
 class SqliteSessions(SqlitePort):
-    """Find, list, delete, and what waits for a person."""
-
     async def find(self, session: SessionId) -> SessionInfo | None:
-        """Return the session's row."""
         row = await self._database.read(partial(rows.load_row, key=self._key(session)))
         return self._info_of(row) if row is not None else None
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of sessions."""
         work = partial(_list_sessions, namespace=self._namespace, query=query, after=parse_cursor(query))
-        found = await (
-            self._database.run_in_thread(work) if query.text else self._database.read(work)
-        )  # all titles: takes long
+        # A title search reads all rows, which is too slow for the event loop.
+        found = await (self._database.run_in_thread(work) if query.text else self._database.read(work))
         page = found[: query.limit]
-        return SessionPage(
-            sessions=tuple(self._info_of(row) for row in page),
-            next=cursor_of(page[-1].info) if len(found) > len(page) else "",
-        )
+        cursor = cursor_of(page[-1].info) if len(found) > len(page) else ""
+        return SessionPage(sessions=tuple(self._info_of(row) for row in page), next=cursor)
 
     async def delete(self, session: SessionId) -> None:
-        """Forget a session."""
         await self._database.write(partial(self._delete_session, self._key(session)), rows=1)
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        """Return what people still have to decide."""
         found = await self._database.read(partial(_list_decisions, namespace=self._namespace, session=session))
         return sorted(found, key=lambda row: (row.event.ts, row.session, row.seq))
 
@@ -74,13 +65,13 @@ class SqliteSessions(SqlitePort):
         return replace_fields(row.info, live=True) if live else row.info
 
     def _delete_session(self, key: SqliteKey, connection: sqlite3.Connection) -> None:
-        query = "select owner from sessions where namespace = ? and session = ?"  # a damaged row can go as well
-        found = connection.execute(query, key).fetchone()
-        if found is None:
+        query = "select owner from sessions where namespace = ? and session = ?"  # does not parse: it may be damaged
+        record = connection.execute(query, key).fetchone()
+        if record is None:
             query = "select 1 from events where namespace = ? and session = ? limit 1"
             if connection.execute(query, key).fetchone() is None:
                 raise NotFound(f"there is no session {key[1]!r}")
-        elif self._hub.is_written_by(key, str(found[0])):
+        elif self._hub.is_written_by(key, str(record[0])):
             raise Busy(f"session {key[1]!r} has a writer")
         rows.delete_session(connection, key)
 
@@ -95,7 +86,7 @@ def _list_sessions(
         conditions.append(("session >= ? and session < ?", (query.prefix, f"{query.prefix}\U0010ffff")))
     texts = {"agent = ?": query.agent, "origin = ?": query.origin, "has(title, ?)": query.text}
     conditions += [(condition, (value,)) for condition, value in texts.items() if value]
-    # The minute is what the index knows, and it finds little more than what is asked for.
+    # The index is by minute: the condition on it narrows the rows, the one on ``updated`` is exact.
     since, before = query.updated_after, query.updated_before
     if since:
         conditions.append(("minute >= ? and updated > ?", (rows.minute_of(since), since)))
@@ -104,7 +95,7 @@ def _list_sessions(
     if after is not None:
         conditions.append(("minute <= ? and (updated, session) < (?, ?)", (rows.minute_of(after[0]), *after)))
     where = " and ".join(condition for condition, _ in conditions)
-    values = [value for _, some in conditions for value in some]
+    values = [value for _, parameters in conditions for value in parameters]
     statement = f"{_SELECT_SESSIONS}{where} order by minute desc, updated desc, session desc limit ?"
     found = connection.execute(statement, (*values, query.limit + 1)).fetchall()
     return [rows.parse_row((namespace, session), tuple(record)) for session, *record in found]
@@ -126,21 +117,17 @@ def _parse_decision(key: SqliteKey, decision: str, seq: int, hash: str, body: by
         for row in find_asked_decisions(key[1], [decode(stored)]):
             if row.id == DecisionId(decision) and row.seq == seq:
                 return row
-    raise Corrupt(f"session {key[1]!r}: decision {decision!r} is not what was asked; see `vaka doctor --reindex`")
+    raise Corrupt(f"session {key[1]!r}: the index row of decision {decision!r} is damaged; run `vaka doctor --reindex`")
 
 
 _MAX_SEQ = (1 << 63) - 1
 
 
 class SqliteSnapshots(SqlitePort):
-    """Save and load."""
-
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        """Keep the state of a session as of ``seq``; states of other folds go."""
         await self._database.write(partial(_save_snapshot, self._key(session), seq, version, data), size=len(data))
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        """Return the newest state of this fold version."""
         return await self._database.read(partial(_load_snapshot, key=self._key(session), version=version, upto=upto))
 
 
@@ -167,21 +154,17 @@ def _load_snapshot(
 
 
 class SqliteBlobs(SqlitePort):
-    """Put and get."""
-
     async def put(self, data: bytes) -> Digest:
-        """Keep ``data``; what is there already becomes young again, so that ``gc`` leaves it alone."""
+        """Store ``data``; a blob that exists gets a new creation time, so that ``gc`` spares it."""
         digest = Digest(hashlib.sha256(data).hexdigest())
         await self._database.write(partial(_put_blob, self._namespace, digest, data), size=len(data))
         return digest
 
     async def get(self, digest: Digest) -> bytes:
-        """Return the bytes."""
         return await self._database.read(partial(_get_blob, namespace=self._namespace, digest=digest))
 
 
 def current_time() -> str:
-    """Return the time as events carry it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -200,19 +183,15 @@ def _get_blob(connection: sqlite3.Connection, namespace: str, digest: Digest) ->
         raise NotFound(f"there is no blob {digest[:64]!r}")
     data: object = found[0]
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
-        raise Corrupt(f"blob {digest!r} is not what was written")
+        raise Corrupt(f"blob {digest!r}: its bytes do not match its digest")
     return data
 
 
 class SqliteValues(SqlitePort):
-    """Get, put, list."""
-
     async def get(self, key: str) -> JSON:
-        """Return the value."""
         return await self._database.read(partial(_get_value, namespace=self._namespace, key=key))
 
     async def put(self, key: str, value: JSON) -> None:
-        """Keep the value."""
         try:
             raw = None if value is None else msgspec.json.encode(value)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -220,7 +199,6 @@ class SqliteValues(SqlitePort):
         await self._database.write(partial(_put_value, self._namespace, key, raw), size=len(raw or b""))
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin with ``prefix``."""
         return await self._database.read(partial(_list_keys, namespace=self._namespace, prefix=prefix))
 
 
@@ -231,7 +209,7 @@ def _get_value(connection: sqlite3.Connection, namespace: str, key: str) -> JSON
         return None
     crc, raw = found
     if not isinstance(raw, bytes) or checksum(namespace, key, raw) != crc:
-        raise Corrupt(f"value of {key!r} is not what was written")
+        raise Corrupt(f"the stored value of {key!r} is damaged")
     return msgspec.json.decode(raw)
 
 
@@ -250,7 +228,7 @@ def _list_keys(connection: sqlite3.Connection, namespace: str, prefix: str) -> l
     query = "select key from pairs where namespace = ? and key >= ? order by key"
     with closing(connection.execute(query, (namespace, prefix))) as found:
         for (key,) in found:
-            if not key.startswith(prefix):  # sorted by code point: those with the prefix come first, in one row
+            if not key.startswith(prefix):  # sorted by code point: all keys with the prefix come first
                 break
             names.append(key)
     return names

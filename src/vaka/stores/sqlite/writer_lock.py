@@ -1,7 +1,7 @@
-"""The name of a store handle, alive as long as its process holds the lock on a file of that name.
+"""The lock file of a store handle: the handle is alive as long as its process holds the lock.
 
-One file per handle, in a folder beside the database. The operating system releases the lock when the process ends, so the
-handle's claims end with it.
+One file per handle, in a folder beside the database. The operating system releases the lock when the process ends, so
+the handle's claims end with it.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(descriptor: int, *, shared: bool) -> bool:
-        """Take the lock if nobody holds it."""
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -27,7 +26,7 @@ else:
     import fcntl
 
     def _try_lock(descriptor: int, *, shared: bool) -> bool:
-        """Take the lock if nobody holds it; those who only look share it, so that they do not see each other."""
+        """Take the lock if it is free; ``is_alive`` takes it shared, so that concurrent checks do not collide."""
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
@@ -37,11 +36,11 @@ else:
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _held_descriptors: set[int] = set()
-"""The locks of this process."""
+"""Descriptors of the locks of this process."""
 
 
 def _close_inherited_locks() -> None:
-    """In a child that was forked: the locks are its parent's, and must die with that one."""
+    """Close the parent's locks in a forked child, so that they end with the parent."""
     for descriptor in _held_descriptors:
         os.close(descriptor)
     _held_descriptors.clear()
@@ -49,34 +48,32 @@ def _close_inherited_locks() -> None:
 
 @cache
 def _register_fork_hook() -> None:
-    """See to it, once, that forked children hold none of our locks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 class WriterLock:
-    """This handle's name, and whether other names are alive."""
+    """The name and lock of this handle; also tells whether other names are alive."""
 
     def __init__(self, database: Path) -> None:
         self.folder = database.with_name(f"{database.name}-live")
         self.name = ""
-        """Empty until ``take``."""
+        """Empty until ``acquire``."""
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Get a name and the lock on it."""
+        """Create a lock file with a new name and lock it; ``StoreError`` when the folder cannot be used."""
         try:
             while not self.name:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._try_acquire(uuid.uuid4().hex)
         except OSError as error:
-            raise StoreError(
-                f"no session can be claimed: {str(self.folder)!r} cannot be used: {error.strerror}"
-            ) from error
+            message = f"no session can be claimed: the folder {str(self.folder)!r} cannot be used: {error.strerror}"
+            raise StoreError(message) from error
         self.remove_stale_files()
 
     def is_alive(self, name: str) -> bool:
-        """Whether the handle of that name still lives, here or in another process."""
+        """Whether the handle of that name is alive, in this or another process."""
         if not _is_owner_name(name):
             return False
         try:
@@ -91,14 +88,14 @@ class WriterLock:
             os.close(descriptor)
 
     def remove_stale_files(self) -> None:
-        """Remove what dead handles have left."""
+        """Remove the files of dead handles."""
         names = {file.stem for file in self.folder.iterdir() if file.suffix in {".lock", ".sock"}}
         for name in names:
             if _is_owner_name(name) and name != self.name and not self.is_alive(name):
                 self._remove_files(name)
 
     def release(self) -> None:
-        """Give the name back; all it owned is nobody's."""
+        """Remove the lock file; the handle's claims end."""
         if self._descriptor in _held_descriptors:
             self._remove_files(self.name)
             _held_descriptors.discard(self._descriptor)
@@ -108,7 +105,7 @@ class WriterLock:
     def _try_acquire(self, name: str) -> None:
         file = self._lock_file(name)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
-        # Someone who sweeps may have come between the two calls: then the file is gone, or held for a moment.
+        # Between open and lock another handle may sweep: then the file is removed, or locked for a moment.
         if _try_lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
             self.name, self._descriptor = name, descriptor
             _register_fork_hook()
