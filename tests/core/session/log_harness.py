@@ -62,20 +62,17 @@ class LogHarness:
         return await self.store.events.offer(session, event, key=key)
 
     async def follow(self, count: int, after: Cursor | None = None, session: SessionId = S) -> list[Event]:
-        """Follow until ``count`` events have come."""
-        found: list[Event] = []
+        """Return the first ``count`` events that a follower gets."""
         async with aclosing(self.hub.follow(session, after or Cursor())) as events:
-            while len(found) < count:
-                found.append(await anext(events))
-        return found
+            return [await anext(events) for _ in range(count)]
 
 
 async def assert_same_after_reopening(harness: LogHarness, log: Log) -> None:
-    """Assert that what the writer has in memory is what anyone finds who opens the session."""
-    found = await reopen(harness.store, log.session)
-    assert encode_state(found.state) == encode_state(log.state)
-    assert [event.stored for event in found.window.events] == [event.stored for event in log.window.events]
-    assert (found.last.seq if found.last else 0) == log.head
+    """Assert that the state of the writer equals the state that is read from the store."""
+    opened = await reopen(harness.store, log.session)
+    assert encode_state(opened.state) == encode_state(log.state)
+    assert [event.stored for event in opened.window.events] == [event.stored for event in log.window.events]
+    assert (opened.last.seq if opened.last else 0) == log.head
 
 
 async def force_snapshot(harness: LogHarness, log: Log) -> None:
@@ -87,7 +84,7 @@ async def force_snapshot(harness: LogHarness, log: Log) -> None:
 
 
 async def run_event_loop(rounds: int = 50) -> None:
-    """Let everybody run for a while."""
+    """Let other tasks run for some rounds of the event loop."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
@@ -96,15 +93,15 @@ Fault = Literal["", "before", "after", "late", "conflict"]
 
 
 class FlakyEventStore:
-    """Logs that lose the connection: before the write, after it, or with the write arriving late."""
+    """An event store that loses the connection: before the write, after it, or with the write arriving late."""
 
     def __init__(self, inner: EventStore, faults: Iterable[Fault] = ()) -> None:
         self.inner, self.faults = inner, list(faults)
         self.appends = self.rows = 0
         self.down = 0
-        """How many reads fail."""
+        """The number of reads that fail."""
         self.slow = 0
-        """How often an append gives way to others, before the write and after it."""
+        """The rounds of the event loop that an append yields, before the write and after it."""
         self._late: list[tuple[SessionId, Sequence[Event], int, Term, bool]] = []
 
     async def append(
@@ -127,7 +124,7 @@ class FlakyEventStore:
         return reached
 
     async def deliver_late_writes(self) -> None:
-        """Let what was under way reach the store, if it still can."""
+        """Deliver late writes to the store; stale ones are refused."""
         late, self._late = self._late, []
         for session, events, head, term, release in late:
             with suppress(HeadMoved, ConflictError):
@@ -159,14 +156,14 @@ class FlakyEventStore:
 
 
 def flaky_harness(*faults: Fault) -> tuple[LogHarness, FlakyEventStore]:
-    """Return a desk on a store that fails in these ways, one append after the other."""
+    """Return a harness whose store fails in these ways, one append after the other."""
     store = MemoryStore()
     events = FlakyEventStore(store.events, faults)
     store.events = events
     return LogHarness(store), events
 
 
-# ------------------------------------------------------------------------------------------------- words for events
+# ------------------------------------------------------------------------------------------------- event builders
 
 
 def input_added(text: str, key: str = "k", policy: control.InputPolicy = "queue") -> control.InputAdded:
@@ -248,18 +245,18 @@ def scope_at(turn: str = "t1", step: int = 0, path: AgentPath = ()) -> EventScop
 
 async def write_simple_turn(log: Log, number: int = 1) -> None:
     """Write a turn with one call, in four writes."""
-    place, key, message = scope_at(f"t{number}", 1), f"k{number}", f"m{number}"
+    scope, key, message = scope_at(f"t{number}", 1), f"k{number}", f"m{number}"
     call = f"call_{log.state.calls + 1}"
-    await log.append(place, input_added(f"question {number}", key), turn_started(key), step_started())
-    await log.append(place, message_completed("", message), tool_called(call, message=message), tool_started(call))
-    await log.append(place, tool_completed(call), progress.StepCompleted(number=1), step_started(2))
+    await log.append(scope, input_added(f"question {number}", key), turn_started(key), step_started())
+    await log.append(scope, message_completed("", message), tool_called(call, message=message), tool_started(call))
+    await log.append(scope, tool_completed(call), progress.StepCompleted(number=1), step_started(2))
     await log.append(
-        place, message_completed(f"answer {number}", message + "b"), progress.StepCompleted(number=2), turn_completed()
+        scope, message_completed(f"answer {number}", message + "b"), progress.StepCompleted(number=2), turn_completed()
     )
 
 
 def visible_texts(events: Iterable[Event]) -> list[str]:
-    """What a client shows: the text of each message, put together from whatever came."""
+    """Return the text of each message as a client assembles it from deltas, snapshots and completed messages."""
     shown: dict[str, dict[int, str]] = {}
     for event in events:
         apply_visible_text(shown, event)
@@ -288,7 +285,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 
 
 async def rewind_session(harness: LogHarness, to: int, session: SessionId = S) -> list[Event]:
-    """Take a session back to an event; return what was written."""
+    """Rewind a session to an event; return the events written."""
     now = await reopen(harness.store, session)
     prefix = await reopen(harness.store, session, upto=to)
     entries = [*branches.end_turn_entries(now.state, "rewound"), *branches.rewind_entries(prefix.state, now.state, "")]
@@ -299,7 +296,7 @@ async def rewind_session(harness: LogHarness, to: int, session: SessionId = S) -
 
 
 async def fork_session(harness: LogHarness, upto: int, new_session: SessionId, session: SessionId = S) -> list[Event]:
-    """Copy a session up to an event; return what was written."""
+    """Fork a session at an event; return the events written."""
     prefix = await reopen(harness.store, session, upto=upto)
     copied = (await harness.stored_events(session))[:upto]
     last = copied[-1]

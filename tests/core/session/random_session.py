@@ -30,20 +30,20 @@ EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once", "resume")
 
 
 class RandomSessionWriter:
-    """Knows what may come next in a session that is as ``state`` says."""
+    """Chooses entries that may follow in a session with a given state."""
 
     def __init__(self, state: Callable[[], SessionState]) -> None:
-        self._state, self._made = state, 0
+        self._state, self._id_count = state, 0
 
     def next(self, choice: int) -> Entries:
-        """Return something that may be appended now."""
+        """Return entries that may be appended now."""
         moves = self._moves_between_turns() if self._state().turn is None else self._moves_within_turn()
         rest, move = divmod(choice, len(moves))
         return moves[move](rest)
 
     def _new_id(self, prefix: str) -> str:
-        self._made += 1
-        return f"{prefix}_{self._state().seq}_{self._made}"
+        self._id_count += 1
+        return f"{prefix}_{self._state().seq}_{self._id_count}"
 
     # ------------------------------------------------------------------------------------------- between turns
 
@@ -117,7 +117,7 @@ class RandomSessionWriter:
         return calls[choice % len(calls)]
 
     def _run_step(self, choice: int) -> Entries:
-        """An agent without an open call takes a step, with up to three calls."""
+        """Return a step of an agent without open calls, with up to three calls."""
         state, turn = self._state(), self._turn_id()
         paths: list[AgentPath] = [tuple(key.split("/")) if key else () for key in state.lanes]
         paths = [

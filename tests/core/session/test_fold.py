@@ -1,4 +1,4 @@
-"""Small things the fold and the index must get right, also for logs that no writer of ours would write."""
+"""The fold, the index rows and the branches, also for logs that break the invariants."""
 
 import pytest
 
@@ -23,11 +23,15 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.ports.store import SessionInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY
-from vaka.core.session.branches import end_turn_entries as sealed_end
-from vaka.core.session.branches import fork_entries
+from vaka.core.session.branches import end_turn_entries, fork_entries
 from vaka.core.session.fold import fold
-from vaka.core.session.index_rows import advance_row, blobs_of, find_settled_decisions, rebuild_row
-from vaka.core.session.index_rows import find_asked_decisions as rows_asked
+from vaka.core.session.index_rows import (
+    advance_row,
+    blobs_of,
+    find_asked_decisions,
+    find_settled_decisions,
+    rebuild_row,
+)
 from vaka.core.session.state import SessionState, call_id, child_name
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event, seal
@@ -36,7 +40,7 @@ from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolR
 
 
 def sealed_events(*bodies: Body, place: EventScope = T1) -> list[Event]:
-    """Seal bodies one after the other without asking the rules."""
+    """Seal bodies one after the other without checking the invariants."""
     events: list[Event] = []
     for seq, body in enumerate(bodies, 1):
         event = Event(data=body, session=S, ts=NOW, turn=place.turn, step=place.step, path=place.path)
@@ -47,18 +51,19 @@ def sealed_events(*bodies: Body, place: EventScope = T1) -> list[Event]:
 @pytest.mark.parametrize(
     "body",
     [
-        tool_completed("call_9"), tool_started("call_9"), progress.ToolReturned(result=ToolResult(call=CallId("call_9"))),
-        progress.TurnResumed(agent="a"), control.InterruptRequested(key="i"), approval_requested("apr_9", "call_9"),
+        tool_completed("call_9"), tool_started("call_9"),
+        progress.ToolReturned(result=ToolResult(call=CallId("call_9"))), progress.TurnResumed(agent="a"),
+        control.InterruptRequested(key="i"), approval_requested("apr_9", "call_9"),
         control.ApprovalExpired(approval=DecisionId("apr_8")), turn_started("unknown key"),
     ],
 )  # fmt: skip
-def test_what_has_no_counterpart_breaks_nothing(body: Body) -> None:
+def test_a_body_without_its_counterpart_changes_nothing(body: Body) -> None:
     state = fold(SessionState(), sealed_events(body))
     assert state.seq == 1
     assert state.open == {}
 
 
-def test_the_first_interrupt_counts_and_an_input_can_be_one() -> None:
+def test_the_first_interrupt_counts_and_an_input_can_interrupt() -> None:
     events = sealed_events(
         turn_started(),
         control.InterruptRequested(key="i", note="first"),
@@ -74,12 +79,12 @@ def test_the_first_interrupt_counts_and_an_input_can_be_one() -> None:
     assert fold(SessionState(), sealed_events(input_added("now!", "k", "interrupt"))).turn is None
 
 
-def test_one_key_is_one_input() -> None:
+def test_two_inputs_with_one_key_are_one_input() -> None:
     state = fold(SessionState(), sealed_events(input_added("first"), input_added("second")))
     assert [queued.seq for queued in state.inputs.values()] == [1]
 
 
-def test_model_calls_are_counted_for_each_agent_and_tries_count_when_they_are_repeated() -> None:
+def test_model_calls_are_counted_by_agent_including_retried_attempts() -> None:
     def failed(retried: bool) -> Body:
         return monitor.ModelFailed(model="m", code="c", message="m", agent="a", retried=retried)
 
@@ -93,14 +98,14 @@ def test_model_calls_are_counted_for_each_agent_and_tries_count_when_they_are_re
     assert state.agent_progress(()).number == 3
 
 
-def test_usage_is_added_up_for_the_agent_the_turn_and_the_session() -> None:
+def test_usage_is_summed_for_the_agent_the_turn_and_the_session() -> None:
     used = monitor.UsageRecorded(model="m", usage=Usage(input=2, output=1))
     state = fold(SessionState(), sealed_events(used, turn_started(), used, used))
     assert state.turn is not None
     assert (state.usage.input, state.turn.usage.input, state.agent_progress(()).usage.input) == (6, 4, 4)
 
 
-def test_values_come_and_go() -> None:
+def test_values_are_set_and_removed() -> None:
     events = sealed_events(control.StateChanged(key="a", value=1), control.StateChanged(key="b", value=0))
     assert fold(SessionState(), events).values == {"a": 1, "b": 0}
     gone = sealed_events(
@@ -109,13 +114,13 @@ def test_values_come_and_go() -> None:
     assert fold(SessionState(), gone).values == {}
 
 
-def test_names_say_where_in_the_tree_a_call_is() -> None:
+def test_call_ids_and_child_names_contain_the_path() -> None:
     assert call_id((), 3) == "call_3"
     assert call_id(("agent-3", "agent-1-2"), 4) == "call_3.1-2.4"
     assert (child_name(3), child_name(3, 2)) == ("agent-3", "agent-3-2")
 
 
-def test_a_call_that_ends_takes_its_children_and_questions_along_and_nobody_elses() -> None:
+def test_a_call_that_ends_drops_its_own_children_and_decisions_only() -> None:
     events = sealed_events(
         turn_started(), tool_called("call_1"), tool_called("call_2"),
         progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1"),
@@ -128,21 +133,21 @@ def test_a_call_that_ends_takes_its_children_and_questions_along_and_nobody_else
     assert list(state.decisions) == ["apr_2"]
 
 
-def test_what_was_said_twice_in_a_row_is_counted() -> None:
+def test_equal_calls_in_a_row_are_counted() -> None:
     same, other = tool_called("call_1", n=1), tool_called("call_3", n=2)
     state = fold(SessionState(), sealed_events(turn_started(), same, tool_called("call_2", n=1), other))
     assert [call.streak for call in state.open.values()] == [1, 2, 1]
 
 
-class TestTheIndex:
-    def test_a_row_says_in_one_word_how_a_session_is(self) -> None:
+class TestIndexRows:
+    def test_a_row_has_the_status_of_its_session(self) -> None:
         assert SessionInfo(id=S).status == "idle"
         assert SessionInfo(id=S, inputs=1).status == "queued"
         assert SessionInfo(id=S, turn="t").status == "running"
         assert SessionInfo(id=S, turn="t", pending=1).status == "waiting"
         assert SessionInfo(id=S, turn="t", closed=True).status == "closed"
 
-    def test_it_follows_the_log(self) -> None:
+    def test_a_row_advances_with_the_events(self) -> None:
         events = sealed_events(
             control.SessionOpened(agent="first"),
             input_added("  What\n is   this? " + "x" * 100),
@@ -160,34 +165,22 @@ class TestTheIndex:
         )
         rows = [rebuild_row(S, events[:count]) for count in range(len(events) + 1)]
         assert [row.status for row in rows] == [
-            "idle",
-            "idle",
-            "queued",
-            "running",
-            "running",
-            "waiting",
-            "waiting",
-            "waiting",
-            "running",
-            "running",
-            "running",
-            "running",
-            "idle",
-            "closed",
-        ]
+            "idle", "idle", "queued", "running", "running", "waiting", "waiting", "waiting", "running", "running",
+            "running", "running", "idle", "closed",
+        ]  # fmt: skip
         assert rows[-1].title.startswith("What is this? xxx")
         assert len(rows[-1].title) == 80
         assert (rows[-1].agent, rows[-1].head, rows[-1].hash) == ("second", len(events), events[-1].hash)
         assert advance_row(rows[3], events[3:]) == rows[-1]
 
-    def test_decisions_are_opened_and_settled(self) -> None:
+    def test_asked_and_settled_decisions_are_found(self) -> None:
         events = sealed_events(
             approval_requested("a"),
             control.QuestionAsked(question=DecisionId("q"), text="?"),
             log_line("x"),
             approval_resolved("a"),
         )
-        assert [row.id for row in rows_asked(S, events)] == ["a", "q"]
+        assert [row.id for row in find_asked_decisions(S, events)] == ["a", "q"]
         assert find_settled_decisions(events) == (["a"], False)
         late = sealed_events(
             control.ApprovalExpired(approval=DecisionId("b")), control.QuestionAnswered(question=DecisionId("q"))
@@ -195,7 +188,7 @@ class TestTheIndex:
         assert find_settled_decisions(late) == (["b", "q"], False)
         assert find_settled_decisions(sealed_events(turn_completed())) == ([], True)
 
-    def test_every_blob_an_event_names_is_found(self) -> None:
+    def test_every_blob_of_an_event_is_found(self) -> None:
         a, b, c = Digest("a"), Digest("b"), Digest("c")
         content = (Text(text="x"), Image(blob=a), Stored(blob=b, size=1), Image(data="AA=="))
         result = ToolResult(call=CallId("call_1"), content=content)
@@ -222,19 +215,19 @@ class TestTheIndex:
 
 
 class TestBranches:
-    async def test_a_turn_nobody_goes_on_with_is_sealed_and_ended(self) -> None:
+    async def test_an_abandoned_turn_gets_results_for_its_open_calls_and_an_end(self) -> None:
         log = await LogHarness().open()
         await log.append(T1, input_added("q"), turn_started("k"), tool_called(), tool_started())
-        entries = sealed_end(log.state, "over")
+        entries = end_turn_entries(log.state, "over")
         assert [body.type for _, body in entries] == ["tool.failed", "turn.interrupted"]
         assert {place.turn for place, _ in entries} == {TurnId("t1")}
         for place, body in entries:
             log.defer(place, body)
         await log.append(EventScope())
-        assert sealed_end(log.state, "over") == []
+        assert end_turn_entries(log.state, "over") == []
         assert [body.type for _, body in fork_entries(log.state, S, "1.6")] == ["session.forked"]
 
-    async def test_the_last_words_of_a_turn(self) -> None:
+    async def test_last_text_returns_the_last_answer_of_a_turn(self) -> None:
         log = await LogHarness().open()
         await write_simple_turn(log)
         assert log.window.last_text(TurnId("t1"), ()) == "answer 1"

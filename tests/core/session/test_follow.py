@@ -1,4 +1,4 @@
-"""Following: what is stored after a cursor, then what happens, with no gap and nothing twice."""
+"""Following: the stored events after a cursor, then new ones, without gaps or duplicates."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -42,18 +42,18 @@ from vaka.stores.memory import MemoryStore
 
 
 class EventReader:
-    """Somebody who follows in a task of their own, and reads only when told to."""
+    """Follows a session in a task of its own, and reads only while ``open`` is set."""
 
-    def __init__(self, desk: LogHarness, after: Cursor | None = None) -> None:
+    def __init__(self, harness: LogHarness, after: Cursor | None = None) -> None:
         self.seen: list[Event] = []
         self.open = asyncio.Event()
         self.open.set()
         self.error: BaseException | None = None
-        self.task = asyncio.create_task(self._read(desk, after or Cursor()))
+        self.task = asyncio.create_task(self._read(harness, after or Cursor()))
 
-    async def _read(self, desk: LogHarness, after: Cursor) -> None:
+    async def _read(self, harness: LogHarness, after: Cursor) -> None:
         try:
-            async with aclosing(desk.hub.follow(S, after)) as events:
+            async with aclosing(harness.hub.follow(S, after)) as events:
                 async for event in events:
                     self.seen.append(event)
                     await self.open.wait()
@@ -74,26 +74,26 @@ class EventReader:
 
 
 @pytest.fixture
-async def desk() -> AsyncGenerator[LogHarness]:
-    made = LogHarness()
-    yield made
-    await made.hub.close()
+async def harness() -> AsyncGenerator[LogHarness]:
+    harness = LogHarness()
+    yield harness
+    await harness.hub.close()
     await run_event_loop(5)
-    assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "a task is still running"
 
 
 async def publish_text(log: Log, text: str, start: int = 0, message: str = "m1") -> None:
-    """Say a text letter by letter."""
+    """Publish a text as one delta per letter."""
     for offset, letter in enumerate(text, start):
         log.publish_live(T1, text_delta(letter, offset, message))
         await run_event_loop(2)
 
 
 class TestOneProcess:
-    async def test_everything_comes_once_and_in_order_from_any_place(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_every_event_comes_once_and_in_order_from_any_cursor(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await write_simple_turn(log)
-        readers = [EventReader(desk, Cursor(1, seq)) for seq in range(log.head + 1)]
+        readers = [EventReader(harness, Cursor(1, seq)) for seq in range(log.head + 1)]
         await run_event_loop()
         await write_simple_turn(log, 2)
         await run_event_loop()
@@ -101,17 +101,17 @@ class TestOneProcess:
             assert reader.seqs == list(range(seq + 1, log.head + 1))
             await reader.stop()
 
-    async def test_who_joins_in_the_middle_of_a_message_gets_what_was_said_so_far(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_follower_that_joins_during_a_message_gets_a_snapshot_of_it(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
-        early = EventReader(desk)
+        early = EventReader(harness)
         await run_event_loop()
         await publish_text(log, "Hel")
-        late = EventReader(desk, Cursor(1, 2))
+        late = EventReader(harness, Cursor(1, 2))
         await run_event_loop()
         assert late.types == ["step.started", "message.snapshot"]
         await publish_text(log, "lo", 3)
-        latest = EventReader(desk, Cursor(1, 3))
+        latest = EventReader(harness, Cursor(1, 3))
         await run_event_loop()
         assert latest.types == ["message.snapshot"]
         for reader in (early, late, latest):
@@ -122,47 +122,47 @@ class TestOneProcess:
             assert visible_texts(reader.seen) == ["Hello!"]
             assert reader.seqs[-1] == log.head
             await reader.stop()
-        after = EventReader(desk)
+        after = EventReader(harness)
         await run_event_loop()
         assert "message.snapshot" not in after.types
         await after.stop()
 
-    async def test_a_message_that_is_discarded_is_open_for_nobody(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_discarded_message_is_not_open_any_more(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         await publish_text(log, "Hmm")
-        reader = EventReader(desk)
+        reader = EventReader(harness)
         await run_event_loop()
         await log.append(T1, progress.MessageDiscarded(message_id=MessageId("m1")))
         await publish_text(log, "Yes", 0, "m2")
-        late = EventReader(desk, Cursor(1, log.head))
+        late = EventReader(harness, Cursor(1, log.head))
         await run_event_loop()
         assert visible_texts(reader.seen) == visible_texts(late.seen) == ["Yes"]
         await reader.stop()
         await late.stop()
 
-    async def test_what_a_turn_left_open_ends_with_it(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_the_end_of_a_turn_closes_its_open_blocks(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         await publish_text(log, "Hm")
         log.publish_live(T1, progress.ToolOutputDelta(message_id=MessageId("call_1"), block=0, offset=0, text="…"))
         await log.append(T1, turn_completed())
         assert log.fanout.snapshots() == []
 
-    async def test_a_cursor_of_another_epoch_starts_over_also_while_the_writer_is_here(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_an_invalid_cursor_resets_to_the_start_also_with_a_local_writer(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await write_simple_turn(log)
         for cursor in (Cursor(2, 3), Cursor(7, 0), Cursor(1, 10_000), Cursor(0, 10_000)):
-            reader = EventReader(desk, cursor)
+            reader = EventReader(harness, cursor)
             await run_event_loop()
             assert reader.types[0] == "stream.reset"
             assert reader.seqs == list(range(1, log.head + 1))
             await reader.stop()
 
-    async def test_a_slow_reader_loses_pieces_and_gets_the_whole(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_slow_reader_loses_deltas_and_gets_a_snapshot(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
-        slow = EventReader(desk)
+        slow = EventReader(harness)
         await run_event_loop()
         slow.open.clear()
         text = ""
@@ -182,7 +182,7 @@ class TestOneProcess:
         assert "message.snapshot" in slow.types
         await slow.stop()
 
-    async def test_pieces_for_a_slow_reader_are_joined(self) -> None:
+    async def test_deltas_for_a_slow_reader_are_merged(self) -> None:
         fanout, follower = Fanout(S), Follower()
         fanout.followers.add(follower)
         follower.needs_snapshot = False
@@ -192,31 +192,31 @@ class TestOneProcess:
         assert not follower.needs_snapshot
         assert visible_texts(item for item in follower.queue if isinstance(item, Event)) == ["x" * 10_000]
 
-    async def test_following_what_does_not_exist_yet_waits_for_it(self, desk: LogHarness) -> None:
-        reader = EventReader(desk)
-        lost = EventReader(desk, Cursor(1, 42))
+    async def test_following_a_session_that_does_not_exist_waits_for_its_first_event(self, harness: LogHarness) -> None:
+        reader = EventReader(harness)
+        lost = EventReader(harness, Cursor(1, 42))
         await run_event_loop()
         assert reader.types == []
         assert lost.types == ["stream.reset"]
-        log = await desk.open()
+        log = await harness.open()
         await write_simple_turn(log)
         await run_event_loop()
         assert reader.seqs == lost.seqs == list(range(1, log.head + 1))
         await reader.stop()
         await lost.stop()
 
-    async def test_a_long_history_is_read_in_batches(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_long_history_is_read_in_batches(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x")] * (RECENT_EVENTS + 3 * READ_BATCH))
-        following = Subscription(desk.hub, S, Cursor())
+        following = Subscription(harness.hub, S, Cursor())
         async with following:
             sizes = [len(await following.next_batch()) for _ in range(4)]
         assert sizes == [READ_BATCH, READ_BATCH, READ_BATCH, RECENT_EVENTS]
 
-    async def test_pieces_and_stored_events_come_in_the_order_they_happened(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_deltas_and_durable_events_come_in_the_order_they_happened(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
-        async with Subscription(desk.hub, S, Cursor(1, 3)) as following:
+        async with Subscription(harness.hub, S, Cursor(1, 3)) as following:
             log.publish_live(T1, text_delta("He", 0))
             assert [event.type for event in await following.next_batch()] == ["message.snapshot"]
             log.publish_live(T1, text_delta("llo", 2))
@@ -230,10 +230,10 @@ class TestOneProcess:
             log.fanout.recent_events.clear()
             assert [len(await following.next_batch()) for _ in range(2)] == [READ_BATCH, 50]
 
-    async def test_a_thousand_followers_see_the_same(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_thousand_followers_see_the_same(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
-        readers = [EventReader(desk, Cursor(1, number % 4)) for number in range(1_000)]
+        readers = [EventReader(harness, Cursor(1, number % 4)) for number in range(1_000)]
         await run_event_loop(5)
         await publish_text(log, "Hello")
         await log.append(T1, message_completed("Hello"), turn_completed())
@@ -244,12 +244,12 @@ class TestOneProcess:
             await reader.stop()
         assert not log.fanout.followers
 
-    async def test_a_head_that_the_store_does_not_have_is_waited_for_and_does_not_spin(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_head_beyond_the_stored_events_does_not_spin_the_reader(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await log.append(EventScope(), log_line("one"))
         log.fanout.clear_open_blocks()
         log.fanout.advance_head(5)
-        reader = EventReader(desk)
+        reader = EventReader(harness)
         await run_event_loop()
         assert reader.seqs == [1]
         log.fanout.advance_head(6)
@@ -257,7 +257,7 @@ class TestOneProcess:
         assert reader.seqs == [1]
         await reader.stop()
 
-    async def test_what_a_tool_prints_is_kept_from_its_end_only(self) -> None:
+    async def test_of_a_long_tool_output_only_the_end_is_held(self) -> None:
         first = progress.ToolOutputDelta(message_id=MessageId("call_1"), block=0, offset=0, text="")
         block = BlockBuffer(Event(data=first, session=S, ts=""))
         for number in range(1_000):
@@ -269,73 +269,71 @@ class TestOneProcess:
         assert snapshot.text.endswith("999")
 
 
-class TestComingAndGoing:
-    async def test_followers_stay_while_the_writer_comes_and_goes(self, desk: LogHarness) -> None:
-        reader = EventReader(desk)
+class TestWritersAndFollowers:
+    async def test_followers_stay_while_writers_change(self, harness: LogHarness) -> None:
+        reader = EventReader(harness)
         for number in range(1, 6):
-            log = await desk.open()
+            log = await harness.open()
             await write_simple_turn(log, number)
-            other = EventReader(desk, Cursor(1, log.head))
-            await desk.release(log)
-            await desk.offer(input_added("from outside", f"o{number}"), f"o{number}")
+            other = EventReader(harness, Cursor(1, log.head))
+            await harness.release(log)
+            await harness.offer(input_added("from outside", f"o{number}"), f"o{number}")
             await run_event_loop()
             assert other.seqs == [log.head + 1]
             await other.stop()
         await run_event_loop()
-        assert reader.seqs == list(range(1, len(await desk.stored_events()) + 1))
+        assert reader.seqs == list(range(1, len(await harness.stored_events()) + 1))
         await reader.stop()
 
-    async def test_two_writers_of_one_process_in_turn_count_as_two(self, desk: LogHarness) -> None:
-        first = await desk.open()
-        desk.hub.attach_writer(S)
+    async def test_writers_of_one_session_in_one_process_are_counted(self, harness: LogHarness) -> None:
+        first = await harness.open()
+        harness.hub.attach_writer(S)
         await write_simple_turn(first)
-        desk.hub.detach_writer(S)
-        assert desk.hub.has_writer(S)
-        await desk.release(first)
-        assert not desk.hub.has_writer(S)
+        harness.hub.detach_writer(S)
+        assert harness.hub.has_writer(S)
+        await harness.release(first)
+        assert not harness.hub.has_writer(S)
 
-    async def test_nothing_is_left_of_a_session_nobody_looks_at(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_session_without_writer_and_followers_leaves_no_fanout(self, harness: LogHarness) -> None:
+        log = await harness.open()
         fanout = log.fanout
         await write_simple_turn(log)
-        await desk.release(log)
-        assert desk.hub.fanout_of(S) is not fanout
-        desk.hub.remove_follower(S, Follower())
+        await harness.release(log)
+        assert harness.hub.fanout_of(S) is not fanout
+        harness.hub.remove_follower(S, Follower())
 
-    async def test_closing_ends_every_follower(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_closing_ends_every_follower(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await write_simple_turn(log)
-        here, elsewhere = EventReader(desk), asyncio.create_task(_drain(desk, SessionId("other")))
+        here, elsewhere = EventReader(harness), asyncio.create_task(_drain(harness, SessionId("other")))
         await run_event_loop()
-        await desk.hub.close()
+        await harness.hub.close()
         await asyncio.wait([here.task, elsewhere])
         assert here.seqs == list(range(1, log.head + 1))
         assert elsewhere.result() == []
 
-    async def test_a_follower_told_to_end_reads_what_there_is_first(self, desk: LogHarness) -> None:
-        log = await desk.open()
+    async def test_a_follower_that_is_ended_reads_the_stored_events_first(self, harness: LogHarness) -> None:
+        log = await harness.open()
         await write_simple_turn(log)
         follower = Follower()
         follower.end(Closed("over"))
-        async with Subscription(desk.hub, S, Cursor(), follower) as following:
+        async with Subscription(harness.hub, S, Cursor(), follower) as following:
             assert len(await following.next_batch()) == log.head
             assert await following.next_batch() == []
             assert await following.next_batch() == []
 
 
-async def _drain(desk: LogHarness, session: SessionId) -> list[Event]:
-    async with aclosing(desk.hub.follow(session, Cursor())) as events:
+async def _drain(harness: LogHarness, session: SessionId) -> list[Event]:
+    async with aclosing(harness.hub.follow(session, Cursor())) as events:
         return [event async for event in events]
 
 
 class SilentLiveChannel:
-    """A line to other processes that is down."""
+    """A live channel that carries nothing and fails when it is watched."""
 
-    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        """Nobody hears."""
+    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None: ...
 
-    def touch(self, session: SessionId) -> None:
-        """Nobody hears."""
+    def touch(self, session: SessionId) -> None: ...
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
         for event in list[Event]():
@@ -344,7 +342,7 @@ class SilentLiveChannel:
 
 
 class TestTwoProcesses:
-    async def test_both_see_the_same_events_and_the_text_as_it_grows(self) -> None:
+    async def test_followers_in_both_processes_see_the_same_events_and_text(self) -> None:
         store = MemoryStore()
         here, there = LogHarness(store), LogHarness(store.open_handle())
         near, far = EventReader(here), EventReader(there)
@@ -355,7 +353,7 @@ class TestTwoProcesses:
             await run_event_loop(1)
         late = EventReader(there, Cursor(1, 3))
         await run_event_loop()
-        assert visible_texts(late.seen) == ["Hello"], "although nothing more is said"
+        assert visible_texts(late.seen) == ["Hello"], "although no further delta follows"
         assert late.types == ["message.snapshot"]
         await log.append(T1, message_completed("Hello!"), turn_completed())
         await run_event_loop()
@@ -364,12 +362,12 @@ class TestTwoProcesses:
         for reader in (near, far, late):
             await reader.stop()
 
-    async def test_a_snapshot_that_comes_after_its_message_is_not_shown(self) -> None:
+    async def test_a_snapshot_after_the_end_of_its_message_is_ignored(self) -> None:
         fanout, follower = Fanout(S), Follower()
         fanout.followers.add(follower)
         follower.needs_snapshot = False
-        shown = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
-        event = Event(data=shown, session=S, ts="", turn=T1.turn)
+        snapshot = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
+        event = Event(data=snapshot, session=S, ts="", turn=T1.turn)
         fanout.publish_remote_block(event)
         assert fanout.snapshots() == [event]
         fanout.close_blocks([Event(data=message_completed("Hello"), session=S, ts="")])
@@ -377,48 +375,48 @@ class TestTwoProcesses:
         assert fanout.snapshots() == []
         assert list(follower.queue) == [event]
 
-    async def test_what_a_dead_writer_had_open_is_not_open_when_another_resumes(self) -> None:
+    async def test_a_resumed_turn_closes_the_open_blocks_of_a_dead_writer(self) -> None:
         fanout = Fanout(S)
-        shown = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
-        fanout.publish_remote_block(Event(data=shown, session=S, ts="", turn=T1.turn))
+        snapshot = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
+        fanout.publish_remote_block(Event(data=snapshot, session=S, ts="", turn=T1.turn))
         fanout.close_blocks([Event(data=progress.TurnResumed(agent="a"), session=S, ts="", turn=T1.turn)])
         assert fanout.snapshots() == []
 
-    async def test_who_follows_hears_that_the_store_is_gone_and_can_come_back(self) -> None:
-        desk, events = flaky_harness()
-        reader = EventReader(desk)
+    async def test_closing_the_store_ends_its_followers_with_an_error(self) -> None:
+        harness, events = flaky_harness()
+        reader = EventReader(harness)
         await run_event_loop()
-        assert isinstance(desk.store, MemoryStore)
-        await desk.store.close()
+        assert isinstance(harness.store, MemoryStore)
+        await harness.store.close()
         await run_event_loop()
         assert isinstance(reader.error, Closed)
         assert reader.task.done()
         assert events.rows == 0
 
-    async def test_so_do_they_when_only_the_open_blocks_cannot_be_heard_of(self) -> None:
-        desk = LogHarness()
-        desk.store.live = SilentLiveChannel()
-        reader = EventReader(desk)
+    async def test_a_failing_live_channel_ends_the_followers_with_an_error(self) -> None:
+        harness = LogHarness()
+        harness.store.live = SilentLiveChannel()
+        reader = EventReader(harness)
         await run_event_loop()
         assert isinstance(reader.error, Unavailable)
         await run_event_loop(3)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    async def test_a_store_that_cannot_be_read_is_told_too(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_a_failing_read_ends_the_follower_and_it_can_reconnect(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
+        await harness.release(log)
         events.down = 1
-        reader = EventReader(desk)
+        reader = EventReader(harness)
         await run_event_loop()
         assert isinstance(reader.error, Unavailable)
-        again = EventReader(desk)
+        again = EventReader(harness)
         await run_event_loop()
         assert again.seqs == list(range(1, log.head + 1))
         await again.stop()
-        await desk.hub.close()
+        await harness.hub.close()
 
 
-def test_places_are_values() -> None:
+def test_scopes_compare_by_value() -> None:
     assert scope_at("t1", 1) == T1

@@ -1,4 +1,4 @@
-"""The eleven rules of the log, one by one. Each rule has tests of its own elsewhere too; here they stand together."""
+"""The eleven rules of the log, one class for each."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -45,75 +45,75 @@ from vaka.stores.memory import MemoryStore
 
 
 class TestRule1WriteAhead:
-    async def test_nobody_sees_an_event_before_the_store_has_it(self) -> None:
-        desk, events = flaky_harness("before", "before")
-        log = await desk.open()
+    async def test_an_event_is_published_after_it_is_stored(self) -> None:
+        harness, events = flaky_harness("before", "before")
+        log = await harness.open()
         seen: list[tuple[int, int]] = []
 
         async def look() -> None:
-            stored = await desk.stored_events()
+            stored = await harness.stored_events()
             seen.append((log.head, len(stored)))
 
-        log.listeners = [lambda: looks.append(asyncio.create_task(look()))]
+        log.listeners = [lambda _: looks.append(asyncio.create_task(look()))]
         looks: list[asyncio.Task[None]] = []
         await log.append(EventScope(), log_line("one"), log_line("two"))
         await asyncio.gather(*looks)
         assert seen == [(2, 2)]
         assert events.appends == 3
 
-    async def test_what_was_refused_is_shown_to_nobody(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_refused_event_is_not_published(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         with pytest.raises(LogError):
             await log.append(T1, tool_completed("call_1"))
         await log.append(EventScope(), log_line("x"))
-        assert [event.type for event in await desk.follow(1)] == ["log"]
+        assert [event.type for event in await harness.follow(1)] == ["log"]
 
 
-class TestRule2OneWriterManyPetitioners:
-    async def test_there_is_one_writer_and_its_term_only_grows(self) -> None:
-        desk = LogHarness()
+class TestRule2OneWriterManyOffers:
+    async def test_a_session_has_one_writer_and_terms_increase(self) -> None:
+        harness = LogHarness()
         terms: list[int] = []
         for _ in range(3):
-            log = await desk.open()
+            log = await harness.open()
             await log.append(EventScope(), log_line("x"))
             terms.append(log.term)
             with pytest.raises(Busy):
-                await LogHarness(desk.store).open()
-            await desk.release(log)
+                await LogHarness(harness.store).open()
+            await harness.release(log)
         assert terms == sorted(set(terms))
 
-    async def test_who_was_replaced_gets_a_conflict_and_never_a_merge(self) -> None:
-        desk = LogHarness()
-        old = await desk.open()
+    async def test_a_replaced_writer_gets_a_conflict(self) -> None:
+        harness = LogHarness()
+        old = await harness.open()
         await old.append(EventScope(), log_line("old"))
-        await desk.release(old)
-        new = await LogHarness(desk.store).open()
+        await harness.release(old)
+        new = await LogHarness(harness.store).open()
         with pytest.raises(ConflictError):
             await old.append(EventScope(), log_line("stale"))
         await new.append(EventScope(), log_line("new"))
-        assert [event.data for event in await desk.stored_events()] == [log_line("old"), log_line("new")]
+        assert [event.data for event in await harness.stored_events()] == [log_line("old"), log_line("new")]
 
-    async def test_offers_that_came_first_are_folded_and_the_write_follows_them(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_events_offered_before_an_append_are_folded_first(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         await log.append(T1, input_added("first", "k1"), turn_started("k1"))
         for number in range(2, 5):
-            await desk.offer(input_added("more", f"k{number}"), f"k{number}")
+            await harness.offer(input_added("more", f"k{number}"), f"k{number}")
         await log.append(T1, step_started())
-        assert [event.type for event in await desk.stored_events()][2:] == ["input.added"] * 3 + ["step.started"]
+        assert [event.type for event in await harness.stored_events()][2:] == ["input.added"] * 3 + ["step.started"]
         assert list(log.state.inputs) == ["k2", "k3", "k4"]
         assert events.appends == 3
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_the_first_of_a_key_wins_and_the_second_is_told_of_it(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_the_second_offer_of_a_key_returns_the_seq_of_the_first(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q", "k"), turn_started("k"), tool_called(), approval_requested())
-        first = await desk.offer(approval_resolved("apr_1", "reject"), "apr_1")
-        again = await desk.offer(approval_resolved("apr_1", "approve"), "apr_1")
+        first = await harness.offer(approval_resolved("apr_1", "reject"), "apr_1")
+        again = await harness.offer(approval_resolved("apr_1", "approve"), "apr_1")
         assert first == again == 5
-        assert await desk.offer(input_added("q again", "k"), "k") == 1
+        assert await harness.offer(input_added("q again", "k"), "k") == 1
         await log.sync()
         assert log.state.decisions[approval_requested().approval].resolved == approval_resolved("apr_1", "reject")
         assert log.head == 5
@@ -122,21 +122,21 @@ class TestRule2OneWriterManyPetitioners:
         "body",
         [turn_completed(), log_line("x"), tool_completed(), control.SessionClosed(), control.SessionReverted(to=0)],
     )
-    async def test_only_four_things_can_be_offered(self, body: Body) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_other_bodies_cannot_be_offered(self, body: Body) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(EventScope(), log_line("x"))
         with pytest.raises(InvalidInput):
-            await desk.offer(body, "k")
+            await harness.offer(body, "k")
 
-    async def test_reading_and_following_never_claim(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_reading_and_following_do_not_claim_the_session(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
-        await reopen(desk.store, S)
-        await desk.follow(3)
-        info = await desk.store.sessions.find(S)
+        await harness.release(log)
+        await reopen(harness.store, S)
+        await harness.follow(3)
+        info = await harness.store.sessions.find(S)
         assert info is not None
         assert (info.live, info.term) == (False, log.term)
 
@@ -177,7 +177,7 @@ class TestRule3PairingIsAnInvariant:
             ([], text_delta("x", 0)),
         ],
     )
-    async def test_what_would_break_it_is_refused(self, before: Sequence[Body], refused: Body) -> None:
+    async def test_an_append_that_breaks_the_pairing_is_refused(self, before: Sequence[Body], refused: Body) -> None:
         log = await open_log(*before)
         head = log.head
         with pytest.raises(LogError):
@@ -186,7 +186,7 @@ class TestRule3PairingIsAnInvariant:
             await log.append(T1, log_line("with it"), refused)
         assert log.head == head
 
-    async def test_another_agents_open_call_is_no_obstacle_to_a_step(self) -> None:
+    async def test_a_step_may_start_while_another_agent_has_an_open_call(self) -> None:
         log = await open_log(tool_called())
         await log.append(scope_at("t1", 1, ("agent-1",)), step_started(agent="child"), tool_called("call_1.1"))
         with pytest.raises(LogError):
@@ -197,7 +197,9 @@ class TestRule3PairingIsAnInvariant:
         ("effect", "phase", "reason"),
         [("once", "called", "sealed"), ("once", "started", "outcome_unknown"), ("read", "started", "sealed")],
     )
-    async def test_a_sealed_call_says_what_is_known_of_it(self, effect: str, phase: str, reason: str) -> None:
+    async def test_the_result_of_a_sealed_call_states_whether_it_had_begun(
+        self, effect: str, phase: str, reason: str
+    ) -> None:
         log = await open_log(tool_called())
         if phase == "started":
             await log.append(T1, tool_started("call_1", effect))  # type: ignore[arg-type]  # one of the effects
@@ -206,14 +208,14 @@ class TestRule3PairingIsAnInvariant:
         assert ("verify before repeating" in sealed.text) == (reason == "outcome_unknown")
         await log.append(T1, progress.ToolFailed(result=sealed), progress.TurnInterrupted())
 
-    async def test_what_had_returned_but_was_not_looked_at_is_not_passed_on(self) -> None:
+    async def test_a_returned_value_that_middleware_has_not_checked_is_not_passed_on(self) -> None:
         log = await open_log(
             tool_called(), tool_started(), progress.ToolReturned(result=tool_result("call_1", "the real thing"))
         )
         sealed = results_for_open_calls(log.state, "sealed", "Over.")[0][2]
         assert (sealed.failed, sealed.text) == (True, "Over. It had returned; what it returned was not passed on.")
 
-    async def test_the_calls_of_children_are_sealed_before_those_they_hang_on(self) -> None:
+    async def test_the_calls_of_children_are_sealed_before_those_of_their_parents(self) -> None:
         log = await open_log(tool_called())
         child = scope_at("t1", 1, ("agent-1",))
         await log.append(child, step_started(agent="child"), tool_called("call_1.1"))
@@ -222,12 +224,14 @@ class TestRule3PairingIsAnInvariant:
             "call_1.1"
         ]
 
-    @pytest.mark.parametrize("go_back", [rewind_session, lambda desk, to: fork_session(desk, to, SessionId("new"))])
+    @pytest.mark.parametrize(
+        "go_back", [rewind_session, lambda harness, to: fork_session(harness, to, SessionId("new"))]
+    )
     async def test_a_fork_or_rewind_through_open_calls_seals_them_in_the_same_write(
         self, go_back: Callable[[LogHarness, int], object]
     ) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(
             T1,
             input_added("q"),
@@ -240,19 +244,19 @@ class TestRule3PairingIsAnInvariant:
         )
         cut = log.head
         await log.append(T1, tool_completed("call_1"), tool_completed("call_2"), step_started(2), tool_called("call_3"))
-        await desk.release(log)
-        await go_back(desk, cut)  # type: ignore[misc]  # both are coroutines
+        await harness.release(log)
+        await go_back(harness, cut)  # type: ignore[misc]  # both are coroutines
         session = S if go_back is rewind_session else SessionId("new")
-        found = await reopen(desk.store, session)
-        assert (found.state.open, found.state.turn) == ({}, None)
-        said_ = build_messages(found.window.events_at(()), ())
-        assert isinstance(said_[-1], ToolMessage)
-        assert [r.call for r in said_[-1].results] == ["call_1", "call_2"]
-        assert all(r.failed for r in said_[-1].results)
+        opened = await reopen(harness.store, session)
+        assert (opened.state.open, opened.state.turn) == ({}, None)
+        messages = build_messages(opened.window.events_at(()), ())
+        assert isinstance(messages[-1], ToolMessage)
+        assert [r.call for r in messages[-1].results] == ["call_1", "call_2"]
+        assert all(r.failed for r in messages[-1].results)
 
-    async def test_the_prompt_has_results_in_the_order_of_the_calls_and_then_what_was_said_meanwhile(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_prompt_has_results_in_the_order_of_calls_and_then_new_inputs(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(
             T1,
             input_added("q"),
@@ -263,14 +267,14 @@ class TestRule3PairingIsAnInvariant:
             tool_called("call_2"),
         )
         await log.append(T1, tool_completed("call_2", "two"))
-        await desk.offer(input_added("by the way", "k2", "steer"), "k2")
+        await harness.offer(input_added("by the way", "k2", "steer"), "k2")
         await log.append(T1, tool_completed("call_1", "one"), step_started(2, "k2"))
-        shown = build_messages(log.window.events_at(()), ())
-        assert [type(message) for message in shown] == [UserMessage, AssistantMessage, ToolMessage, UserMessage]
-        assert isinstance(shown[2], ToolMessage)
-        assert [r.text for r in shown[2].results] == ["one", "two"]
-        assert isinstance(shown[3], UserMessage)
-        assert text_of(shown[3].content) == "by the way"
+        messages = build_messages(log.window.events_at(()), ())
+        assert [type(message) for message in messages] == [UserMessage, AssistantMessage, ToolMessage, UserMessage]
+        assert isinstance(messages[2], ToolMessage)
+        assert [r.text for r in messages[2].results] == ["one", "two"]
+        assert isinstance(messages[3], UserMessage)
+        assert text_of(messages[3].content) == "by the way"
 
     async def test_a_message_cut_short_keeps_its_text_and_loses_its_calls(self) -> None:
         cut = progress.MessageCompleted(message_id=MessageId("m1"), content=(Text(text="I was abo"),), cut=True)
@@ -280,7 +284,7 @@ class TestRule3PairingIsAnInvariant:
 
 
 class TestRule4EffectsAreDeclared:
-    async def test_the_start_with_key_arguments_and_deadline_is_in_the_state(self) -> None:
+    async def test_the_state_has_the_key_arguments_and_deadline_of_a_started_call(self) -> None:
         start = progress.ToolStarted(
             call=tool_called(n=1).call,
             key="s/call_1",
@@ -295,19 +299,19 @@ class TestRule4EffectsAreDeclared:
         )  # fmt: skip
         assert call.call.arguments == {"n": 1}
 
-    async def test_what_it_returned_is_kept_until_it_has_its_result(self) -> None:
+    async def test_a_returned_value_stays_in_the_state_until_the_call_has_its_result(self) -> None:
         log = await open_log(tool_called(), tool_started(), progress.ToolReturned(result=tool_result("call_1", "raw")))
         assert log.state.open[CallId("call_1")].result == tool_result("call_1", "raw")
         await log.append(T1, tool_completed())
         assert log.state.open == {}
 
-    async def test_call_ids_are_never_used_twice_not_even_after_a_rewind(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_call_ids_are_unique_also_after_a_rewind(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log, 1)
-        await desk.release(log)
-        await rewind_session(desk, 3)
-        log = await desk.open()
+        await harness.release(log)
+        await rewind_session(harness, 3)
+        log = await harness.open()
         await log.append(scope_at("t2"), input_added("again", "k2"), turn_started("k2"))
         with pytest.raises(LogError, match="call_2"):
             await log.append(scope_at("t2"), tool_called("call_1"))
@@ -316,41 +320,36 @@ class TestRule4EffectsAreDeclared:
 
 class TestRule5DeltasAreLive:
     async def test_applying_a_delta_twice_changes_nothing(self) -> None:
-        pieces = [
-            text_delta("He", 0),
-            text_delta("llo", 2),
-            text_delta("llo", 2),
-            text_delta("He", 0),
-            text_delta("llo", 2),
-        ]
-        assert visible_texts(Event(data=piece, session=S, ts="") for piece in pieces) == ["Hello"]
+        first, second = text_delta("He", 0), text_delta("llo", 2)
+        deltas = [first, second, second, first, second]
+        assert visible_texts(Event(data=delta, session=S, ts="") for delta in deltas) == ["Hello"]
 
-    async def test_deltas_are_shown_and_not_stored(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_deltas_are_published_and_not_stored(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         log.publish_live(T1, text_delta("He", 0))
-        came = await desk.follow(4)
-        assert [event.type for event in came] == ["input.added", "turn.started", "step.started", "message.snapshot"]
-        assert (came[-1].seq, came[-1].id, came[-1].prev, came[-1].turn) == (0, "", "", "t1")
-        assert len(await desk.stored_events()) == 3
+        events = await harness.follow(4)
+        assert [event.type for event in events] == ["input.added", "turn.started", "step.started", "message.snapshot"]
+        assert (events[-1].seq, events[-1].id, events[-1].prev, events[-1].turn) == (0, "", "", "t1")
+        assert len(await harness.stored_events()) == 3
 
-    async def test_a_message_tried_again_is_discarded_for_ever(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_discarded_message_stays_discarded(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         log.publish_live(T1, text_delta("Hm", 0))
         await log.append(T1, progress.MessageDiscarded(message_id=MessageId("m1"), reason="tried again"))
-        assert [event.type for event in await desk.stored_events()][-1] == "message.discarded"
+        assert [event.type for event in await harness.stored_events()][-1] == "message.discarded"
         assert log.fanout.snapshots() == []
 
 
-class TestRule6ACursorIsTwoNumbers:
+class TestRule6Cursors:
     @pytest.mark.parametrize(
         ("text", "cursor"),
         [("1.42", Cursor(1, 42)), ("42", Cursor(0, 42)), ("", Cursor()), (None, Cursor()), ("2.0", Cursor(2, 0))],
     )
-    def test_it_is_read_and_written(self, text: str | None, cursor: Cursor) -> None:
+    def test_a_cursor_round_trips_through_text(self, text: str | None, cursor: Cursor) -> None:
         assert Cursor.parse(text) == cursor
         assert Cursor.parse(str(cursor)) == cursor
 
@@ -358,72 +357,72 @@ class TestRule6ACursorIsTwoNumbers:
         "text",
         ["x", "1.", ".1", "1.2.3", "-1", "1.-2", "1e3", "²", "1.²", " 1", "1 ", "9" * 19, "9" * 5000 + ".1", "1_0"],
     )
-    def test_anything_else_is_an_error_that_says_what_a_cursor_is(self, text: str) -> None:
+    def test_an_invalid_cursor_is_an_error_with_the_format(self, text: str) -> None:
         with pytest.raises(InvalidInput, match=r"<epoch>\.<seq>"):
             Cursor.parse(text)
 
-    def test_they_compare_as_numbers(self) -> None:
+    def test_cursors_compare_as_numbers(self) -> None:
         places = [Cursor(1, 9), Cursor(1, 10), Cursor(2, 1), Cursor(10, 0)]
         assert sorted([places[2], places[1], places[3], places[0]]) == places
 
-    async def test_it_is_the_id_of_the_event(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_the_id_of_an_event_is_its_cursor(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        assert [Cursor.parse(event.id) for event in await desk.stored_events()] == [
+        assert [Cursor.parse(event.id) for event in await harness.stored_events()] == [
             Cursor(1, seq) for seq in range(1, log.head + 1)
         ]
 
-    async def test_an_unknown_epoch_is_answered_with_a_reset_and_everything(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_an_unknown_epoch_yields_a_reset_and_every_event(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
-        came = await desk.follow(log.head + 1, Cursor(2, 5))
-        assert came[0].type == "stream.reset"
-        assert came[1:] == await desk.stored_events()
+        await harness.release(log)
+        events = await harness.follow(log.head + 1, Cursor(2, 5))
+        assert events[0].type == "stream.reset"
+        assert events[1:] == await harness.stored_events()
 
-    async def test_the_epoch_stays_on_restart_rewind_and_fork(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_restart_rewind_and_fork_keep_the_epoch(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
-        await rewind_session(desk, 3)
-        events = await fork_session(desk, 5, SessionId("new"))
-        assert {event.epoch for event in [*events, *await desk.stored_events()]} == {1}
+        await harness.release(log)
+        await rewind_session(harness, 3)
+        events = await fork_session(harness, 5, SessionId("new"))
+        assert {event.epoch for event in [*events, *await harness.stored_events()]} == {1}
 
 
 class TestRule7RevertCompactAndForkAreEvents:
-    async def test_nothing_is_rewritten(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_compaction_and_rewind_leave_stored_events_unchanged(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log, 1)
         await log.append(EventScope(), control.ContextCompacted(summary="short", keep_from=5))
-        before = await desk.stored_events()
-        await desk.release(log)
-        await rewind_session(desk, 3)
-        after = await desk.stored_events()
+        before = await harness.stored_events()
+        await harness.release(log)
+        await rewind_session(harness, 3)
+        after = await harness.stored_events()
         assert after[: len(before)] == before
         assert [event.type for event in after[len(before) :]] == ["session.reverted"]
-        [only] = build_messages((await reopen(desk.store, S)).window.events_at(()), ())
+        [only] = build_messages((await reopen(harness.store, S)).window.events_at(()), ())
         assert only == UserMessage(content=(Text(text="question 1"),))
 
-    async def test_a_fork_has_the_same_bytes_and_says_where_it_comes_from(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_fork_copies_the_bytes_and_names_its_origin(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
-        made = await fork_session(desk, 6, SessionId("new"))
-        assert [event.stored for event in made[:6]] == [event.stored for event in (await desk.stored_events())[:6]]
-        assert made[6].data == control.SessionForked(origin="s", cursor="1.6")
-        info = await desk.store.sessions.find(SessionId("new"))
+        await harness.release(log)
+        fork = await fork_session(harness, 6, SessionId("new"))
+        assert [event.stored for event in fork[:6]] == [event.stored for event in (await harness.stored_events())[:6]]
+        assert fork[6].data == control.SessionForked(origin="s", cursor="1.6")
+        info = await harness.store.sessions.find(SessionId("new"))
         assert info is not None
-        assert (info.origin, info.turn, info.head) == ("s", "", len(made))
+        assert (info.origin, info.turn, info.head) == ("s", "", len(fork))
         chain = HashChain(SessionId("new"))
-        for event in made:
+        for event in fork:
             chain.check_next(event.seq, event.stored)
 
-    async def test_a_child_writes_into_its_roots_log_under_its_own_path(self) -> None:
+    async def test_a_child_writes_to_the_log_of_its_root_under_its_own_path(self) -> None:
         log = await open_log(tool_called("call_1", "helper"), tool_started("call_1", "resume"))
         child = scope_at("t1", 1, ("agent-1",))
         await log.append(T1, progress.SubagentStarted(call=CallId("call_1"), agent="helper", child="agent-1"))
@@ -442,35 +441,35 @@ class TestRule7RevertCompactAndForkAreEvents:
 
 
 class TestRule8ReopeningCostsTheTail:
-    async def test_the_state_is_small_however_much_was_said(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_the_state_stays_small_in_a_long_session(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         for number in range(1, 101):
             await write_simple_turn(log, number)
         await log.append(EventScope(), control.ContextCompacted(summary="s" * 100, keep_from=log.head))
         events.rows = 0
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         assert events.rows < 300
         assert len(log.window.events) == 1
 
 
 class TestRule9PlainDataOnly:
-    async def test_what_is_stored_is_json_and_nothing_runs_when_it_is_read(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_stored_values_are_decoded_as_plain_data(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         hostile = {"__class__": "os.system", "py/reduce": ["x"], "$ref": "file:///etc/passwd", "\x00": "\u202e"}
         await log.append(EventScope(), control.StateChanged(key="k", value=hostile))
-        assert decode((await desk.stored_events())[0].stored).data == control.StateChanged(key="k", value=hostile)
-        await assert_same_after_reopening(desk, log)
+        assert decode((await harness.stored_events())[0].stored).data == control.StateChanged(key="k", value=hostile)
+        await assert_same_after_reopening(harness, log)
 
 
 class TestRule10TamperEvident:
-    async def test_a_flipped_bit_anywhere_in_a_log_is_an_error(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_flipped_bit_anywhere_in_a_log_is_corrupt(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        stored = [event.stored for event in await desk.stored_events()]
-        info = await desk.store.sessions.find(S)
+        stored = [event.stored for event in await harness.stored_events()]
+        info = await harness.store.sessions.find(S)
         assert info is not None
         for number, bytes_ in enumerate(stored):
             for index in range(len(bytes_)):
@@ -481,12 +480,12 @@ class TestRule10TamperEvident:
         _check_chain(stored, info.head, info.hash)
         assert hash_of(stored[-1]) == info.hash
 
-    async def test_so_is_a_log_that_was_cut_lengthened_or_put_in_another_order(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_shortened_extended_or_reordered_log_is_corrupt(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        stored = [event.stored for event in await desk.stored_events()]
-        info = await desk.store.sessions.find(S)
+        stored = [event.stored for event in await harness.stored_events()]
+        info = await harness.store.sessions.find(S)
         assert info is not None
         for broken in (stored[:-1], stored[1:], [*stored, stored[-1]], [stored[1], stored[0], *stored[2:]], []):
             with pytest.raises(Corrupt):
@@ -500,8 +499,8 @@ def _check_chain(stored: Sequence[bytes], head: int, hash: str) -> None:
     chain.check_end(head, hash)
 
 
-class TestRule11AHandleBelongsToOneNamespace:
-    async def test_the_same_names_in_two_of_them_are_two_things(self) -> None:
+class TestRule11Namespaces:
+    async def test_equal_session_ids_in_two_namespaces_are_two_sessions(self) -> None:
         store = MemoryStore("one")
         one, two = LogHarness(store), LogHarness(store.with_namespace("two"))
         log = await one.open()

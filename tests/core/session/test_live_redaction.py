@@ -1,4 +1,4 @@
-"""Secrets do not reach those who watch, however they are cut into pieces."""
+"""Secrets are redacted in live events, however they are split into deltas."""
 
 import json
 from typing import Any
@@ -16,26 +16,25 @@ from vaka.core.types.ids import EventScope, MessageId
 from vaka.testing.models import FunctionModel
 
 SECRET = "hunter2-hunter2"
-DELTAS = (progress.TextDelta, progress.ReasoningDelta, progress.ToolArgsDelta, progress.ToolOutputDelta)
 
 
 def redact_in_pieces(finder: Any, pieces: list[str]) -> str:
-    stage = StreamRedactor(finder)
-    return "".join([*(stage.feed(piece) for piece in pieces), stage.feed("", last=True)])
+    redactor = StreamRedactor(finder)
+    return "".join([*(redactor.feed(piece) for piece in pieces), redactor.feed("", last=True)])
 
 
 words = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4)
 
 
 @given(words, st.lists(st.text("abc", max_size=5), max_size=12))
-def test_pieces_come_to_what_the_whole_comes_to(registered: list[str], pieces: list[str]) -> None:
+def test_redacting_in_pieces_equals_redacting_the_whole_text(registered: list[str], pieces: list[str]) -> None:
     finder = SecretValues()
     finder.add(*registered)
     assert redact_in_pieces(finder, pieces) == redact_text(finder, "".join(pieces))
 
 
 class SlowSecretValues(SecretValues):
-    """Looks at every piece."""
+    """Without the quick check."""
 
     def is_clear(self, text: str) -> bool:
         return False
@@ -45,9 +44,7 @@ class SlowSecretValues(SecretValues):
     words | st.lists(st.text("abc", min_size=3, max_size=6), min_size=20, max_size=30),
     st.lists(st.text("abcd", max_size=8), max_size=12),
 )
-def test_a_piece_that_need_not_be_looked_at_is_shown_as_if_it_had_been(
-    registered: list[str], pieces: list[str]
-) -> None:
+def test_the_quick_check_changes_no_output(registered: list[str], pieces: list[str]) -> None:
     quick, careful = SecretValues(), SlowSecretValues()
     quick.add(*registered)
     careful.add(*registered)
@@ -56,27 +53,27 @@ def test_a_piece_that_need_not_be_looked_at_is_shown_as_if_it_had_been(
     assert one.feed("", last=True) == other.feed("", last=True)
 
 
-def test_a_delta_with_nothing_to_hide_is_shown_as_it_is() -> None:
-    veil, secrets, place = LiveRedactor(), Secrets([SECRET]), EventScope()
-    said = [progress.TextDelta(message_id=MessageId("m"), block=0, offset=at * 5, text="plain") for at in range(3)]
-    shown = [body for delta in said for _, body in veil.redact(secrets, place, delta)]
-    assert all(one is other for one, other in zip(shown, said, strict=True))
+def test_a_delta_without_secrets_is_passed_on_unchanged() -> None:
+    redactor, secrets, scope = LiveRedactor(), Secrets([SECRET]), EventScope()
+    deltas = [progress.TextDelta(message_id=MessageId("m"), block=0, offset=at * 5, text="plain") for at in range(3)]
+    redacted = [body for delta in deltas for _, body in redactor.redact(secrets, scope, delta)]
+    assert all(one is other for one, other in zip(redacted, deltas, strict=True))
 
 
-def test_only_what_may_be_the_beginning_of_a_secret_is_held_back() -> None:
+def test_only_a_possible_beginning_of_a_secret_is_withheld() -> None:
     finder = SecretValues()
     finder.add("secret", "secret-key")
-    stage = StreamRedactor(finder)
-    shown = [stage.feed(piece) for piece in ["ab", "c se", "al", "s", "ecret", "-k", "!", "secret "]]
-    assert shown == ["ab", "c ", "seal", "", "", "", "[redacted]-k!", "[redacted] "]
+    redactor = StreamRedactor(finder)
+    output = [redactor.feed(piece) for piece in ["ab", "c se", "al", "s", "ecret", "-k", "!", "secret "]]
+    assert output == ["ab", "c ", "seal", "", "", "", "[redacted]-k!", "[redacted] "]
 
 
-def test_a_secret_registered_on_the_way_is_found_from_then_on() -> None:
+def test_a_secret_registered_during_a_stream_is_found_from_then_on() -> None:
     secrets = Secrets()
-    stage = StreamRedactor(secrets.all_finders[0])
-    first = stage.feed("hunt")
+    redactor = StreamRedactor(secrets.all_finders[0])
+    first = redactor.feed("hunt")
     secrets.add(SECRET)
-    assert (first, stage.feed(SECRET), stage.feed("", last=True)) == ("hunt", "[redacted]", "")
+    assert (first, redactor.feed(SECRET), redactor.feed("", last=True)) == ("hunt", "[redacted]", "")
 
 
 def deltas_by_letter(kind: Any, text: str) -> list[Any]:
@@ -84,7 +81,7 @@ def deltas_by_letter(kind: Any, text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("secret", [SECRET, 'quote"back\\slash'])
-async def test_no_delta_of_any_kind_shows_a_secret_and_their_offsets_are_right(secret: str) -> None:
+async def test_deltas_of_every_kind_are_redacted_and_have_correct_offsets(secret: str) -> None:
     arguments = '{"at": ' + json.dumps(f"<{secret}>") + "}"
     asked: list[int] = []
 
@@ -110,7 +107,7 @@ async def test_no_delta_of_any_kind_shows_a_secret_and_their_offsets_are_right(s
         events = await collect_turn(await rt.open(agent(FunctionModel(answer), look)))
     shown: dict[tuple[str, str, int], str] = {}
     for event in events:
-        if isinstance(event.data, DELTAS):
+        if isinstance(event.data, progress.Delta):
             key = (event.type, event.data.message_id, event.data.block)
             assert event.data.offset == len(shown.get(key, ""))
             shown[key] = shown.get(key, "") + event.data.text
@@ -126,7 +123,7 @@ async def test_no_delta_of_any_kind_shows_a_secret_and_their_offsets_are_right(s
     ]  # fmt: skip
 
 
-async def test_without_secrets_pieces_are_shown_as_they_come() -> None:
+async def test_without_secrets_deltas_are_published_unchanged() -> None:
     async def answer(prompt: Any) -> Any:
         return [TextChunk("hun"), TextChunk("ter2"), StopChunk()]
 

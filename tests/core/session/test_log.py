@@ -1,4 +1,4 @@
-"""The writer: what was acknowledged is in the log once, whatever happens on the way."""
+"""The writer: an acknowledged append is in the log exactly once, also after faults and cancellation."""
 
 import asyncio
 from itertools import repeat
@@ -37,40 +37,40 @@ from vaka.stores.memory import MemoryStore
 BEFORE: Fault = "before"
 
 
-async def stored_messages(desk: LogHarness) -> list[str]:
-    return [getattr(event.data, "message", event.type) for event in await desk.stored_events()]
+async def stored_messages(harness: LogHarness) -> list[str]:
+    return [getattr(event.data, "message", event.type) for event in await harness.stored_events()]
 
 
-class TestWhatIsAcknowledged:
+class TestAcknowledgedAppends:
     async def test_appends_made_at_the_same_time_share_one_write(self) -> None:
-        desk, events = flaky_harness()
+        harness, events = flaky_harness()
         events.slow = 3
-        log = await desk.open()
+        log = await harness.open()
         await asyncio.gather(*(log.append(EventScope(), log_line(str(number))) for number in range(100)))
-        assert await stored_messages(desk) == [str(number) for number in range(100)]
+        assert await stored_messages(harness) == [str(number) for number in range(100)]
         assert events.appends == 2
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
     @pytest.mark.parametrize("fault", ["conflict", "before", "after", "late"])
-    async def test_nobody_is_told_yes_when_the_write_they_share_fails(self, fault: Fault) -> None:
-        desk, events = flaky_harness()
+    async def test_no_append_returns_when_the_shared_write_fails(self, fault: Fault) -> None:
+        harness, events = flaky_harness()
         events.slow = 2
-        log = await desk.open()
+        log = await harness.open()
         await log.append(EventScope(), log_line("first"))
         events.faults = [fault] * 4
         events.down = 3 if fault != "conflict" else 0
         results = await asyncio.gather(
             *(log.append(EventScope(), log_line(str(number))) for number in range(4)), return_exceptions=True
         )
-        told_yes = [str(number) for number, told in enumerate(results) if not isinstance(told, BaseException)]
-        assert [text for text in await stored_messages(desk) if text != "first"] == told_yes
-        assert told_yes == ([] if fault == "conflict" else ["0", "1", "2", "3"])
+        acknowledged = [str(number) for number, result in enumerate(results) if not isinstance(result, BaseException)]
+        assert [text for text in await stored_messages(harness) if text != "first"] == acknowledged
+        assert acknowledged == ([] if fault == "conflict" else ["0", "1", "2", "3"])
 
     @pytest.mark.parametrize("fault", ["", "before", "after", "late"])
-    async def test_a_writer_cancelled_in_the_middle_takes_nobody_along(self, fault: Fault) -> None:
-        desk, events = flaky_harness(fault)
+    async def test_cancelling_one_append_does_not_cancel_those_in_the_same_write(self, fault: Fault) -> None:
+        harness, events = flaky_harness(fault)
         events.slow = 3
-        log = await desk.open()
+        log = await harness.open()
         leader = asyncio.create_task(log.append(EventScope(), log_line("leader")))
         await run_event_loop(1)
         others = [asyncio.create_task(log.append(EventScope(), log_line(str(number)))) for number in range(5)]
@@ -78,33 +78,33 @@ class TestWhatIsAcknowledged:
         leader.cancel()
         await asyncio.gather(leader, *others, return_exceptions=True)
         assert all(len(other.result()) == 1 for other in others)
-        assert [text for text in await stored_messages(desk) if text != "leader"] == ["0", "1", "2", "3", "4"]
+        assert [text for text in await stored_messages(harness) if text != "leader"] == ["0", "1", "2", "3", "4"]
         await log.sync()
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_an_outage_is_sat_out_also_when_reading_fails_too(self) -> None:
-        desk, events = flaky_harness("before", "before", "after")
-        log = await desk.open()
+    async def test_an_append_is_retried_through_an_outage_of_writes_and_reads(self) -> None:
+        harness, events = flaky_harness("before", "before", "after")
+        log = await harness.open()
         events.down = 7
         await log.append(EventScope(), log_line("kept"))
-        assert await stored_messages(desk) == ["kept"]
-        assert desk.clock.monotonic() > 0
+        assert await stored_messages(harness) == ["kept"]
+        assert harness.clock.monotonic() > 0
 
-    async def test_a_store_that_stays_away_is_given_up_on(self) -> None:
-        desk, events = flaky_harness(*repeat(BEFORE, 1000))
-        log = await desk.open()
+    async def test_an_append_fails_after_a_long_outage(self) -> None:
+        harness, events = flaky_harness(*repeat(BEFORE, 1000))
+        log = await harness.open()
         with pytest.raises(Unavailable, match="gave up"):
             await log.append(EventScope(), log_line("lost"))
-        assert STORE_RETRY_SECONDS < desk.clock.monotonic() < STORE_RETRY_SECONDS + 2
+        assert STORE_RETRY_SECONDS < harness.clock.monotonic() < STORE_RETRY_SECONDS + 2
         events.faults = []
         await log.append(EventScope(), log_line("kept"))
-        assert await stored_messages(desk) == ["kept"]
+        assert await stored_messages(harness) == ["kept"]
 
-    async def test_a_write_that_arrives_after_it_was_given_up_on_is_recognised(self) -> None:
-        desk, events = flaky_harness("late", "late", "late")
-        log = await desk.open()
+    async def test_a_late_write_of_a_failed_attempt_is_recognized(self) -> None:
+        harness, events = flaky_harness("late", "late", "late")
+        log = await harness.open()
         await log.append(EventScope(), log_line("once"))
-        assert await stored_messages(desk) == ["once"]
+        assert await stored_messages(harness) == ["once"]
         events.faults = ["late"]
         leader = asyncio.create_task(log.append(EventScope(), log_line("twice?")))
         await run_event_loop(1)
@@ -112,49 +112,49 @@ class TestWhatIsAcknowledged:
         await asyncio.gather(leader, return_exceptions=True)
         await events.deliver_late_writes()
         await log.append(EventScope(), log_line("after"))
-        assert (await stored_messages(desk)).count("twice?") <= 1
-        assert (await stored_messages(desk))[-1] == "after"
-        await assert_same_after_reopening(desk, log)
+        assert (await stored_messages(harness)).count("twice?") <= 1
+        assert (await stored_messages(harness))[-1] == "after"
+        await assert_same_after_reopening(harness, log)
 
-    async def test_a_release_whose_answer_was_lost_still_counts(self) -> None:
-        desk, _ = flaky_harness("after")
-        log = await desk.open()
+    async def test_a_release_with_a_lost_response_is_recognized(self) -> None:
+        harness, _ = flaky_harness("after")
+        log = await harness.open()
         await log.append(EventScope(), log_line("last"), release=True)
         assert log.released
         assert not log.is_writer
 
-    async def test_a_log_that_became_shorter_is_an_error_and_no_endless_loop(self) -> None:
-        desk, _ = flaky_harness()
-        log = await desk.open()
+    async def test_a_shortened_log_is_an_error_without_an_endless_loop(self) -> None:
+        harness, _ = flaky_harness()
+        log = await harness.open()
         await log.append(EventScope(), log_line("one"), log_line("two"))
-        store = desk.store
+        store = harness.store
         assert isinstance(store, MemoryStore)
-        kept = store.hub.shared.logs["", log.session]
-        kept.events = kept.events[:1]
+        memory_log = store.hub.shared.logs["", log.session]
+        memory_log.events = memory_log.events[:1]
         with pytest.raises(Corrupt, match="ends before event 2"):
             await log.append(EventScope(), log_line("three"))
 
-    async def test_an_old_term_is_refused_and_nothing_is_merged(self) -> None:
-        desk = LogHarness()
-        old = await desk.open()
+    async def test_an_append_with_an_old_term_is_a_conflict(self) -> None:
+        harness = LogHarness()
+        old = await harness.open()
         await old.append(EventScope(), log_line("mine"))
-        await desk.store.events.release(old.session, old.term)
-        new = await desk.open()
+        await harness.store.events.release(old.session, old.term)
+        new = await harness.open()
         await new.append(EventScope(), log_line("theirs"))
         with pytest.raises(ConflictError):
             await old.append(EventScope(), log_line("mine again"))
         with pytest.raises(ConflictError):
             old.require_writer()
-        assert await stored_messages(desk) == ["mine", "theirs"]
+        assert await stored_messages(harness) == ["mine", "theirs"]
 
-    async def test_what_another_writer_wrote_is_a_conflict_and_never_folded(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_events_of_another_writer_are_a_conflict_and_not_folded(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"))
-        store = desk.store
+        store = harness.store
         assert isinstance(store, MemoryStore)
-        last, kept = (await desk.stored_events())[-1], store.hub.shared.logs["", log.session]
-        kept.events += seal_chain(log.session, last, [(T1, turn_completed())], last.ts)
+        last, memory_log = (await harness.stored_events())[-1], store.hub.shared.logs["", log.session]
+        memory_log.events += seal_chain(log.session, last, [(T1, turn_completed())], last.ts)
         for _ in range(2):
             with pytest.raises(ConflictError, match="another writer"):
                 await log.sync()
@@ -164,11 +164,11 @@ class TestWhatIsAcknowledged:
         assert log.head == 2
 
 
-class TestWhatIsRefused:
-    async def test_what_one_may_not_append_does_not_touch_its_neighbours(self) -> None:
-        desk, events = flaky_harness()
+class TestRefusedAppends:
+    async def test_a_refused_append_does_not_affect_others_in_the_same_write(self) -> None:
+        harness, events = flaky_harness()
         events.slow = 2
-        log = await desk.open()
+        log = await harness.open()
         results = await asyncio.gather(
             log.append(EventScope(), log_line("first")),
             log.append(EventScope(), tool_completed("call_7")),
@@ -176,9 +176,9 @@ class TestWhatIsRefused:
             log.append(EventScope(), log_line("last")),
             return_exceptions=True,
         )
-        assert [isinstance(told, LogError) for told in results] == [False, True, True, False]
-        assert await stored_messages(desk) == ["first", "last"]
-        await assert_same_after_reopening(desk, log)
+        assert [isinstance(result, LogError) for result in results] == [False, True, True, False]
+        assert await stored_messages(harness) == ["first", "last"]
+        await assert_same_after_reopening(harness, log)
 
     @pytest.mark.parametrize(
         "body",
@@ -186,20 +186,20 @@ class TestWhatIsRefused:
             control.StateChanged(key="k", value=object()),
             control.StateChanged(key="k", value={"deep": ["\udcff"]}),
             UsageRecorded(model="m", usage=Usage(cost=float("inf"))),
-            progress.ToolCompleted(result=ToolResult(call=CallId("call_1"), content="words")),  # type: ignore[arg-type]  # what a careless tool returns
-            progress.ToolCompleted(result=ToolResult(call=CallId("call_1"), reason="because")),  # type: ignore[arg-type]  # what a careless middleware says
+            progress.ToolCompleted(result=ToolResult(call=CallId("call_1"), content="words")),  # type: ignore[arg-type]  # wrong on purpose
+            progress.ToolCompleted(result=ToolResult(call=CallId("call_1"), reason="because")),  # type: ignore[arg-type]  # wrong on purpose
         ],
     )
-    async def test_what_could_not_be_read_back_is_not_written(self, body: Body) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_body_that_cannot_be_decoded_is_not_written(self, body: Body) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), tool_called())
         with pytest.raises(LogError, match="cannot be encoded"):
             await log.append(T1, body)
         assert log.head == 3
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_a_nest_too_deep_to_read_is_not_written(self) -> None:
+    async def test_a_value_nested_too_deeply_is_not_written(self) -> None:
         deep: list[object] = []
         for _ in range(100_000):
             deep = [deep]
@@ -207,24 +207,24 @@ class TestWhatIsRefused:
         with pytest.raises(LogError, match="cannot be encoded"):
             await log.append(EventScope(), control.StateChanged(key="k", value=deep))
         while deep:
-            deep = deep.pop()  # type: ignore[assignment]  # taken apart slowly: the interpreter would do it recursively
+            deep = deep.pop()  # type: ignore[assignment]  # the garbage collector would recurse too deeply
 
-    async def test_a_log_keeps_its_own_copy_of_what_it_was_given(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
-        place: dict[str, Any] = {"city": "Hilo", "when": (1, 2), "how": {3: float("nan")}}
-        await log.append(T1, input_added("q"), turn_started("k"), tool_called(**place), tool_started(**place))
-        place["city"] = "Kona"
+    async def test_a_log_copies_the_values_of_a_body(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
+        arguments: dict[str, Any] = {"city": "Hilo", "when": (1, 2), "how": {3: float("nan")}}
+        await log.append(T1, input_added("q"), turn_started("k"), tool_called(**arguments), tool_started(**arguments))
+        arguments["city"] = "Kona"
         assert log.state.open[CallId("call_1")].call.arguments == {"city": "Hilo", "when": [1, 2], "how": {"3": None}}
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_a_rewind_cannot_be_written_into_an_open_log(self) -> None:
+    async def test_a_writer_cannot_append_a_rewind_of_the_session(self) -> None:
         log = await LogHarness().open()
         await log.append(EventScope(), log_line("one"))
         with pytest.raises(LogError, match="read from the store"):
             await log.append(EventScope(), control.SessionReverted(to=1))
 
-    async def test_but_one_after_which_its_turn_goes_on_can_between_steps(self) -> None:
+    async def test_a_writer_can_append_a_rewind_of_its_turn_between_steps(self) -> None:
         log = await LogHarness().open()
         onward = control.Onward(turn=T1.turn, step=1, rewinds=1)
         with pytest.raises(LogError, match="without a turn"):
@@ -241,35 +241,35 @@ class TestWhatIsRefused:
         assert [event.type for event in log.window.events] == ["input.added", "turn.started"]
 
 
-class TestWhatIsPutOff:
-    async def test_it_goes_with_the_next_write_and_before_it(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
-        log.defer(EventScope(), log_line("put off"))
-        assert [body for _, body in log.deferred] == [log_line("put off")]
-        assert await stored_messages(desk) == []
-        shown = await log.append(EventScope(), log_line("now"))
-        assert await stored_messages(desk) == ["put off", "now"]
-        assert [event.seq for event in shown] == [2]
+class TestDeferredEntries:
+    async def test_deferred_entries_are_written_before_the_next_append(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
+        log.defer(EventScope(), log_line("deferred"))
+        assert [body for _, body in log.deferred] == [log_line("deferred")]
+        assert await stored_messages(harness) == []
+        appended = await log.append(EventScope(), log_line("now"))
+        assert await stored_messages(harness) == ["deferred", "now"]
+        assert [event.seq for event in appended] == [2]
         assert events.appends == 1
         assert log.deferred == []
 
-    async def test_it_outlives_the_caller_that_was_to_take_it_along(self) -> None:
-        desk, events = flaky_harness("before")
+    async def test_deferred_entries_survive_the_cancellation_of_the_next_append(self) -> None:
+        harness, events = flaky_harness("before")
         events.slow = 3
-        log = await desk.open()
-        log.defer(EventScope(), log_line("put off"))
+        log = await harness.open()
+        log.defer(EventScope(), log_line("deferred"))
         task = asyncio.create_task(log.append(EventScope(), log_line("cancelled")))
         await run_event_loop(2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert [body for _, body in log.deferred] == [log_line("put off")]
+        assert [body for _, body in log.deferred] == [log_line("deferred")]
         await log.append(EventScope(), log_line("next"))
-        assert await stored_messages(desk) == ["put off", "next"]
+        assert await stored_messages(harness) == ["deferred", "next"]
 
-    async def test_it_is_written_although_what_it_came_with_is_refused(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_deferred_entries_are_written_when_the_next_append_is_refused(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"))
         log.defer(T1, step_started(), message_completed("hm"), tool_called())
         with pytest.raises(LogError):
@@ -277,52 +277,52 @@ class TestWhatIsPutOff:
         assert list(log.state.open) == ["call_1"]
         await log.append(T1, tool_completed("call_1"), turn_completed())
 
-    async def test_a_rule_it_breaks_is_told_to_who_takes_it_along(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_an_invalid_deferred_entry_fails_the_next_append(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         log.defer(EventScope(), tool_completed("call_1"))
         with pytest.raises(LogError, match="call_1"):
             await log.append(EventScope(), log_line("not written"))
-        assert await stored_messages(desk) == []
+        assert await stored_messages(harness) == []
         await log.append(EventScope(), log_line("next"))
-        assert await stored_messages(desk) == ["next"]
+        assert await stored_messages(harness) == ["next"]
 
-    async def test_only_a_release_is_written_too(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_an_append_of_nothing_can_release_the_claim(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         assert await log.append(EventScope()) == ()
         assert await log.append(EventScope(), release=True) == ()
         assert log.released
         assert events.appends == 0
-        other = await LogHarness(desk.store).open()
+        other = await LogHarness(harness.store).open()
         await other.append(EventScope(), log_line("free to take"))
 
 
-class TestHearing:
-    async def test_a_change_between_asking_and_waiting_is_not_missed(self) -> None:
+class TestChanges:
+    async def test_a_change_between_the_call_and_the_await_is_not_missed(self) -> None:
         log = await LogHarness().open()
         change = log.wait_for_change()
         await log.append(EventScope(), log_line("already there"))
         await asyncio.wait_for(change, 1)
 
-    async def test_listeners_hear_of_what_others_offer(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
-        heard: list[int] = []
-        log.listeners = [lambda: heard.append(log.head)]
+    async def test_listeners_are_called_for_offered_events(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
+        heads: list[int] = []
+        log.listeners = [lambda _: heads.append(log.head)]
         await log.append(EventScope(), log_line("mine"))
-        await desk.offer(input_added("hello"), "k")
+        await harness.offer(input_added("hello"), "k")
         await log.sync()
-        assert heard == [1, 2]
+        assert heads == [1, 2]
         assert list(log.state.inputs) == ["k"]
 
 
 async def test_a_turn_of_one_call_is_four_writes() -> None:
-    desk, events = flaky_harness()
-    log = await desk.open()
+    harness, events = flaky_harness()
+    log = await harness.open()
     await write_simple_turn(log)
     assert events.appends == 4
     assert log.state.turn is None
     assert log.window.last_text(T1.turn, ()) == "answer 1"
-    assert Text(text="answer 1") in (await desk.stored_events())[-3].data.content  # type: ignore[attr-defined]  # a message
-    await assert_same_after_reopening(desk, log)
+    assert Text(text="answer 1") in (await harness.stored_events())[-3].data.content  # type: ignore[attr-defined]  # a message
+    await assert_same_after_reopening(harness, log)

@@ -1,4 +1,4 @@
-"""What holds for every session, also for those nobody has thought of."""
+"""Properties of every session, on generated ones."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ from tests.core.session.random_session import RandomSessionWriter
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import rebuild_row
-from vaka.core.session.invariants import check_entries
+from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import SessionState, decode_state, encode_state
 from vaka.core.types import control, progress
@@ -44,30 +44,30 @@ choices = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
 
 
 def run_async(body: Coroutine[Any, Any, None]) -> None:
-    """Run one example in a loop of its own."""
+    """Run one example in an event loop of its own."""
     asyncio.run(body)
 
 
-async def write_random_session(desk: LogHarness, numbers: Sequence[int]) -> list[Event]:
-    """Write a session; every write must be allowed."""
-    log = await desk.open()
+async def write_random_session(harness: LogHarness, numbers: Sequence[int]) -> list[Event]:
+    """Write a session of entries that keep the invariants."""
+    log = await harness.open()
     author = RandomSessionWriter(lambda: log.state)
     for number in numbers:
         for place, body in author.next(number):
             log.defer(place, body)
         await log.append(EventScope())
         if number % 10 == 0:
-            await force_snapshot(desk, log)
-    await assert_same_after_reopening(desk, log)
-    await desk.release(log)
-    return await desk.stored_events()
+            await force_snapshot(harness, log)
+    await assert_same_after_reopening(harness, log)
+    await harness.release(log)
+    return await harness.stored_events()
 
 
 @given(choices)
-def test_a_session_means_the_same_however_it_is_read(numbers: list[int]) -> None:
+def test_folding_in_any_parts_gives_the_same_state(numbers: list[int]) -> None:
     async def body() -> None:
-        desk = LogHarness()
-        events = await write_random_session(desk, numbers)
+        harness = LogHarness()
+        events = await write_random_session(harness, numbers)
         whole = encode_state(fold(SessionState(), events))
         chain = HashChain(S)
         again = [decode(chain.check_next(event.seq, event.stored).stored) for event in events]
@@ -76,7 +76,7 @@ def test_a_session_means_the_same_however_it_is_read(numbers: list[int]) -> None
         for index, event in enumerate(events, 1):
             fold(state, [event])
             assert encode_state(fold(decode_state(encode_state(state)), events[index:])) == whole
-        info = await desk.store.sessions.find(S)
+        info = await harness.store.sessions.find(S)
         assert info is not None
         row = rebuild_row(S, events)
         assert (info.head, info.hash, info.turn, info.inputs, info.closed) == (
@@ -90,15 +90,15 @@ def test_a_session_means_the_same_however_it_is_read(numbers: list[int]) -> None
 
 
 @given(choices)
-def test_who_comes_back_at_any_cursor_has_the_same_transcript(numbers: list[int]) -> None:
+def test_following_from_any_cursor_gives_the_same_events(numbers: list[int]) -> None:
     async def body() -> None:
-        desk = LogHarness()
-        events = await write_random_session(desk, numbers)
-        log = await desk.open()
+        harness = LogHarness()
+        events = await write_random_session(harness, numbers)
+        log = await harness.open()
         for seq in range(len(events)):
-            came = await desk.follow(len(events) - seq, Cursor(1, seq))
-            assert [event.stored for event in came] == [event.stored for event in events[seq:]]
-        await desk.release(log)
+            followed = await harness.follow(len(events) - seq, Cursor(1, seq))
+            assert [event.stored for event in followed] == [event.stored for event in events[seq:]]
+        await harness.release(log)
 
     run_async(body())
 
@@ -108,11 +108,11 @@ def test_after_any_rewinds_and_forks_the_state_is_that_of_the_live_branch(
     parts: list[tuple[list[int], int, bool]],
 ) -> None:
     async def body() -> None:
-        desk, session = LogHarness(), S
+        harness, session = LogHarness(), S
         live: list[Event] = []
         branches: dict[int, list[Event]] = {0: []}
         for number, (numbers, to, forks) in enumerate(parts):
-            log = await desk.open(session)
+            log = await harness.open(session)
             author = RandomSessionWriter(lambda log=log: log.state)  # type: ignore[misc]  # bound now
             for choice in numbers:
                 for entry in author.next(choice):
@@ -120,18 +120,18 @@ def test_after_any_rewinds_and_forks_the_state_is_that_of_the_live_branch(
                     live = [*live, *written]
                     branches[live[-1].seq] = live
                 if choice % 10 == 0:
-                    await force_snapshot(desk, log)
-            await desk.release(log)
+                    await force_snapshot(harness, log)
+            await harness.release(log)
             if forks:
-                seq = to % len(await desk.stored_events(session)) + 1
-                made = SessionId(f"fork {number}")
-                new = await fork_session(desk, seq, made, session)
-                assert [e.stored for e in new[:seq]] == [e.stored for e in (await desk.stored_events(session))[:seq]]
-                session, live = made, [*branches[seq], *new[seq:]]
+                seq = to % len(await harness.stored_events(session)) + 1
+                fork = SessionId(f"fork {number}")
+                new = await fork_session(harness, seq, fork, session)
+                assert [e.stored for e in new[:seq]] == [e.stored for e in (await harness.stored_events(session))[:seq]]
+                session, live = fork, [*branches[seq], *new[seq:]]
                 branches = {key: value for key, value in branches.items() if key <= seq}
             else:
-                to = to % (len(await desk.stored_events(session)) + 1)
-                before = await rewind_session(desk, to, session)
+                to = to % (len(await harness.stored_events(session)) + 1)
+                before = await rewind_session(harness, to, session)
                 at = next(i for i, e in enumerate(before) if isinstance(e.data, control.SessionReverted))
                 for event in before[:at]:
                     live = [*live, event]
@@ -143,10 +143,10 @@ def test_after_any_rewinds_and_forks_the_state_is_that_of_the_live_branch(
             for event in live:
                 branches.setdefault(event.seq, live[: live.index(event) + 1])
             expected = fold(SessionState(), live)
-            found = await reopen(desk.store, session)
-            assert encode_state(found.state) == encode_state(expected)
-            assert found.state.open == {}
-            assert found.state.turn is None
+            opened = await reopen(harness.store, session)
+            assert encode_state(opened.state) == encode_state(expected)
+            assert opened.state.open == {}
+            assert opened.state.turn is None
 
     run_async(body())
 
@@ -168,7 +168,7 @@ BODIES: st.SearchStrategy[Body] = st.one_of(
 
 
 def calls_are_paired(entries: Sequence[tuple[AgentPath, Body]]) -> bool:
-    """Whether calls and results pair up, said in another way than the rules say it."""
+    """Whether calls and results pair up, computed in another way than the invariants do."""
     calls: dict[str, AgentPath] = {}
     known: set[str] = set()
     for path, body in entries:
@@ -191,14 +191,14 @@ def calls_are_paired(entries: Sequence[tuple[AgentPath, Body]]) -> bool:
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from([(), ("agent-1",)]), BODIES), max_size=4), max_size=25))
-def test_the_rules_let_no_call_without_exactly_one_result_through(
+def test_the_invariants_accept_only_calls_with_exactly_one_result(
     groups: list[list[tuple[AgentPath, Body]]],
 ) -> None:
     state, accepted, prev = SessionState(), list[tuple[AgentPath, Body]](), ""
     for group in groups:
         entries = [(EventScope(path=path), body) for path, body in group]
         try:
-            check_entries(state, entries)
+            InvariantChecker(state).check(entries)
         except LogError:
             continue
         accepted += group
@@ -213,12 +213,12 @@ FAULTS: list[Fault] = ["", "", "", "before", "after", "late"]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 80))
-def test_many_writers_cancelled_at_random_on_a_bad_line_lose_and_repeat_nothing(seed: int, count: int) -> None:
+def test_appends_cancelled_at_random_on_a_flaky_store_are_neither_lost_nor_repeated(seed: int, count: int) -> None:
     async def body() -> None:
         chance = random.Random(seed)
-        desk, events = flaky_harness(*(chance.choice(FAULTS) for _ in range(count)))
+        harness, events = flaky_harness(*(chance.choice(FAULTS) for _ in range(count)))
         events.slow, events.down = chance.randint(0, 3), chance.randint(0, 3)
-        log = await desk.open()
+        log = await harness.open()
         tasks: list[asyncio.Task[tuple[Event, ...]]] = []
         for number in range(count):
             if chance.random() < 0.2:
@@ -227,7 +227,7 @@ def test_many_writers_cancelled_at_random_on_a_bad_line_lose_and_repeat_nothing(
                 asyncio.create_task(log.append(EventScope(), log_line(f"{number} a"), log_line(f"{number} b")))
             )
             if chance.random() < 0.2 and log.head:
-                await desk.offer(input_added("hello", f"k{number}"), f"k{number}")
+                await harness.offer(input_added("hello", f"k{number}"), f"k{number}")
             await run_event_loop(chance.randint(0, 2))
             if chance.random() < 0.3:
                 chance.choice(tasks).cancel()
@@ -235,27 +235,27 @@ def test_many_writers_cancelled_at_random_on_a_bad_line_lose_and_repeat_nothing(
         events.faults, events.down = [], 0
         await events.deliver_late_writes()
         await log.append(EventScope(), log_line("last"))
-        stored = await desk.stored_events()
+        stored = await harness.stored_events()
         assert [event.seq for event in stored] == list(range(1, log.head + 1))
-        words = [getattr(event.data, "message", "") for event in stored]
-        assert all(words.count(word) == 1 for word in words if word)
+        messages = [getattr(event.data, "message", "") for event in stored]
+        assert all(messages.count(message) == 1 for message in messages if message)
         for number, task in enumerate(tasks):
             if not task.cancelled():
                 first, second = task.result()
                 assert second.seq == first.seq + 1
                 assert stored[first.seq - 1] == first
-            assert (f"{number} a" in words) == (f"{number} b" in words)
-        await assert_same_after_reopening(desk, log)
+            assert (f"{number} a" in messages) == (f"{number} b" in messages)
+        await assert_same_after_reopening(harness, log)
 
     run_async(body())
 
 
-def test_thousands_of_cancellations_leave_a_whole_log() -> None:
+def test_thousands_of_cancellations_leave_a_consistent_log() -> None:
     async def body() -> None:
         chance = random.Random(1)
-        desk, events = flaky_harness()
+        harness, events = flaky_harness()
         events.slow = 1
-        log = await desk.open()
+        log = await harness.open()
         acknowledged: list[Event] = []
 
         async def write(number: int) -> None:
@@ -270,11 +270,11 @@ def test_thousands_of_cancellations_leave_a_whole_log() -> None:
                 tasks[chance.randrange(max(0, number - 20), number + 1)].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await log.append(EventScope(), log_line("last"))
-        stored = await desk.stored_events()
+        stored = await harness.stored_events()
         assert [event.seq for event in stored] == list(range(1, log.head + 1))
         assert set(acknowledged) <= set(stored)
         assert len({event.stored for event in acknowledged}) == len(acknowledged)
         assert events.appends < 3_000
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
     run_async(body())

@@ -1,4 +1,4 @@
-"""Registered secrets never reach the log, and redacting never breaks it."""
+"""Registered secrets are not stored, and redaction does not break the log."""
 
 import pytest
 
@@ -22,9 +22,9 @@ from vaka.core.types.message import Text
 
 
 @pytest.mark.parametrize("secret", ["hunter22", 'with "quotes" \\ and\nlines', "päßwörd🔑", "0123456789", "</script>"])
-async def test_a_secret_is_in_no_byte_of_the_log(secret: str) -> None:
-    desk = LogHarness()
-    log = await desk.open(secrets=Secrets([secret, "short"]))
+async def test_a_secret_is_not_in_the_stored_bytes(secret: str) -> None:
+    harness = LogHarness()
+    log = await harness.open(secrets=Secrets([secret, "short"]))
     await log.append(
         T1,
         input_added(f"it is {secret}!"),
@@ -34,11 +34,11 @@ async def test_a_secret_is_in_no_byte_of_the_log(secret: str) -> None:
     await log.append(T1, tool_completed("call_1", f"<{secret}>"), log_line(secret * 2))
     await log.append(EventScope(), Custom(name="mine", value=(secret, 5, None)))
     await log.append(EventScope(), StateChanged(key="quoted", value=f'{{"key": "{secret}"}}'))
-    everything = b"".join(event.stored for event in await desk.stored_events()).decode()
-    assert secret not in everything
-    assert "hunter22" not in everything
-    assert "[redacted]" in everything
-    await assert_same_after_reopening(desk, log)
+    stored = b"".join(event.stored for event in await harness.stored_events()).decode()
+    assert secret not in stored
+    assert "hunter22" not in stored
+    assert "[redacted]" in stored
+    await assert_same_after_reopening(harness, log)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ async def test_a_secret_is_in_no_byte_of_the_log(secret: str) -> None:
     ["session", "channel", "control", "progress", "message", "content", "arguments", "call_1", "approve", "message_id",
      "tool.called", "completed", "1.1234", "000000", "assistant", "reasoning", "document", "queued", "2023-11-14T22"],
 )  # fmt: skip
-async def test_a_secret_that_looks_like_a_part_of_the_log_does_not_break_it(secret: str) -> None:
-    desk = LogHarness()
-    log = await desk.open(secrets=Secrets([secret]))
+async def test_a_secret_that_equals_a_field_name_or_id_does_not_break_the_log(secret: str) -> None:
+    harness = LogHarness()
+    log = await harness.open(secrets=Secrets([secret]))
     for number in range(1, 4):
         await write_simple_turn(log, number)
     await log.append(EventScope(), approval_resolved(), log_line(f"it is {secret}"))
-    last = (await desk.stored_events())[-1]
+    last = (await harness.stored_events())[-1]
     assert last.data == log_line("it is [redacted]")
     assert log.state.calls == 3
-    await assert_same_after_reopening(desk, log)
+    await assert_same_after_reopening(harness, log)
 
 
-async def test_what_is_too_short_is_found_in_ordinary_words_and_left_alone() -> None:
+async def test_values_that_are_too_short_are_not_registered() -> None:
     secrets = Secrets(["abc", ""])
     assert not secrets
     assert not secrets.may_contain(b"abc")
     assert Secrets(["abcdef"])
 
 
-def test_longer_values_go_first() -> None:
+def test_of_two_secrets_at_one_position_the_longer_is_replaced() -> None:
     secrets = Secrets(["secret", "secret-and-more"])
     assert secrets.redact_struct(Text(text="secret-and-more secret")) == Text(text="[redacted] [redacted]")

@@ -1,4 +1,4 @@
-"""Reopening: from the last good snapshot, at the cost of the tail, to exactly the same state."""
+"""Reopening from the last valid snapshot: the state is the same, and only the tail is read."""
 
 import pytest
 
@@ -36,137 +36,137 @@ def context_compacted(keep_from: int, summary: str = "what was") -> ContextCompa
     return ContextCompacted(summary=summary, keep_from=keep_from)
 
 
-async def window_seqs(desk: LogHarness) -> list[int]:
-    """The snapshots there are."""
-    store = desk.store
+async def snapshot_seqs(harness: LogHarness) -> list[int]:
+    """Return the seqs of the stored snapshots."""
+    store = harness.store
     assert isinstance(store, MemoryStore)
     return sorted(seq for states in store.hub.shared.logs["", S].snapshots.values() for seq in states)
 
 
-class TestWhenOneIsTaken:
-    async def test_not_before_the_tail_is_over_256_events(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+class TestWhenASnapshotIsSaved:
+    async def test_a_snapshot_needs_more_than_256_new_events(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x" * 50)] * SNAPSHOT_INTERVAL)
-        assert await window_seqs(desk) == []
+        assert await snapshot_seqs(harness) == []
         await log.append(EventScope(), log_line("one more"))
-        assert await window_seqs(desk) == [257]
+        assert await snapshot_seqs(harness) == [257]
         await log.append(EventScope(), *[log_line("x" * 50)] * SNAPSHOT_INTERVAL)
-        assert await window_seqs(desk) == [257]
+        assert await snapshot_seqs(harness) == [257]
         await log.append(EventScope(), log_line("one more"))
-        assert await window_seqs(desk) == [257, 514]
+        assert await snapshot_seqs(harness) == [257, 514]
 
-    async def test_not_before_the_tail_has_more_bytes_than_it(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_snapshot_needs_more_new_bytes_than_it_has(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(
             EventScope(), StateChanged(key="large", value="x" * 1_000_000), *[log_line("x")] * SNAPSHOT_INTERVAL
         )
-        first = await window_seqs(desk)
+        first = await snapshot_seqs(harness)
         for _ in range(10):
             await log.append(EventScope(), *[log_line("x")] * SNAPSHOT_INTERVAL)
-        assert await window_seqs(desk) == first == [257]
+        assert await snapshot_seqs(harness) == first == [257]
         await log.append(EventScope(), log_line("y" * 600_000), log_line("y" * 600_000))
-        assert len(await window_seqs(desk)) == 2
+        assert len(await snapshot_seqs(harness)) == 2
 
-    async def test_a_process_that_opens_the_session_goes_on_counting(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_new_process_continues_the_count(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x" * 50)] * 200)
-        await desk.release(log)
-        log = await desk.open()
+        await harness.release(log)
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x" * 50)] * 57)
-        assert await window_seqs(desk) == [257]
+        assert await snapshot_seqs(harness) == [257]
 
 
-class TestWhatIsIgnored:
-    async def _snapshot(self, desk: LogHarness) -> tuple[bytes, bytes]:
-        log = await desk.open()
+class TestInvalidSnapshots:
+    async def _snapshot(self, harness: LogHarness) -> tuple[bytes, bytes]:
+        log = await harness.open()
         for number in range(1, 31):
             await write_simple_turn(log, number)
         await log.append(
             scope_at("t99"), input_added("and now?", "k99"), turn_started("k99"), step_started(), tool_called("call_31")
         )
-        await desk.release(log)
-        found = await desk.store.snapshots.load(S, version=FOLD_VERSION)
+        await harness.release(log)
+        found = await harness.store.snapshots.load(S, version=FOLD_VERSION)
         assert found is not None
         return found[1], encode_state(log.state)
 
-    async def test_a_flipped_bit_anywhere_in_a_snapshot_changes_nothing(self) -> None:
-        desk = LogHarness()
-        data, state = await self._snapshot(desk)
-        seq = (await window_seqs(desk))[-1]
+    async def test_a_snapshot_with_a_flipped_bit_is_ignored(self) -> None:
+        harness = LogHarness()
+        data, state = await self._snapshot(harness)
+        seq = (await snapshot_seqs(harness))[-1]
         for index in range(0, len(data), 3):
             broken = bytearray(data)
             broken[index] ^= 1 << (index % 8)
-            await desk.store.snapshots.save(S, seq=seq, version=FOLD_VERSION, data=bytes(broken))
-            assert encode_state((await reopen(desk.store, S)).state) == state
+            await harness.store.snapshots.save(S, seq=seq, version=FOLD_VERSION, data=bytes(broken))
+            assert encode_state((await reopen(harness.store, S)).state) == state
 
     @pytest.mark.parametrize(
         "data", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b'{"hash":"","sum":"","state":{"seq":"x"}}']
     )
-    async def test_garbage_is_no_snapshot(self, data: bytes) -> None:
-        desk = LogHarness()
-        _, state = await self._snapshot(desk)
-        for seq in (*await window_seqs(desk), 1):
-            await desk.store.snapshots.save(S, seq=seq, version=FOLD_VERSION, data=data)
-        assert encode_state((await reopen(desk.store, S)).state) == state
+    async def test_a_snapshot_that_cannot_be_decoded_is_ignored(self, data: bytes) -> None:
+        harness = LogHarness()
+        _, state = await self._snapshot(harness)
+        for seq in (*await snapshot_seqs(harness), 1):
+            await harness.store.snapshots.save(S, seq=seq, version=FOLD_VERSION, data=data)
+        assert encode_state((await reopen(harness.store, S)).state) == state
 
-    async def test_the_snapshot_of_another_log_or_place_is_not_believed(self) -> None:
-        desk = LogHarness()
-        data, state = await self._snapshot(desk)
-        seq = (await window_seqs(desk))[-1]
+    async def test_a_snapshot_of_another_log_or_seq_is_ignored(self) -> None:
+        harness = LogHarness()
+        data, state = await self._snapshot(harness)
+        seq = (await snapshot_seqs(harness))[-1]
         for place in (seq - 1, seq + 1, 10_000):
-            await desk.store.snapshots.save(S, seq=place, version=FOLD_VERSION, data=data)
-        assert encode_state((await reopen(desk.store, S)).state) == state
+            await harness.store.snapshots.save(S, seq=place, version=FOLD_VERSION, data=data)
+        assert encode_state((await reopen(harness.store, S)).state) == state
         other = SessionId("other")
-        log = await desk.open(other)
+        log = await harness.open(other)
         await log.append(EventScope(), *[log_line("something else")] * (seq + 3))
-        await desk.store.snapshots.save(other, seq=seq, version=FOLD_VERSION, data=data)
-        await assert_same_after_reopening(desk, log)
-        found = await reopen(desk.store, other, upto=seq)
+        await harness.store.snapshots.save(other, seq=seq, version=FOLD_VERSION, data=data)
+        await assert_same_after_reopening(harness, log)
+        found = await reopen(harness.store, other, upto=seq)
         assert encode_state(found.state) == encode_state(SessionState(seq=seq))
 
-    async def test_another_version_of_the_fold_is_ignored(self) -> None:
-        desk = LogHarness()
-        data, state = await self._snapshot(desk)
-        await desk.store.snapshots.save(S, seq=240, version="0", data=data)
-        assert encode_state((await reopen(desk.store, S)).state) == state
+    async def test_a_snapshot_of_another_fold_version_is_ignored(self) -> None:
+        harness = LogHarness()
+        data, state = await self._snapshot(harness)
+        await harness.store.snapshots.save(S, seq=240, version="0", data=data)
+        assert encode_state((await reopen(harness.store, S)).state) == state
 
 
-class TestWhatTheModelStillSees:
-    async def test_an_input_that_waited_through_a_compaction_is_still_said_after_a_restart(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+class TestContextWindow:
+    async def test_an_input_queued_before_a_compaction_is_in_the_prompt_after_a_restart(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(T1, input_added("first", "k1"), turn_started("k1"))
-        await desk.offer(input_added("meanwhile", "k2"), "k2")
+        await harness.offer(input_added("meanwhile", "k2"), "k2")
         await log.append(T1, turn_completed())
         await log.append(EventScope(), context_compacted(log.head))
         assert list(log.state.inputs) == ["k2"]
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         await log.append(scope_at("t2"), turn_started("k2"))
-        await assert_same_after_reopening(desk, log)
-        found = await reopen(desk.store, S)
+        await assert_same_after_reopening(harness, log)
+        found = await reopen(harness.store, S)
         assert build_messages(found.window.events_at(()), ())[-1] == UserMessage(content=(Text(text="meanwhile"),))
 
     async def test_a_window_that_starts_at_a_turn_has_the_input_of_that_turn(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log, 1)
         await log.append(
             scope_at("t2"), input_added("second", "k2"), log_line("between"), turn_started("k2"), turn_completed()
         )
-        turn = next(e for e in await desk.stored_events() if e.type == "turn.started" and e.turn == "t2")
+        turn = next(e for e in await harness.stored_events() if e.type == "turn.started" and e.turn == "t2")
         await log.append(EventScope(), context_compacted(turn.seq))
         assert build_messages(log.window.events_at(()), ())[-1] == UserMessage(content=(Text(text="second"),))
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         await log.append(EventScope(), context_compacted(log.head + 1, "all of it"))
         assert log.state.taken == {}
         assert len(build_messages(log.window.events_at(()), ())) == 1
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
     @pytest.mark.parametrize("keep_from", [-1, 0, 1, 9, 10_000])
-    async def test_the_window_only_moves_on_and_never_past_the_end(self, keep_from: int) -> None:
+    async def test_the_window_moves_only_forward_and_not_past_the_end(self, keep_from: int) -> None:
         log = await LogHarness().open()
         await write_simple_turn(log)
         await log.append(EventScope(), context_compacted(10))
@@ -174,8 +174,8 @@ class TestWhatTheModelStillSees:
             await log.append(EventScope(), context_compacted(keep_from))
 
     async def test_a_child_may_compact_its_own_conversation_while_its_parent_waits(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+        harness = LogHarness()
+        log = await harness.open()
         child = scope_at("t1", 1, ("agent-1",))
         await log.append(T1, input_added("q"), turn_started("k"), step_started(), tool_called())
         await log.append(child, step_started(agent="child"), tool_called("call_1.1"))
@@ -187,13 +187,13 @@ class TestWhatTheModelStillSees:
         window = log.state.window
         await log.append(child, tool_completed("call_1.1"), tool_completed("call_1.2"), context_compacted(5))
         assert log.state.window == window
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
 
-class TestWhatItCosts:
-    async def test_a_session_of_100k_events_opens_with_its_tail(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+class TestCost:
+    async def test_opening_a_session_of_100k_events_reads_only_its_tail(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x" * 20)] * 98_000)
         for number in range(1, 81):
             await write_simple_turn(log, number)
@@ -203,134 +203,134 @@ class TestWhatItCosts:
             await log.append(EventScope(), *[log_line("x" * 20)] * 10)
         await log.append(scope_at("t"), input_added("still here?", "k"), turn_started("k"))
         events.rows = 0
-        found = await reopen(desk.store, S)
+        found = await reopen(harness.store, S)
         assert found.state.seq == log.head >= 99_992
         assert events.rows < 1_300
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_a_compaction_counts_before_the_next_snapshot_is_taken(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_a_compaction_after_the_last_snapshot_limits_the_rows_read(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         await log.append(EventScope(), *[log_line("x" * 50)] * 5_000)
-        assert await window_seqs(desk) == [5_000]
+        assert await snapshot_seqs(harness) == [5_000]
         await log.append(EventScope(), context_compacted(5_001), log_line("after"))
         events.rows = 0
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         assert events.rows <= 5
 
-    async def test_an_input_that_waits_since_long_ago_costs_one_row(self) -> None:
-        desk, events = flaky_harness()
-        log = await desk.open()
+    async def test_an_old_queued_input_costs_one_row(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
         await log.append(T1, input_added("first", "k1"), turn_started("k1"))
-        await desk.offer(input_added("meanwhile", "k2"), "k2")
+        await harness.offer(input_added("meanwhile", "k2"), "k2")
         await log.append(EventScope(), *[log_line("x" * 50)] * 5_000)
         await log.append(EventScope(), context_compacted(log.head))
         events.rows = 0
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         assert events.rows <= 10
 
-    async def test_storage_grows_with_what_was_said_and_not_with_its_square(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_snapshots_take_less_space_than_the_log(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         for number in range(1, 400):
             await log.append(EventScope(), CheckpointSaved(label=f"place {number}"), *[log_line("x")] * 9)
-        store = desk.store
+        store = harness.store
         assert isinstance(store, MemoryStore)
-        kept = store.hub.shared.logs["", S]
-        snapshots = sum(len(data) for states in kept.snapshots.values() for data in states.values())
-        assert 0 < snapshots < kept.size
+        memory_log = store.hub.shared.logs["", S]
+        snapshots = sum(len(data) for states in memory_log.snapshots.values() for data in states.values())
+        assert 0 < snapshots < sum(len(event.stored) for event in memory_log.events)
 
 
-class TestGoingBack:
-    async def test_to_before_a_snapshot(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+class TestRewind:
+    async def test_rewind_to_before_a_snapshot(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log, 1)
         before = log.head
         for number in range(2, 40):
             await write_simple_turn(log, number)
-        assert await window_seqs(desk)
-        await desk.release(log)
-        await rewind_session(desk, before)
-        found = await reopen(desk.store, S)
-        prefix = await reopen(desk.store, S, upto=before)
+        assert await snapshot_seqs(harness)
+        await harness.release(log)
+        await rewind_session(harness, before)
+        found = await reopen(harness.store, S)
+        prefix = await reopen(harness.store, S, upto=before)
         assert found.state.calls == 39
         assert found.state.usage == prefix.state.usage
         assert [e.seq for e in found.window.events] == [e.seq for e in prefix.window.events]
-        log = await desk.open()
+        log = await harness.open()
         await write_simple_turn(log, 50)
-        await assert_same_after_reopening(desk, log)
+        await assert_same_after_reopening(harness, log)
         assert "call_40" in str([e.stored for e in log.window.events])
 
-    async def test_to_a_place_an_earlier_rewind_left(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_rewind_to_a_branch_that_an_earlier_rewind_left(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         ends: list[int] = []
         for number in (1, 2, 3):
             await write_simple_turn(log, number)
             ends.append(log.head)
-        await desk.release(log)
-        there = await reopen(desk.store, S, upto=ends[1])
-        await rewind_session(desk, ends[0])
-        log = await desk.open()
+        await harness.release(log)
+        there = await reopen(harness.store, S, upto=ends[1])
+        await rewind_session(harness, ends[0])
+        log = await harness.open()
         await write_simple_turn(log, 4)
-        await desk.release(log)
-        await rewind_session(desk, ends[1])
-        found = await reopen(desk.store, S)
+        await harness.release(log)
+        await rewind_session(harness, ends[1])
+        found = await reopen(harness.store, S)
         assert [e.seq for e in found.window.events] == [e.seq for e in there.window.events]
         assert build_messages(found.window.events_at(()), ()) == build_messages(there.window.events_at(()), ())
         assert found.state.calls == 4
-        log = await desk.open()
+        log = await harness.open()
         for number in range(5, 40):
             await write_simple_turn(log, number)
-        assert await window_seqs(desk)
-        await assert_same_after_reopening(desk, log)
+        assert await snapshot_seqs(harness)
+        await assert_same_after_reopening(harness, log)
 
-    async def test_a_closed_session_that_goes_back_is_open_in_the_log_and_in_the_list(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_rewinding_a_closed_session_reopens_it_in_state_and_index(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
         await log.append(EventScope(), SessionClosed())
-        await desk.release(log)
-        await rewind_session(desk, 3)
-        info = await desk.store.sessions.find(S)
+        await harness.release(log)
+        await rewind_session(harness, 3)
+        info = await harness.store.sessions.find(S)
         assert info is not None
-        assert info.closed is (await reopen(desk.store, S)).state.closed is False
+        assert info.closed is (await reopen(harness.store, S)).state.closed is False
 
     @pytest.mark.parametrize("to", [-1, 3, 4, 10**12])
-    async def test_to_nowhere_is_corrupt_and_no_endless_loop(self, to: int) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_a_rewind_to_an_invalid_seq_is_corrupt(self, to: int) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await log.append(EventScope(), log_line("one"), log_line("two"), release=True)
-        events = seal_chain(S, (await desk.stored_events())[-1], [(EventScope(), SessionReverted(to=to))], NOW)
-        term = await desk.store.events.claim(S)
-        await desk.store.events.append(S, events, head=2, term=term, release=True)
+        events = seal_chain(S, (await harness.stored_events())[-1], [(EventScope(), SessionReverted(to=to))], NOW)
+        term = await harness.store.events.claim(S)
+        await harness.store.events.append(S, events, head=2, term=term, release=True)
         with pytest.raises(Corrupt, match="not before it"):
-            await reopen(desk.store, S)
+            await reopen(harness.store, S)
 
-    async def test_to_the_very_beginning(self) -> None:
-        desk = LogHarness()
-        log = await desk.open()
+    async def test_rewind_to_the_beginning(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
         await write_simple_turn(log)
-        await desk.release(log)
-        await rewind_session(desk, 0)
-        found = await reopen(desk.store, S)
+        await harness.release(log)
+        await rewind_session(harness, 0)
+        found = await reopen(harness.store, S)
         assert found.window.events == []
         assert found.state.calls == 1
 
 
-async def test_an_event_only_newer_code_may_act_on_is_noticed_wherever_it_stands() -> None:
-    desk = LogHarness()
-    log = await desk.open()
+async def test_an_event_of_a_newer_version_is_reported() -> None:
+    harness = LogHarness()
+    log = await harness.open()
     await log.append(EventScope(), log_line("one"), release=True)
-    body, last = log_line("two"), (await desk.stored_events())[-1]
+    body, last = log_line("two"), (await harness.stored_events())[-1]
     newer = seal(Event(data=body, session=S, ts=NOW, v=VERSION + 1), epoch=1, seq=2, prev=last.hash)
-    term = await desk.store.events.claim(S)
-    await desk.store.events.append(S, [newer], head=1, term=term, release=True)
-    assert (await reopen(desk.store, S)).too_new == VERSION + 1
-    assert (await reopen(desk.store, S, upto=1)).too_new == 0
+    term = await harness.store.events.claim(S)
+    await harness.store.events.append(S, [newer], head=1, term=term, release=True)
+    assert (await reopen(harness.store, S)).too_new == VERSION + 1
+    assert (await reopen(harness.store, S, upto=1)).too_new == 0
 
 
-async def test_a_session_nobody_has_begun_is_empty() -> None:
+async def test_a_session_without_events_is_empty() -> None:
     found = await reopen(LogHarness().store, S)
     assert (found.last, found.base, found.window.events, found.state.seq) == (None, 0, [], 0)

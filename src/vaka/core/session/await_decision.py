@@ -1,4 +1,4 @@
-"""Wait for a decision in the log, or let it expire."""
+"""Wait for a decision in the log, or expire it."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from vaka.core.types.ids import DecisionId, EventScope
 async def wait_for_decision(
     log: Log, scope: EventScope, id: DecisionId, keep_waiting: Callable[[], bool] | None = None
 ) -> DecisionRecord:
-    """Wait until someone has decided, in whichever process, or the time is over; or, ``patient`` no more, give up."""
+    """Return a decision once it is taken, in any process, or has expired; undecided when ``keep_waiting`` is false."""
     while True:
         decision = log.state.decisions[id]
         if not decision.waiting or (keep_waiting is not None and not keep_waiting()):
             return decision
-        left = _seconds_left(log, decision)
+        left = seconds_until(log, decision.expires) if decision.expires else None
         if left is not None and left <= 0:
             await expire_decision(log, scope, decision)
-            continue
-        await _wait_for_change(log, left)
+        else:
+            await _wait_for_change(log, left)
 
 
 async def expire_decision(log: Log, scope: EventScope, decision: DecisionRecord) -> None:
-    """Write down that nobody decided in time; for an approval that is a no."""
+    """Append the expiry of a decision; an expired approval is a rejection."""
     if decision.approval is not None:
         await log.append(scope, ApprovalExpired(approval=decision.id))
     else:
@@ -35,29 +35,18 @@ async def expire_decision(log: Log, scope: EventScope, decision: DecisionRecord)
 
 
 def is_overdue(log: Log, decision: DecisionRecord) -> bool:
-    """Whether the time to decide is over."""
-    left = _seconds_left(log, decision)
-    return left is not None and left <= 0
-
-
-def _seconds_left(log: Log, decision: DecisionRecord) -> float | None:
-    return seconds_until(log, decision.expires) if decision.expires else None
+    return bool(decision.expires) and seconds_until(log, decision.expires) <= 0
 
 
 def seconds_until(log: Log, when: str) -> float:
-    """Return how long it is until a time of the log, negative when it has passed."""
-    return _timestamp_of(when) - log.clock.time()
+    """Return the seconds until a timestamp of the log, negative when it has passed."""
+    return datetime.fromisoformat(when).timestamp() - log.clock.time()
 
 
-def _timestamp_of(when: str) -> float:
-    return datetime.fromisoformat(when).timestamp()
-
-
-async def _wait_for_change(log: Log, left: float | None) -> None:
-    """Return after the next event, or when ``left`` seconds have passed."""
+async def _wait_for_change(log: Log, timeout: float | None) -> None:
     waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(log.wait_for_change())]
-    if left is not None:
-        waits.append(asyncio.ensure_future(log.clock.sleep(left)))
+    if timeout is not None:
+        waits.append(asyncio.ensure_future(log.clock.sleep(timeout)))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,4 +1,4 @@
-"""Branches of a log: its live branch, and the events that fork or rewind a session. Pure."""
+"""The live branch of a log, and the events that fork or rewind a session. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,15 +13,16 @@ from vaka.core.types.progress import ToolFailed, TurnInterrupted
 
 
 class _Node(NamedTuple):
-    """An event and the one it goes on from; without an event, a place before all that was read."""
+    """An event and its predecessor on the branch."""
 
     event: Event | None
+    """``None`` for a position before the events that were read."""
     parent: "_Node | None"
     seq: int
 
 
 class LiveBranch:
-    """The events after ``base``. A rewind may go back to any place, also to one that an earlier rewind left."""
+    """The tree of events after ``base``. A rewind may go back to any event, also on a branch that was left."""
 
     def __init__(self, base: int = 0) -> None:
         self._base = base
@@ -29,7 +30,6 @@ class LiveBranch:
         self._tip: _Node | None = None
 
     def add(self, event: Event) -> None:
-        """Take the next event of the log."""
         parent = self._tip
         if isinstance(event.data, SessionReverted):
             to = event.data.to
@@ -41,19 +41,19 @@ class LiveBranch:
         self._tip = self._nodes[event.seq] = _Node(event, parent, event.seq)
 
     def _keep_inputs(self, to: int, parent: _Node | None) -> _Node | None:
-        """Return the place a turn goes on from by itself: there, with what people have said since."""
-        said: list[_Node] = []
+        """Return ``parent`` followed by the inputs since ``to``: a turn that rewinds itself keeps them."""
+        inputs: list[_Node] = []
         node = self._tip
         while node is not None and node.event is not None and node.seq > to:
             if isinstance(node.event.data, InputAdded | InterruptRequested):
-                said.append(node)
+                inputs.append(node)
             node = node.parent
-        for known in reversed(said):
-            parent = _Node(known.event, parent, known.seq)
+        for added in reversed(inputs):
+            parent = _Node(added.event, parent, added.seq)
         return parent
 
     def live_events(self) -> tuple[list[Event], int | None]:
-        """Return the events that count, in order; and where they go on from when that is before ``base``."""
+        """Return the events of the branch in order, and the seq they follow when that is before ``base``."""
         events: list[Event] = []
         node = self._tip
         while node is not None and node.event is not None:
@@ -64,37 +64,31 @@ class LiveBranch:
 
 
 def live_events_of(events: Iterable[Event]) -> list[Event]:
-    """Return the events of a whole log that still count."""
-    line = LiveBranch()
+    """Return the events of a whole log that are on its live branch."""
+    branch = LiveBranch()
     for event in events:
-        line.add(event)
-    return line.live_events()[0]
+        branch.add(event)
+    return branch.live_events()[0]
 
 
 _REWOUND_TEXT = "The conversation was taken back to before this call had a result."
 
 
 def fork_entries(state: SessionState, origin: SessionId, cursor: str) -> list[tuple[EventScope, Body]]:
-    """Return what follows the copied prefix of a fork; ``state`` is that of the prefix."""
-    turn = state.turn
-    entries: list[tuple[EventScope, Body]] = [
-        (EventScope(), SessionForked(origin=origin, cursor=cursor)),
-        *_seal_open_calls(state),
-    ]
-    if turn is not None:
-        entries.append((EventScope(turn.id), TurnInterrupted(note="forked here", usage=turn.usage)))
-    return entries
+    """Return the entries after the copied prefix of a fork; ``state`` is that of the prefix."""
+    forked: tuple[EventScope, Body] = (EventScope(), SessionForked(origin=origin, cursor=cursor))
+    return [forked, *(end_turn_entries(state, "forked here") or _seal_open_calls(state))]
 
 
 def rewind_entries(prefix: SessionState, now: SessionState, reason: str) -> list[tuple[EventScope, Body]]:
-    """Return what takes a session as it is ``now`` back to ``prefix``: what is allowed there and was still allowed."""
+    """Return the entries that rewind a session from ``now`` to ``prefix``; grants that have ended since stay ended."""
     grants = tuple(grant for grant in prefix.grants if grant in now.grants) if prefix.grants else None
     body = SessionReverted(to=prefix.seq, calls=now.calls, reason=reason, grants=grants)
     return [(EventScope(), body), *_seal_open_calls(prefix)]
 
 
 def end_turn_entries(state: SessionState, note: str) -> list[tuple[EventScope, Body]]:
-    """Return what ends an unfinished turn nobody goes on with; nothing when there is none."""
+    """Return the entries that end an unfinished turn; none when there is no such turn."""
     if state.turn is None:
         return []
     return [*_seal_open_calls(state), (EventScope(state.turn.id), TurnInterrupted(note=note, usage=state.turn.usage))]

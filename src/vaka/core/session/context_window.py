@@ -9,38 +9,24 @@ from vaka.core.types.ids import AgentPath, TurnId
 from vaka.core.types.message import text_of
 
 SCRIPT_END = "end"
-"""What the last thing is called that a script is told."""
+"""The name of the last ``script.answered`` of a script."""
 
-_VISIBLE_BODIES = frozenset(
-    {
-        control.InputAdded,
-        control.ContextCompacted,
-        control.CheckpointSaved,
-        progress.TurnStarted,
-        progress.TurnFailed,
-        progress.StepStarted,
-        progress.MessageCompleted,
-        progress.ToolCalled,
-        progress.ToolCompleted,
-        progress.ToolFailed,
-        progress.SubagentStarted,
-        progress.SubagentCompleted,
-        monitor.ScriptCalled,
-        monitor.ScriptAnswered,
-    }
-)
+_SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
+_VISIBLE_BODIES = _SCRIPT_BODIES | {
+    control.InputAdded, control.ContextCompacted, control.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
+    progress.StepStarted, progress.MessageCompleted, progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed,
+    progress.SubagentStarted, progress.SubagentCompleted,
+}  # fmt: skip
 
 
 class ContextWindow:
-    """The part of the log prompts are made of, from the last compaction on."""
-
     def __init__(self, events: Iterable[Event], state: SessionState) -> None:
         self.events: list[Event] = []
         self.add(events, state)
         self._trim(state)
 
     def add(self, events: Iterable[Event], state: SessionState) -> None:
-        """Take the next events of the log, folded into ``state`` already."""
+        """Add the next events of the log; ``state`` already includes them."""
         for event in events:
             body = event.data
             kind = type(body)
@@ -58,28 +44,27 @@ class ContextWindow:
                     self._trim(state)
 
     def events_at(self, path: AgentPath) -> Iterator[Event]:
-        """Yield the events of one agent; an input, and the start of a child, stand at the path that gets them."""
+        """Yield the events of one agent, and the ``subagent.started`` that holds its input."""
         for event in self.events:
             body = event.data
             if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
 
     def last_text(self, turn: TurnId, path: AgentPath) -> str:
-        """Return the words of the last answer in a turn, ``""`` when there is none."""
+        """Return the last text of the agent in a turn, ``""`` when there is none."""
         for event in reversed(self.events):
-            if event.turn == turn and event.path == path and isinstance(event.data, progress.MessageCompleted):
-                words = text_of(event.data.content)
-                if words:
-                    return words
+            if (event.turn, event.path) == (turn, path) and isinstance(event.data, progress.MessageCompleted):
+                text = text_of(event.data.content)
+                if text:
+                    return text
         return ""
 
     def _drop_child(self, child: AgentPath) -> None:
-        """What a finished child said is in the log, but no prompt will show it again."""
-        self.events = [kept for kept in self.events if kept.path[: len(child)] != child]
+        """Drop the events of a finished child: no prompt needs them again."""
+        self.events = [event for event in self.events if event.path[: len(child)] != child]
 
     def _drop_script(self, end: Event) -> None:
-        """Nobody will tell a script that has ended anything again; only how it ended is of use."""
-        mine = {monitor.ScriptCalled, monitor.ScriptAnswered}
+        """Drop the requests and calls of a finished script: no replay needs them again; its end stays."""
         bodies = [event.data for event in self.events if event.path == end.path]
         calls = {body.call.id for body in bodies if isinstance(body, progress.ToolCalled) and not body.message_id}
 
@@ -89,10 +74,9 @@ class ContextWindow:
                 return False
             if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
                 return body.result.call in calls
-            return type(body) in mine or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
+            return type(body) in _SCRIPT_BODIES or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
 
-        self.events = [event for event in self.events if not is_dropped(event)]
-        self.events.append(end)
+        self.events = [*(event for event in self.events if not is_dropped(event)), end]
 
     def _trim(self, state: SessionState) -> None:
         if self.events and self.events[0].seq < state.window:

@@ -1,6 +1,6 @@
-"""The fold: what a log means right now. Events in, state out; the same events give the same state for ever.
+"""The fold: events in, state out; the same events give the same state for ever.
 
-The state is small: what is open, granted and counted, and where the live window starts. Messages stay in the log.
+The state is small: open calls, grants, counters, and the start of the context window. Messages stay in the log.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,9 +28,9 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
     event = None
     for event in events:
         body = event.data
-        rule = _HANDLERS.get(type(body))
-        if rule is not None:
-            rule(state, event, body)
+        handler = _HANDLERS.get(type(body))
+        if handler is not None:
+            handler(state, event, body)
         if state.grants:
             fold_approvals.drop_expired_grants(state, event.ts)
     if event is not None:
@@ -67,7 +67,7 @@ def _step_started(state: SessionState, event: Event, body: progress.StepStarted)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
     lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:
-        state.turn.rejected = ""  # once a plain no did not end a turn: this one has gone on
+        state.turn.rejected = ""  # in older logs a turn goes on after a rejection without a message
     _take_inputs(state, event.seq, body.inputs)
 
 
@@ -83,7 +83,7 @@ def _model_failed(state: SessionState, event: Event, body: monitor.ModelFailed) 
     if body.number:
         state.count_model_call(body.agent, body.number, body.call)
         call = state.open.get(body.call) if body.retried and body.call is not None else None
-        if call:  # the try that follows is the one that counts
+        if call:  # the next attempt counts instead
             call.asked = tuple(number for number in call.asked if number != body.number)
     elif body.retried:
         number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
@@ -113,13 +113,9 @@ def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
-        call=body.call,
-        path=event.path,
-        message=body.message_id,
-        step=event.step,
+        call=body.call, path=event.path, message=body.message_id, step=event.step, streak=lane.streak,
         number=state.calls_made_by(event.path),
-        streak=lane.streak,
-    )
+    )  # fmt: skip
 
 
 def _tool_started(state: SessionState, event: Event, body: progress.ToolStarted) -> None:
@@ -143,12 +139,11 @@ def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted 
 
 
 def _drop_children(state: SessionState, child: str) -> None:
-    """The children of a call are over, and so is what the session keeps for each of them, under ``NAME/PATH``."""
+    """Drop the children of a call, and the values of the session that belong to them: those named ``NAME/PATH``."""
     below = (child + "/", child + "-")
     lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
     if len(lanes) < len(state.lanes):
-        theirs = [key for key in state.values if f"{key.partition('/')[2]}/".startswith(below)]
-        for key in theirs:
+        for key in [key for key in state.values if f"{key.partition('/')[2]}/".startswith(below)]:
             del state.values[key]
     state.lanes = lanes
 
@@ -189,11 +184,11 @@ def _session_opened(state: SessionState, event: Event, body: control.SessionOpen
 
 
 def _session_forked(state: SessionState, event: Event, body: control.SessionForked) -> None:
-    state.grants = []  # what was allowed in a session holds in that one
+    state.grants = []  # a grant holds only in the session it was given in
 
 
 def _session_reverted(state: SessionState, event: Event, body: control.SessionReverted) -> None:
-    """``state`` is that of the prefix the session goes back to; ``snapshot.reopen`` sees to that."""
+    """Rewind; ``state`` is already that of the prefix, because ``snapshot.reopen`` folds the live branch only."""
     state.calls, state.closed = body.calls, False
     if body.onward is not None:
         _continue_turn(state, body.onward)
@@ -206,12 +201,10 @@ def _session_reverted(state: SessionState, event: Event, body: control.SessionRe
 
 
 def _continue_turn(state: SessionState, onward: control.Onward) -> None:
-    """The turn of the prefix goes on; only its conversation is that of before."""
-    running, lane = (
-        state.turn or RunningTurn(id=onward.turn, agent=state.agent),
-        _agent_progress(state, (), state.agent),
-    )
+    """Go on with the turn of the prefix: its conversation is rewound, its usage and counters are not."""
+    running = state.turn or RunningTurn(id=onward.turn, agent=state.agent)
     running.rewinds, running.usage = onward.rewinds, onward.spent
+    lane = _agent_progress(state, (), state.agent)
     lane.step, lane.phase, lane.calls = onward.step, "idle", 1
     lane.usage, lane.tools = onward.usage, dict(onward.tools)
     state.turn, state.usage, state.models, state.open = running, onward.total, dict(onward.models), {}
@@ -243,41 +236,20 @@ def _state_changed(state: SessionState, event: Event, body: control.StateChanged
 
 
 _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
-    progress.TurnQueued: _turn_queued,
-    progress.TurnStarted: _turn_started,
-    progress.TurnResumed: _turn_resumed,
-    progress.TurnCompleted: _turn_ended,
-    progress.TurnFailed: _turn_ended,
-    progress.TurnCancelled: _turn_ended,
-    progress.TurnInterrupted: _turn_ended,
-    progress.StepStarted: _step_started,
-    progress.StepCompleted: _step_completed,
+    progress.TurnQueued: _turn_queued, progress.TurnStarted: _turn_started, progress.TurnResumed: _turn_resumed,
+    **dict.fromkeys(progress.TURN_ENDS, _turn_ended),
+    progress.StepStarted: _step_started, progress.StepCompleted: _step_completed,
     progress.MessageCompleted: _message_completed,
-    progress.ToolCalled: _tool_called,
-    progress.ToolStarted: _tool_started,
-    progress.ToolReturned: _tool_returned,
-    progress.ToolCompleted: _tool_ended,
-    progress.ToolFailed: _tool_ended,
-    progress.SubagentStarted: _subagent_started,
-    progress.SubagentCompleted: _subagent_completed,
-    monitor.ScriptCalled: _script_called,
-    monitor.ModelFailed: _model_failed,
-    monitor.UsageRecorded: _usage_recorded,
-    control.InputAdded: _input_added,
-    control.InterruptRequested: _interrupt_requested,
-    control.ApprovalRequested: fold_approvals.apply_approval_requested,
-    control.ApprovalResolved: fold_approvals.apply_approval_resolved,
-    control.ApprovalExpired: fold_approvals.apply_approval_expired,
-    control.QuestionAsked: fold_approvals.apply_question_asked,
-    control.QuestionAnswered: fold_approvals.apply_question_answered,
-    control.SessionOpened: _session_opened,
-    control.SessionForked: _session_forked,
-    control.SessionReverted: _session_reverted,
-    control.SessionClosed: _session_closed,
-    control.ContextCompacted: _context_compacted,
-    control.CheckpointSaved: _checkpoint_saved,
-    control.StateChanged: _state_changed,
-}
+    progress.ToolCalled: _tool_called, progress.ToolStarted: _tool_started, progress.ToolReturned: _tool_returned,
+    progress.ToolCompleted: _tool_ended, progress.ToolFailed: _tool_ended,
+    progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,
+    monitor.ScriptCalled: _script_called, monitor.ModelFailed: _model_failed, monitor.UsageRecorded: _usage_recorded,
+    control.InputAdded: _input_added, control.InterruptRequested: _interrupt_requested,
+    control.SessionOpened: _session_opened, control.SessionForked: _session_forked,
+    control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
+    control.ContextCompacted: _context_compacted, control.CheckpointSaved: _checkpoint_saved,
+    control.StateChanged: _state_changed, **fold_approvals.HANDLERS,
+}  # fmt: skip
 
 
 def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> AgentProgress:
@@ -291,9 +263,7 @@ def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> Ag
 def results_for_open_calls(
     state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
 ) -> "list[tuple[AgentPath, int, ToolResult]]":
-    """Return a failed result for each call still open at ``path`` or below, with its place."""
-    from_here = [call for call in state.open.values() if call.path[: len(path)] == path]
-    return [
-        (call.path, call.step, call.sealed_result(reason, text))
-        for call in sorted(from_here, key=lambda c: -len(c.path))
-    ]
+    """Return a failed result for each open call at ``path`` or below, deepest first, with its path and step."""
+    calls = [call for call in state.open.values() if call.path[: len(path)] == path]
+    calls.sort(key=lambda call: -len(call.path))
+    return [(call.path, call.step, call.sealed_result(reason, text)) for call in calls]

@@ -1,21 +1,23 @@
 """The part of the fold that handles approvals, questions and grants."""
 
+from collections.abc import Callable
+from typing import Any
+
 from vaka.core.session.state import DecisionRecord, SessionState
 from vaka.core.types import control
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.tool import Grant
 
 
-def apply_approval_requested(state: SessionState, event: Event, body: control.ApprovalRequested) -> None:
-    """A call waits for a person."""
+def _approval_requested(state: SessionState, event: Event, body: control.ApprovalRequested) -> None:
     state.decisions[body.approval] = DecisionRecord(id=body.approval, call=body.call.id, path=event.path, approval=body)
     call = state.open.get(body.call.id)
     if call:
         call.approval = body.approval
 
 
-def apply_approval_resolved(state: SessionState, event: Event, body: control.ApprovalResolved) -> None:
-    """The first answer counts, if it came in time."""
+def _approval_resolved(state: SessionState, event: Event, body: control.ApprovalResolved) -> None:
+    """Take the first answer, if it is in time."""
     decision = state.decisions.get(body.approval)
     if decision is None or decision.approval is None or not decision.waiting:
         return
@@ -24,21 +26,12 @@ def apply_approval_resolved(state: SessionState, event: Event, body: control.App
         return
     decision.resolved = body
     if body.decision == "reject":
-        _record_rejection(state, decision, decision.approval, body)
+        # A rejection without a message ends the turn of the root agent; a child and a script go on with the failure.
+        call = state.open.get(decision.approval.call.id)
+        if state.turn and call and call.message and not decision.path and not body.message.strip():
+            state.turn.rejected = call.call.name
     elif body.scope != "once" and body.rule:
         _add_grant(state, decision.approval, body)
-
-
-def _record_rejection(
-    state: SessionState,
-    decision: DecisionRecord,
-    requested: control.ApprovalRequested,
-    resolved: control.ApprovalResolved,
-) -> None:
-    """A no without a word leaves the root agent nothing to go on with; a child has a parent, and a script its lines."""
-    call = state.open.get(requested.call.id)
-    if state.turn and call and call.message and not decision.path and not resolved.message.strip():
-        state.turn.rejected = requested.call.name
 
 
 def _add_grant(state: SessionState, requested: control.ApprovalRequested, resolved: control.ApprovalResolved) -> None:
@@ -49,25 +42,29 @@ def _add_grant(state: SessionState, requested: control.ApprovalRequested, resolv
 
 
 def drop_expired_grants(state: SessionState, now: str) -> None:
-    """What was allowed until some time is over once the log has come to it, also when a clock goes back later."""
+    """Drop grants that end at or before ``now``, the time of an event: they stay ended if the clock is set back."""
     if any(grant.until and now >= grant.until for grant in state.grants):
         state.grants = [grant for grant in state.grants if not grant.until or now < grant.until]
 
 
-def apply_approval_expired(state: SessionState, event: Event, body: control.ApprovalExpired) -> None:
-    """Nobody decided in time."""
+def _approval_expired(state: SessionState, event: Event, body: control.ApprovalExpired) -> None:
     decision = state.decisions.get(body.approval)
     if decision and decision.waiting:
         decision.expired = True
 
 
-def apply_question_asked(state: SessionState, event: Event, body: control.QuestionAsked) -> None:
-    """A person is asked something."""
+def _question_asked(state: SessionState, event: Event, body: control.QuestionAsked) -> None:
     state.decisions[body.question] = DecisionRecord(id=body.question, call=body.call, path=event.path, question=body)
 
 
-def apply_question_answered(state: SessionState, event: Event, body: control.QuestionAnswered) -> None:
-    """The first answer counts."""
+def _question_answered(state: SessionState, event: Event, body: control.QuestionAnswered) -> None:
     decision = state.decisions.get(body.question)
     if decision and decision.waiting:
         decision.answered = body
+
+
+HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
+    control.ApprovalRequested: _approval_requested, control.ApprovalResolved: _approval_resolved,
+    control.ApprovalExpired: _approval_expired, control.QuestionAsked: _question_asked,
+    control.QuestionAnswered: _question_answered,
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Following a session: what is stored after a cursor, then what happens, with no gap and nothing twice."""
+"""Following a session: the stored events after a cursor, then new ones, without gaps or duplicates."""
 
 import asyncio
 from collections import deque
@@ -26,14 +26,14 @@ class FollowerHub:
         self._pumps: dict[SessionId, list[asyncio.Task[None]]] = {}
 
     def fanout_of(self, session: SessionId) -> Fanout:
-        """Return the fanout of a session, made when it is first needed."""
+        """Return the fanout of a session, creating it on first use."""
         fanout = self._fanouts.get(session)
         if fanout is None:
             fanout = self._fanouts[session] = Fanout(session)
         return fanout
 
     def attach_writer(self, session: SessionId) -> Fanout:
-        """A writer in this process begins: followers hear from it directly."""
+        """Register a writer of this process; it publishes to followers directly."""
         fanout = self.fanout_of(session)
         if session not in self._writers:
             fanout.clear_open_blocks()
@@ -43,7 +43,6 @@ class FollowerHub:
         return fanout
 
     def detach_writer(self, session: SessionId) -> None:
-        """The writer in this process is done."""
         self._writers[session] -= 1
         if self._writers[session]:
             return
@@ -57,20 +56,20 @@ class FollowerHub:
             del self._fanouts[session]
 
     async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
-        """Yield the durable events after a cursor, the open blocks, and then everything as it happens.
+        """Yield the durable events after a cursor, the open blocks, and then every event as it happens.
 
-        It ends when the hub is closed, and raises what keeps it from hearing more.
+        Ends when the hub is closed, and raises the error that cuts it off from the store.
         """
         follower = Follower()
-        async with Subscription(self, session, after, follower) as following:
-            while events := await following.next_batch():
+        async with Subscription(self, session, after, follower) as subscription:
+            while events := await subscription.next_batch():
                 for event in events:
                     yield event
         if follower.error is not None:
             raise follower.error
 
     async def close(self) -> None:
-        """Stop listening for what other processes write; who follows comes to an end."""
+        """End every follower and stop listening to other processes."""
         for fanout in self._fanouts.values():
             for follower in fanout.followers:
                 follower.end()
@@ -80,7 +79,6 @@ class FollowerHub:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def add_follower(self, session: SessionId, follower: Follower) -> Fanout:
-        """Let a follower hear of a session."""
         fanout = self.fanout_of(session)
         fanout.followers.add(follower)
         if session not in self._writers:
@@ -88,7 +86,6 @@ class FollowerHub:
         return fanout
 
     def remove_follower(self, session: SessionId, follower: Follower) -> None:
-        """A follower has heard enough."""
         fanout = self.fanout_of(session)
         fanout.followers.discard(follower)
         if not fanout.followers and session not in self._writers:
@@ -96,7 +93,7 @@ class FollowerHub:
             self._fanouts.pop(session, None)
 
     def has_writer(self, session: SessionId) -> bool:
-        """Whether the session's writer is in this process."""
+        """Whether this process has a writer of the session."""
         return session in self._writers
 
     def _start_pump(self, fanout: Fanout) -> None:
@@ -128,7 +125,7 @@ class FollowerHub:
             self._fail_followers(fanout, error)
 
     def _fail_followers(self, fanout: Fanout, error: VakaError) -> None:
-        """Nothing more is heard of a session: those who follow are told, so that they can come back."""
+        """End the followers of a session with an error, so that they can reconnect."""
         for follower in fanout.followers:
             follower.end(error)
         for task in self._pumps.pop(fanout.session, ()):
@@ -137,7 +134,7 @@ class FollowerHub:
 
 
 class Subscription:
-    """One follower at its place in a session. Events come in batches: as many as there are, at least one."""
+    """One follower and its position in a session. Events come in batches of all that are ready, at least one."""
 
     def __init__(self, hub: FollowerHub, session: SessionId, after: Cursor, follower: Follower | None = None) -> None:
         self._hub, self._session, self._after = hub, session, after
@@ -153,12 +150,11 @@ class Subscription:
         self._hub.remove_follower(self._session, self._follower)
 
     async def next_batch(self) -> list[Event]:
-        """Return the next events; none when the follower was told that it has ended and everything was read."""
+        """Return the next events; none when the follower has ended and everything was read."""
         follower = self._follower
         if self._first:
             self._first = False
-            reset = await self._check_cursor()
-            if reset:
+            if reset := await self._check_cursor():
                 return reset
         while True:
             events = await self._catch_up() if follower.needs_snapshot else await self._take_queued()
@@ -169,14 +165,14 @@ class Subscription:
                 await follower.wakeup.wait()
 
     async def _check_cursor(self) -> list[Event]:
-        """Look whether the cursor is one of this log; if not, everything follows from the start."""
+        """Return nothing if the cursor is one of this log, otherwise a reset; all events follow it."""
         after = self._after
         if self._hub.has_writer(self._session) and not after.epoch and after.seq <= self._fanout.head:
             return []
         info = await self._hub.store.sessions.find(self._session)
         head, epoch = (info.head, info.epoch) if info else (0, 0)
         if head > self._fanout.head:
-            self._fanout.advance_head(head)  # everyone hears of it: a pump that starts now waits for what comes after
+            self._fanout.advance_head(head)  # for every follower: a pump that starts now waits for later events
         if after.epoch in (0, epoch) and after.seq <= head:
             return []
         self._seq = 0
@@ -184,19 +180,19 @@ class Subscription:
         return [Event(data=StreamReset(reason=f"no event {after} here"), session=self._session, ts=ts)]
 
     async def _catch_up(self) -> list[Event]:
-        """Catch up with the log, then take every open block whole."""
+        """Return the next events of the log, and after the last of them a snapshot of every open block."""
         fanout, follower = self._fanout, self._follower
         if self._seq < fanout.head:
             events = self._take_recent(fanout.head) or await self._read_stored(fanout.head)
             if events:
                 return events
-        # No await here: the snapshots and the emptied queue must mean the same moment.
+        # No await from here on: the snapshots and the emptied queue must be of the same moment.
         follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
         follower.live_count, follower.needs_snapshot = 0, False
         return fanout.snapshots()
 
     async def _take_queued(self) -> list[Event]:
-        """Take what is queued, up to the next stretch of the log that must be read first."""
+        """Take queued events, up to the next head whose events must be read first."""
         events: list[Event] = []
         queue, follower = self._follower.queue, self._follower
         while queue:
@@ -217,17 +213,16 @@ class Subscription:
         return events
 
     def _take_recent(self, upto: int) -> list[Event]:
-        """Return the next durable events if this process has just written them."""
+        """Return the next durable events if they are in memory."""
         events = self._fanout.recent_between(self._seq, upto)
         if events:
             self._seq = events[-1].seq
         return events
 
     async def _read_stored(self, upto: int) -> list[Event]:
-        """Return the next durable events, from the store."""
         upto = min(upto, self._seq + READ_BATCH)
-        async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as found:
-            events = [event async for event in found]
+        async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as stored:
+            events = [event async for event in stored]
         if not self._hub.has_writer(self._session):
             self._fanout.close_blocks(events)
         if events:

@@ -1,4 +1,4 @@
-"""Group commit: appends requested at the same time are checked, sealed and written as one."""
+"""Group commit: appends requested at the same time are checked, sealed and written together."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ Entry: TypeAlias = tuple[EventScope, Body]
 
 
 class AppendGroup:
-    """What one caller wants to append. The first ``put_off`` entries are not its own: they came along."""
+    """The entries of one append. The first ``deferred_count`` were deferred earlier and are written with them."""
 
     __slots__ = ("deferred_count", "entries", "error", "events", "owner", "release", "waiting")
 
@@ -23,10 +23,10 @@ class AppendGroup:
         self.error: LogError | None = None
         self.owner: AppendGroup | None = None
         self.waiting = True
-        """True until it was written or refused."""
+        """True until it is written or rejected."""
 
     def reject(self, error: LogError) -> "AppendGroup | None":
-        """It breaks a rule; return what came along with it, which may still be written."""
+        """Reject the group; return a group of its deferred entries, which may still be written."""
         self.error, self.waiting = error, False
         if self.owner is not None:
             self.owner.error = error
@@ -37,26 +37,23 @@ class AppendGroup:
         return rest
 
     def withdraw(self) -> bool:
-        """Its caller has gone; return whether anything is left to write."""
+        """Remove the caller's own entries; return whether deferred ones are left to write."""
         self.entries, self.deferred_count, self.release = self.entries[: self.deferred_count], 0, False
         return bool(self.entries)
 
 
 class WriteAttempt(NamedTuple):
-    """A write that was handed to the store and may have landed."""
+    """A write that was sent to the store and may have been committed."""
 
     group_events: Sequence[tuple[AppendGroup, Sequence[Event]]]
     events: Sequence[Event]
     release: bool
 
-    def was_written(self, found: Sequence[Event]) -> bool:
-        """Whether the events found after the old head begin with these."""
-        return len(found) >= len(self.events) and all(
-            mine.stored == theirs.stored for mine, theirs in zip(self.events, found, strict=False)
-        )
+    def was_written(self, tail: Sequence[Event]) -> bool:
+        """Whether ``tail``, the stored events after the old head, begins with these."""
+        return [event.stored for event in self.events] == [event.stored for event in tail[: len(self.events)]]
 
     def deliver_events(self) -> None:
-        """Hand every group its events."""
         for group, events in self.group_events:
             group.events, group.waiting = events, False
 
@@ -66,28 +63,26 @@ def seal_groups(
     groups: Sequence[AppendGroup],
     seal: Callable[[Sequence[Entry], Sequence[Event]], Sequence[Event]],
 ) -> WriteAttempt:
-    """Return the groups that keep the rules and their events; the others get their error and change nothing.
+    """Return the groups that keep the invariants, with their events; reject the others.
 
-    ``seal`` makes events of entries, given those before them.
+    ``seal`` takes entries and the events before them.
     """
-    view = InvariantChecker(state)
-    shares: list[tuple[AppendGroup, Sequence[Event]]] = []
+    checker = InvariantChecker(state)
+    accepted: list[tuple[AppendGroup, Sequence[Event]]] = []
     events: list[Event] = []
-    release = False
-    left = list(groups)
-    while left:
-        group = left.pop(0)
+    queue = list(groups)
+    while queue:
+        group = queue.pop(0)
         try:
-            view.check(group.entries)
-            made = seal(group.entries, events)
+            checker.check(group.entries)
+            sealed = seal(group.entries, events)
         except LogError as error:
             rest = group.reject(error)
-            left[:0] = [rest] if rest else []
-            view = InvariantChecker(state)
-            for other, _ in shares:
-                view.check(other.entries)
+            queue[:0] = [rest] if rest else []
+            checker = InvariantChecker(state)
+            for other, _ in accepted:
+                checker.check(other.entries)
         else:
-            shares.append((group, made))
-            events += made
-            release = release or group.release
-    return WriteAttempt(shares, events, release)
+            accepted.append((group, sealed))
+            events += sealed
+    return WriteAttempt(accepted, events, any(group.release for group, _ in accepted))

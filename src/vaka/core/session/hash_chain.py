@@ -1,4 +1,4 @@
-"""The hash chain of a log: seal events that follow one another, and verify stored ones."""
+"""The hash chain of a log: seal successive events, and verify stored ones."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ def seal_chain(
     """Seal ``entries`` as the events that follow ``last``."""
     events: list[Event] = []
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
-    for place, body in entries:
+    for scope, body in entries:
         seq += 1
-        event = Event(data=body, session=session, ts=ts, turn=place.turn, step=place.step, path=place.path)
+        event = Event(data=body, session=session, ts=ts, turn=scope.turn, step=scope.step, path=scope.path)
         events.append(seal(event, epoch=epoch, seq=seq, prev=prev))
         prev = events[-1].hash
     return events
 
 
 def hash_of(stored: bytes) -> str:
-    """Return the hash an event's successor names as ``prev``."""
+    """Return the hash of stored bytes: the ``prev`` of the next event."""
     return hashlib.sha256(stored).hexdigest()
 
 
 class HashChain:
-    """Checks stored events one after the other, from ``seq`` on, whose event has the hash ``prev``."""
+    """Verifies the stored events after ``seq``, whose hash is ``prev``, in order."""
 
     def __init__(self, session: SessionId, seq: int = 0, prev: str = "") -> None:
         self.session, self.seq = session, seq
         self.prev: str = prev
 
     def check_next(self, seq: int, stored: bytes) -> Event:
-        """Return the next event, or raise ``Corrupt`` if it is not the one that was written there."""
+        """Return the next event. Raises ``Corrupt`` if it is not the one that was written."""
         event = decode(stored)
         if not seq == event.seq == self.seq + 1:
             raise Corrupt(f"session {self.session!r}: expected event {self.seq + 1}, found {event.seq} at {seq}")
@@ -45,6 +45,6 @@ class HashChain:
         return event
 
     def check_end(self, head: int, hash: str) -> None:
-        """Check that the chain ends where the index says the log ends."""
+        """Raise ``Corrupt`` unless the chain ends at the head that the index has."""
         if self.seq != head or (head and self.prev != hash):
             raise Corrupt(f"session {self.session!r}: the log ends at {self.seq}, its index says {head}: bytes changed")

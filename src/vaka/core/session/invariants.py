@@ -1,4 +1,4 @@
-"""The invariants every append is checked against: pairing of calls and results, order of turns."""
+"""The invariants of a log that every append is checked against: pairing of calls and results, order of turns."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,13 +10,8 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
 
 
-def check_entries(state: SessionState, entries: Iterable[tuple[EventScope, Body]]) -> None:
-    """Raise ``LogError`` if appending these bodies would break a rule; look only, change nothing."""
-    InvariantChecker(state).check(entries)
-
-
 class InvariantChecker:
-    """The part of a state the rules look at, with the entries seen so far."""
+    """The part of a state that the invariants need, with the entries checked so far; the state is not changed."""
 
     def __init__(self, state: SessionState) -> None:
         self.open_calls: dict[CallId, AgentPath] = {id: call.path for id, call in state.open.items()}
@@ -24,17 +19,17 @@ class InvariantChecker:
         self.calls_made: dict[AgentPath, int] = {}
 
     def check(self, entries: Iterable[tuple[EventScope, Body]]) -> None:
-        """Take more entries into account. After a ``LogError`` the view is of no more use."""
-        for place, body in entries:
+        """Check the next entries. Raises ``LogError``; the checker cannot be used after it."""
+        for scope, body in entries:
             self.seq += 1
             if not body.durable:
                 raise LogError(f"{body.type} is live and cannot be appended")
-            rule = _CHECKS.get(type(body))
-            if rule is not None:
-                rule(self, place.path, body)
+            check = _CHECKS.get(type(body))
+            if check is not None:
+                check(self, scope.path, body)
 
     def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
-        """A call id is new, and the next of its agent."""
+        """A call has the next id of its agent."""
         self._require_turn(body)
         id, number = body.call.id, self.calls_made.get(path, self.state.calls_made_by(path)) + 1
         if id != call_id(path, number):
@@ -43,11 +38,9 @@ class InvariantChecker:
         self.open_calls[id] = path
 
     def check_tool_started(self, path: AgentPath, body: progress.ToolStarted) -> None:
-        """Only an open call starts."""
         self._require_open(body.call.id, body)
 
     def check_tool_returned(self, path: AgentPath, body: progress.ToolReturned) -> None:
-        """Only an open call returns."""
         self._require_open(body.result.call, body)
 
     def check_tool_ended(self, path: AgentPath, body: progress.ToolCompleted | progress.ToolFailed) -> None:
@@ -56,38 +49,35 @@ class InvariantChecker:
         del self.open_calls[body.result.call]
 
     def check_step_started(self, path: AgentPath, body: progress.StepStarted) -> None:
-        """No step of an agent begins while a call of its is open."""
+        """A step of an agent begins when all calls of the one before have results."""
         self._require_turn(body)
-        self._require_none_open(body, [call for call, where in self.open_calls.items() if where == path])
+        self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner == path])
 
     def check_script_event(self, path: AgentPath, body: monitor.ScriptCalled | monitor.ScriptAnswered) -> None:
-        """A script works only in a turn."""
         self._require_turn(body)
 
     def check_compacted(self, path: AgentPath, body: control.ContextCompacted) -> None:
-        """Compaction happens between steps, and the window only ever moves on."""
-        self._require_none_open(body, [call for call, where in self.open_calls.items() if where[: len(path)] == path])
+        """Compaction happens between steps, and the window only moves forward."""
+        self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner[: len(path)] == path])
         if not self.state.window <= body.keep_from <= self.seq:
             raise LogError(f"{body.type} keeps from {body.keep_from}, expected {self.state.window} to {self.seq}")
 
     def check_reverted(self, path: AgentPath, body: control.SessionReverted) -> None:
-        """A rewind is read from the store, not folded into an open log; a turn that goes on has no call open."""
+        """A writer appends only the rewind of a turn by itself, without open calls; others need the log reopened."""
         if body.onward is None:
-            raise LogError(f"{body.type} while the log is open: what it means is read from the store")
+            raise LogError(f"{body.type} cannot be appended by the writer: its state must be read from the store")
         self._require_turn(body)
         self._require_none_open(body, list(self.open_calls))
         if not 0 < body.to < self.seq:
             raise LogError(f"{body.type} to {body.to}, expected 1 to {self.seq - 1}")
 
     def check_turn_started(self, path: AgentPath, body: progress.TurnStarted) -> None:
-        """One turn at a time."""
         if self.turn_running:
             raise LogError("turn.started while a turn is running")
         self._require_none_open(body, list(self.open_calls))
         self.turn_running = True
 
     def check_turn_ended(self, path: AgentPath, body: Body) -> None:
-        """A turn ends with every call answered."""
         self._require_none_open(body, list(self.open_calls))
         self._require_turn(body)
         self.turn_running = False
@@ -100,25 +90,20 @@ class InvariantChecker:
         if call not in self.open_calls:
             raise LogError(f"{body.type} for call {call!r}, which is unknown or already has its result")
 
-    def _require_none_open(self, body: Body, still: list[CallId]) -> None:
-        if still:
-            raise LogError(f"{body.type} while {', '.join(still)} has no result")
+    def _require_none_open(self, body: Body, open_calls: list[CallId]) -> None:
+        if open_calls:
+            raise LogError(f"{body.type} while {', '.join(open_calls)} has no result")
 
 
 _CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = {
     progress.ToolCalled: InvariantChecker.check_tool_called,
     progress.ToolStarted: InvariantChecker.check_tool_started,
     progress.ToolReturned: InvariantChecker.check_tool_returned,
-    progress.ToolCompleted: InvariantChecker.check_tool_ended,
-    progress.ToolFailed: InvariantChecker.check_tool_ended,
+    **dict.fromkeys((progress.ToolCompleted, progress.ToolFailed), InvariantChecker.check_tool_ended),
     progress.StepStarted: InvariantChecker.check_step_started,
-    monitor.ScriptCalled: InvariantChecker.check_script_event,
-    monitor.ScriptAnswered: InvariantChecker.check_script_event,
+    **dict.fromkeys((monitor.ScriptCalled, monitor.ScriptAnswered), InvariantChecker.check_script_event),
     progress.TurnStarted: InvariantChecker.check_turn_started,
-    progress.TurnCompleted: InvariantChecker.check_turn_ended,
-    progress.TurnFailed: InvariantChecker.check_turn_ended,
-    progress.TurnCancelled: InvariantChecker.check_turn_ended,
-    progress.TurnInterrupted: InvariantChecker.check_turn_ended,
+    **dict.fromkeys(progress.TURN_ENDS, InvariantChecker.check_turn_ended),
     control.ContextCompacted: InvariantChecker.check_compacted,
     control.SessionReverted: InvariantChecker.check_reverted,
 }

@@ -1,4 +1,4 @@
-"""What the fold keeps. Plain data, small, and stored as a snapshot now and then."""
+"""The state of a session: small plain data that the fold computes and snapshots store."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias
@@ -13,7 +13,7 @@ from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
 FOLD_VERSION = "4"
-"""The version of the fold. Raise it when the same events come to mean another state: old snapshots are then ignored."""
+"""The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
 
@@ -26,9 +26,9 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     message: MessageId
     step: int
     number: int
-    """Which call of its agent this is; it is part of the id, so that no id is ever used twice."""
+    """The number of the call among those of its agent; as part of the id it makes the id unique."""
     streak: int = 1
-    """How many calls in a row, this one included, asked for the same thing."""
+    """The number of equal calls in a row, including this one."""
     phase: CallPhase = "called"
     effect: Effect = "once"
     key: str = ""
@@ -37,11 +37,11 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     result: ToolResult | None = None
     approval: DecisionId | None = None
     asked: tuple[int, ...] = ()
-    """Which model calls the tool has made, by their numbers: run again, it makes the same ones."""
+    """The numbers of the model calls that the tool has made; a rerun uses the same numbers."""
 
     def sealed_result(self, reason: FailureReason, text: str) -> ToolResult:
-        """Return the result of a call that will get no other."""
-        if self.phase == "returned":  # what looks at results has not seen this one, so nobody else does
+        """Return the failed result that closes an open call."""
+        if self.phase == "returned":  # middleware has not checked this result, so it must not be passed on
             text = f"{text} It had returned; what it returned was not passed on."
         if self.phase == "started" and self.effect == "once":
             text = f"{text} It had begun: its outcome is unknown, verify before repeating it."
@@ -50,7 +50,7 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
 
 
 class DecisionRecord(msgspec.Struct, omit_defaults=True):
-    """Something a person was asked, and what came of it."""
+    """An approval or a question, and its answer."""
 
     id: DecisionId
     call: CallId | None = None
@@ -63,35 +63,35 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def waiting(self) -> bool:
-        """True until someone has decided or the time is over."""
+        """True until it is decided or has expired."""
         return self.resolved is None and self.answered is None and not self.expired
 
     @property
     def expires(self) -> str:
-        """When it is too late, ``""`` for never."""
-        asked = self.approval or self.question
-        return asked.expires if asked else ""
+        """The deadline, ``""`` for none."""
+        request = self.approval or self.question
+        return request.expires if request else ""
 
 
 class AgentProgress(msgspec.Struct, omit_defaults=True):
-    """How far one agent has come in the running turn."""
+    """The progress of one agent in the running turn."""
 
     agent: str = ""
     step: int = 0
     phase: Literal["idle", "asking", "answered"] = "idle"
     calls: int = 0
-    """Calls the answer of this step made."""
+    """The number of calls in the answer of this step."""
     number: int = 1
-    """Which model call of its agent the last one is, on the live branch."""
+    """The number of the last model call among those of its agent, on the live branch."""
     made: int = 0
-    """Calls made so far; the root's are counted for the whole session, in ``State.calls``."""
+    """The number of calls so far; those of the root are counted for the session, in ``SessionState.calls``."""
     tools: dict[str, int] = {}
     usage: Usage = Usage()
     below: Usage = Usage()
-    """What its own children have used; the root's are counted in ``Running.usage``."""
+    """The usage of its own children; that of the root's children is part of ``RunningTurn.usage``."""
     last: Digest | None = None
     streak: int = 0
-    """How many calls in a row were equal to the last one."""
+    """The number of calls in a row that were equal to the last one."""
     done: SubagentCompleted | None = None
 
 
@@ -101,12 +101,12 @@ class RunningTurn(msgspec.Struct, omit_defaults=True):
     id: TurnId
     agent: str
     interrupted: str | None = None
-    """Set once someone wants it to stop."""
+    """The note of an interrupt, once one is requested."""
     resumed: int = 0
     rewinds: int = 0
-    """How often it went back in its own conversation."""
+    """How often the turn rewound its own conversation."""
     rejected: str = ""
-    """The tool that a person did not let the root agent call, without a word: the turn ends with the calls it has."""
+    """The root agent's tool that a person rejected without a message: the turn ends after its open calls."""
     usage: Usage = Usage()
 
 
@@ -117,7 +117,7 @@ class QueuedInput(msgspec.Struct, omit_defaults=True):
     seq: int
     policy: InputPolicy = "queue"
     announced: bool = False
-    """Whether the log says that it waits."""
+    """Whether ``turn.queued`` is in the log."""
 
 
 class SessionState(msgspec.Struct, omit_defaults=True):
@@ -132,50 +132,50 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     decisions: dict[DecisionId, DecisionRecord] = {}
     inputs: dict[str, QueuedInput] = {}
     grants: list[Grant] = []
-    """What people allowed for the rest of the session."""
+    """The grants for the rest of the session."""
     models: dict[str, int] = {}
-    """Model calls begun, for each agent."""
+    """The number of model calls begun, by agent."""
     calls: int = 0
     usage: Usage = Usage()
     window: int = 1
-    """The first event the model still sees."""
+    """The first event of the context window."""
     taken: dict[int, int] = {}
-    """Where the inputs are that the model still sees, and the event that took each on: they can be far apart."""
+    """The seq of each input in the context window, and of the turn or step that took it, which may be much later."""
     checkpoints: dict[str, int] = {}
     marks: dict[str, int] = {}
-    """The checkpoints of the last turn that the model may go back to, and the number of the next one."""
+    """The checkpoints of the last turn that the model may go back to."""
     marked: int = 0
+    """The number of the next such checkpoint."""
     values: dict[str, Any] = {}
     closed: bool = False
 
     def replace_with(self, other: "SessionState") -> None:
-        """Hold what another state holds."""
+        """Copy every field of another state."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(other, name))
 
     def agent_progress(self, path: AgentPath) -> AgentProgress:
-        """Return how far the agent at ``path`` has come; an empty lane when it has not begun."""
+        """Return the progress of the agent at ``path``, an empty one when it has not begun."""
         return self.lanes.get(agent_key(path)) or AgentProgress()
 
     def calls_made_by(self, path: AgentPath) -> int:
-        """Return how many calls the agent at ``path`` has made."""
         return self.agent_progress(path).made if path else self.calls
 
     def open_calls_of(self, path: AgentPath) -> list[OpenCall]:
-        """Return the open calls of the agent at ``path``, in the order they were made."""
+        """Return the open calls of the agent at ``path`` in order."""
         return [call for call in self.open.values() if call.path == path]
 
     def count_model_call(self, agent: str, number: int, call: CallId | None = None) -> None:
-        """Count a model call that says itself which one of its agent it is, and which tool call made it; 0 is none."""
+        """Count model call ``number`` of an agent, made by tool call ``call``; number 0 counts nothing."""
         if number:
             self.models[agent] = max(self.models.get(agent, 0), number)
-        made = self.open.get(call) if number and call is not None else None
-        if made is not None and number not in made.asked:  # run again after a crash, it has made the same one again
-            made.asked = (*made.asked, number)
+        open_call = self.open.get(call) if number and call is not None else None
+        if open_call is not None and number not in open_call.asked:  # a rerun after a crash repeats the number
+            open_call.asked = (*open_call.asked, number)
 
     @property
     def early_input_seqs(self) -> list[int]:
-        """The events from before the window that are still needed: inputs that wait, or were taken on inside it."""
+        """The inputs before the context window that are still needed: those that wait, or were taken inside it."""
         inputs = {*self.taken, *(queued.seq for queued in self.inputs.values())}
         return sorted(seq for seq in inputs if seq < self.window)
 
@@ -185,37 +185,36 @@ _decoder = msgspec.json.Decoder(SessionState)
 
 
 def encode_state(state: SessionState) -> bytes:
-    """Return the state as JSON."""
     return _encoder.encode(state)
 
 
 def decode_state(data: bytes) -> SessionState:
-    """Return the state ``dump`` made these bytes of. Raises ``Corrupt`` when it did not."""
+    """Return the state that ``data`` encodes. Raises ``Corrupt``."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"snapshot cannot be read: {error}") from error
+        raise Corrupt(f"snapshot cannot be decoded: {error}") from error
 
 
 def agent_key(path: AgentPath) -> str:
-    """Return the name of a path in ``State.lanes``."""
-    return "/".join(path) if path else ""
+    """Return the key of a path in ``SessionState.lanes``."""
+    return "/".join(path)
 
 
 def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
-    """Yield what each call asks for, and how many in a row have asked for just that, going on from ``lane``."""
+    """Yield the digest of each call and the number of equal calls in a row, continuing from ``progress``."""
     last, streak = progress.last, progress.streak
     for call in calls:
-        asked = digest_of([call.name, call.raw or call.arguments])
-        last, streak = asked, streak + 1 if asked == last else 1
+        digest = digest_of([call.name, call.raw or call.arguments])
+        last, streak = digest, streak + 1 if digest == last else 1
         yield last, streak
 
 
 def child_name(number: int, ordinal: int = 1) -> str:
-    """Return the name of the child that call ``number`` started, or of its second, third … child."""
+    """Return the name of the ``ordinal``-th child of call ``number``."""
     return f"agent-{number}" if ordinal == 1 else f"agent-{number}-{ordinal}"
 
 
 def call_id(path: AgentPath, number: int) -> CallId:
-    """Return the id of the ``number``-th call of the agent at ``path``: ``call_2``, or ``call_2.1`` below it."""
+    """Return the id of call ``number`` of the agent at ``path``: ``call_2``, or ``call_2.1`` for a child of it."""
     return CallId("call_" + ".".join([*(name.removeprefix("agent-") for name in path), str(number)]))

@@ -7,7 +7,7 @@ bytes are those that are hashed, sent and exported.
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform, get_args, get_origin
 
 import msgspec
@@ -111,6 +111,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return _type_and_channel(self.data)[1]
 
 
+    def to_json(self) -> bytes:
+        """Return the wire form: the stored bytes of a durable event, the JSON of a live one."""
+        return encode(self)
+
+    def to_sse(self) -> bytes:
+        """Return the wire form as a server-sent event; a durable one has its cursor as ``id``."""
+        cursor = f"id: {self.id}\n" if self.seq else ""
+        return f"{cursor}event: {self.type}\ndata: ".encode() + encode(self) + b"\n\n"
+
+
 class _StoredEvent(msgspec.Struct, frozen=True, gc=False):
     v: int
     seq: int
@@ -208,7 +218,7 @@ def _body_kind(body: Body) -> _BodyKind:
     kind = type(body)
     name, channel = _type_and_channel(body)
     if kind is Custom or kind is Unknown:  # the number of their types is not bounded
-        return _BodyKind(name, channel, lambda raw: decode_body(name, raw, channel))
+        return _BodyKind(name, channel, partial(decode_body, name, channel=channel))
     as_is = isinstance(body, Progress) and _is_plain_struct(kind)
     body_kind = _body_kinds[kind] = _BodyKind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
     return body_kind

@@ -1,6 +1,6 @@
 """Progress events: turns, steps, messages and tool calls as they happen."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from vaka.core.types.event import Progress
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId, SessionId
@@ -65,6 +65,9 @@ class TurnInterrupted(Progress, tag="turn.interrupted"):
     code: str = ""
 
 
+TURN_ENDS = (TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted)
+
+
 class StepStarted(Progress, tag="step.started"):
     """A model call begins. The digests name what the model saw; the texts are blobs."""
 
@@ -125,6 +128,10 @@ class ToolOutputDelta(Progress, tag="tool.output.delta", durable=False):
     block: int
     offset: int
     text: str
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | ToolArgsDelta | ToolOutputDelta
+"""A piece of an open block; ``message_id`` and ``block`` name the block."""
 
 
 class MessageSnapshot(Progress, tag="message.snapshot", durable=False):
