@@ -16,6 +16,7 @@ import msgspec
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId
+from vaka.core.types.keywords import unknown_keyword_error
 from vaka.core.types.message import FailureReason, Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.arguments import ArgumentReader
@@ -44,7 +45,7 @@ class NotSerializable(ValueError):
 
 
 def normalize_output(value: Any) -> ToolReturn:
-    """Return content unchanged and any other value as JSON data; raise ``NotSerializable`` if JSON cannot express it."""
+    """Return content unchanged, other values as JSON data; raise ``NotSerializable`` if JSON cannot express one."""
     if isinstance(value, str):
         return replace_surrogates(str(value))
     if isinstance(value, ToolResult):
@@ -343,6 +344,9 @@ def tool(
 
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function: ``@tool``, ``@tool(effect="read")``, ``tool(function)``."""
+    for name in options:
+        if name not in ToolOptions.__dataclass_fields__:
+            raise unknown_keyword_error("tool", name, ToolOptions.__dataclass_fields__)
     chosen = ToolOptions(**options) if options else _DEFAULTS
 
     def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:

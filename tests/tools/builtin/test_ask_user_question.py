@@ -114,7 +114,7 @@ async def test_without_anybody_the_model_is_told_to_decide() -> None:
         await (await rt.open(agent(model(question()), *TOOL), id="s")).run("Go.")
     done = results_by_call(await read_log(store, "s"))["call_1"]
     assert done.failed
-    assert done.text.startswith("nobody is there to answer; decide yourself")
+    assert done.text.startswith("the question was not answered; decide yourself")
     assert done.value == {"answers": {}, "unanswered": ["Which database?"]}
 
 
@@ -127,7 +127,7 @@ async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
         clock.advance(61)
         await task
     done = results_by_call(await read_log(store, "s"))["call_1"]
-    assert done.text.startswith("nobody is there to answer; decide yourself")
+    assert done.text.startswith("the question was not answered; decide yourself")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_each_tool_says_where_it_is_from_and_what_a_second_run_does(name: str) -
     for parameter in spec.parameters["properties"].values():
         assert parameter["description"]
     assert tool.spec is spec
-    assert repr(tool) == f"Builtin({name!r})"
+    assert repr(tool) == f"BuiltinTool({name!r})"
 
 
 def test_tools_come_by_name_and_unknown_ones_are_refused() -> None:
@@ -127,8 +127,8 @@ async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_pat
         == "  1500\tline 1500 of many\n  1501\tline 1501 of many\n[lines 1500 to 1501 of 3000; go on with offset=1502]"
     )
     assert value_of(page)["path"] == name
-    assert missing.text == f"FileMissing: output:{'0' * 64} is not kept (any more)"
-    assert "is no output" in wrong.text
+    assert missing.text == f"FileMissing: output:{'0' * 64} is not stored (any more)"
+    assert "is not an output" in wrong.text
     told = [result for message in bench.last_messages for result in getattr(message, "results", ())]
     assert told[0].content[0].text == said.text
 

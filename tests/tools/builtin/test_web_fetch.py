@@ -172,7 +172,7 @@ async def test_places_that_may_not_be_asked_are_not() -> None:
 async def test_without_a_network_it_says_so() -> None:
     async with web({}) as it:
         it.world = World()
-        assert "lends no network" in (await it.fetch("/")).text
+        assert "gives tools no network" in (await it.fetch("/")).text
 
 
 @pytest.mark.parametrize(

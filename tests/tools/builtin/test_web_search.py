@@ -117,7 +117,7 @@ async def test_without_a_network_it_says_so() -> None:
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         rt.env.world = World()
         await (await rt.open(agent(model, web_search), id="s")).run("Go.")
-    assert "lends no network" in results_by_call(await read_log(store, "s"))["call_1"].text
+    assert "gives tools no network" in results_by_call(await read_log(store, "s"))["call_1"].text
 
 
 def test_addresses_are_taken_out_of_what_counts_clicks() -> None:

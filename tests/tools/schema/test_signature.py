@@ -47,7 +47,7 @@ def test_star_args_are_refused() -> None:
     def function(*numbers: int) -> None:
         """Take numbers."""
 
-    with pytest.raises(InvalidInput, match=r"tool 'function', parameter 'numbers': \*numbers has no names"):
+    with pytest.raises(InvalidInput, match=r"tool 'function', parameter 'numbers': \*numbers has no name that"):
         _ = function.spec
 
 

@@ -58,7 +58,7 @@ def test_what_is_blocked_cannot_be_begun_or_completed(status: TaskStatus) -> Non
         made.update("b", TaskChange(status=status))
     assert update_task(made, "b", status="pending").tasks["b"].status == "blocked"
     assert update_task(made, "b", status=status, blocked_by=()).tasks["b"].status == status
-    with pytest.raises(InvalidInput, match="a task is blocked by what it waits for"):
+    with pytest.raises(InvalidInput, match="a task is blocked by the tasks it waits for"):
         made.update("a", TaskChange(status="blocked"))
 
 

@@ -133,7 +133,7 @@ async def test_many_tasks_keep_their_order_and_small_values(bench: ToolHarness) 
     huge = await bench.call("TaskCreate", subject="x", activeForm="x", description="\U0001f600" * 50_000)
     assert not huge.failed
     refused = await bench.call("TaskCreate", subject="x", activeForm="x", description="\x01" * 50_000)
-    assert "at most 204800 are kept" in refused.text
+    assert "at most 204800 are stored" in refused.text
     assert value_of(await bench.call("TaskList"))["total"] == 151
 
 

@@ -1,4 +1,4 @@
-"""The built-in tools by name, loaded on first use, and which of them an agent gets."""
+"""The built-in tools by name, loaded on first use, and the selection an agent gets."""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -29,39 +29,35 @@ TOOLS: dict[str, str] = {
     "WebSearch": "vaka.tools.builtin.web_search:web_search",
     "Write": "vaka.tools.builtin.files.edit:write",
 }
-"""Where each tool is; a module is imported when its tool is asked for."""
+"""``module:attribute`` of each tool; the module is imported when its tool is looked up."""
 
 OPT_IN: frozenset[str] = frozenset({"DMail"})
-"""Those that an agent only gets when they are named."""
+"""Tools that an agent gets only when they are named."""
 
 
 def builtin_tools(names: Iterable[str] | None = None) -> list[Tool]:
-    """Return the built-in tools with these names, or all that come by themselves. Raises ``InvalidInput``."""
-    return [find_builtin(name) for name in ((name for name in TOOLS if name not in OPT_IN) if names is None else names)]
+    """Return the built-in tools with these names, by default all but ``OPT_IN``. Raises ``InvalidInput``."""
+    return [find_builtin(name) for name in (select_tools() if names is None else names)]
 
 
 def find_builtin(name: str) -> Tool:
-    """Return the built-in tool of that name. Raises ``InvalidInput`` when there is none."""
+    """Return the built-in tool with this name. Raises ``InvalidInput`` for an unknown name."""
     if name not in TOOLS:
-        raise InvalidInput(
-            f"there is no built-in tool {name!r}{suggest_name(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
-        )
+        raise _unknown_tool_error(name)
     module, _, attribute = TOOLS[name].partition(":")
     tool: Tool = getattr(import_module(module), attribute)
     return tool
 
 
-__all__ = ["OPT_IN", "TOOLS", "builtin_tools", "find_builtin"]
-
 _SETTING_NAMES = {"file_read": "Read", "file_write": "Write", "file_edit": "Edit"}
-"""Names of settings that are not the tool's own, written apart."""
+"""Names used in settings that differ from the tool's own."""
 
 
 def select_tools(enabled: Iterable[str] | None = None, disallowed: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the names of the built-in tools that are wanted, in their order: all but those one must ask for.
+    """Return the names of the selected built-in tools in their order; by default all but ``OPT_IN``.
 
-    ``bash_output``, ``BashOutput`` and ``bash-output`` are one tool; ``all`` is each that comes by itself. Raises
-    ``InvalidInput`` for a name no tool has. What is disallowed may also be the name of another tool.
+    ``bash_output``, ``BashOutput`` and ``bash-output`` name one tool; ``all`` is all but ``OPT_IN``. Raises
+    ``InvalidInput`` for an unknown name in ``enabled``; ``disallowed`` may name other tools.
     """
     names = [enabled] if isinstance(enabled, str) else ["all"] if enabled is None else list(enabled)
     wanted: set[str] = set()
@@ -72,7 +68,7 @@ def select_tools(enabled: Iterable[str] | None = None, disallowed: Iterable[str]
 
 
 def normalize_name(name: str) -> str:
-    """Return a tool's name as it is compared: without regard to case, ``-``, ``_`` and spaces."""
+    """Return a tool's name for comparison: without case, ``-``, ``_`` and spaces."""
     joined = name.strip().lower().replace("-", "_").replace(" ", "_")
     return _SETTING_NAMES.get(joined, joined).lower().replace("_", "")
 
@@ -81,6 +77,13 @@ def _resolve_name(name: str) -> str:
     for known in TOOLS:
         if normalize_name(known) == normalize_name(name):
             return known
-    raise InvalidInput(
+    raise _unknown_tool_error(name)
+
+
+def _unknown_tool_error(name: str) -> InvalidInput:
+    return InvalidInput(
         f"there is no built-in tool {name!r}{suggest_name(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
     )
+
+
+__all__ = ["OPT_IN", "TOOLS", "builtin_tools", "find_builtin", "normalize_name", "select_tools"]

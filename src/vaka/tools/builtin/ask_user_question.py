@@ -7,17 +7,15 @@ from msgspec import Meta
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.core.types.message import Text, ToolResult
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.schema.json_types import is_array
 
-_NO_ANSWER = (
-    "nobody is there to answer; decide yourself what is most sensible, say what you assumed, and go on without asking"
-)
+_NO_ANSWER = "the question was not answered; decide yourself what is most sensible, say what you assumed, and go on"
 
 
 _MAX_NUMBER_LABEL = 1_000_000_000
-"""Numbers below this may be labels."""
+"""An integer answer below this may be the text of a label."""
 
 
 class Option(TypedDict):
@@ -44,19 +42,19 @@ async def ask_user_question(
 ) -> ToolResult:
     """Ask a person."""
     _check_questions(questions)
-    given: dict[str, JSON] = {}
+    replies: dict[str, JSON] = {}
     for question in questions:
         labels = [option["label"] for option in question["options"]]
         answer = await context.ask(_format_question(question), options=labels, expires_in=context.world.patience)
         if answer is None:
             return ToolResult(
                 call=context.call, content=(Text(text=_NO_ANSWER),), failed=True, reason="error",
-                value={"answers": given, "unanswered": [other["question"] for other in questions[len(given) :]]},
+                value={"answers": replies, "unanswered": [other["question"] for other in questions[len(replies) :]]},
             )  # fmt: skip
         several = question.get("multiSelect", False)
-        given[question["question"]] = _match_labels(answer, labels) if several else _match_label(answer, labels)
-    said = "\n".join(f"{asked}\n  {_format_answer(answer)}" for asked, answer in given.items())
-    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(said)),), value={"answers": given})
+        replies[question["question"]] = _match_labels(answer, labels) if several else _match_label(answer, labels)
+    text = "\n".join(f"{asked}\n  {_format_answer(answer)}" for asked, answer in replies.items())
+    return text_result(context, text, {"answers": replies})
 
 
 def _check_questions(questions: list[Question]) -> None:
@@ -70,7 +68,7 @@ def _check_questions(questions: list[Question]) -> None:
 
 
 def _format_question(question: Question) -> str:
-    """Return a question as a person reads it: with what each option means, and what else can be answered."""
+    """Return a question with the description of each option and a note on how to answer."""
     header = question.get("header", "").strip()
     lines = [f"{header}: {question['question']}" if header else question["question"]]
     lines += [
@@ -83,25 +81,25 @@ def _format_question(question: Question) -> str:
 
 
 def _match_label(answer: JSON, labels: list[str]) -> JSON:
-    """Return the label a person meant, or their own words."""
+    """Return the label an answer means, by its text or its number, or else the answer itself."""
     if is_array(answer) and len(answer) == 1:
         return _match_label(answer[0], labels)
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < _MAX_NUMBER_LABEL:
-        meant = _match_label(str(answer), labels)  # it may have come as JSON
-        return meant if meant in labels else answer
+        label = _match_label(str(answer), labels)  # a number typed by a person may arrive as JSON
+        return label if label in labels else answer
     if not isinstance(answer, str):
         return answer
-    said = answer.strip()
-    for label in labels:  # before numbers: a label may be one
-        if said in (label, label.strip()):
+    text = answer.strip()
+    for label in labels:  # before numbers: a label may be a number
+        if text in (label, label.strip()):
             return label
-    if said.isdecimal() and len(said) == 1 and 0 < int(said) <= len(labels):
-        return labels[int(said) - 1]
-    return next((label for label in labels if label.casefold() == said.casefold()), said)
+    if text.isdecimal() and len(text) == 1 and 0 < int(text) <= len(labels):
+        return labels[int(text) - 1]
+    return next((label for label in labels if label.casefold() == text.casefold()), text)
 
 
 def _match_labels(answer: JSON, labels: list[str]) -> list[JSON]:
-    """Return all labels a person meant; words of their own stay whole."""
+    """Return all labels an answer means; other text is one answer."""
     if is_array(answer):
         return [_match_label(item, labels) for item in answer]
     whole = _match_label(answer, labels)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.ids import Digest
-from vaka.core.types.message import Stored
+from vaka.core.types.ids import JSON, Digest
+from vaka.core.types.message import Stored, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 from vaka.tools.schema.json_types import is_array, is_object
@@ -21,7 +21,7 @@ _TRUE_WORDS, _FALSE_WORDS = ("true", "yes", "1", 1), ("false", "no", "0", 0)
 
 
 class BuiltinTool:
-    """A tool of vaka's own: a function, described by the ``.md`` file beside its module."""
+    """A tool of vaka's own: a function, described by the ``.md`` file with its name beside its module."""
 
     def __init__(self, function: FunctionTool[..., Any], module: str) -> None:
         self._function = function
@@ -29,25 +29,25 @@ class BuiltinTool:
         self.name = function.name
 
     def __repr__(self) -> str:
-        return f"Builtin({self.name!r})"
+        return f"BuiltinTool({self.name!r})"
 
     @cached_property
     def spec(self) -> ToolSpec:
         """The tool as models, rules and people see it."""
-        words = resources.files(self._package).joinpath(f"{self._file}.md").read_text("utf-8").strip()
-        return msgspec.structs.replace(self._function.spec, description=words, layer=LAYER)
+        description = resources.files(self._package).joinpath(f"{self._file}.md").read_text("utf-8").strip()
+        return msgspec.structs.replace(self._function.spec, description=description, layer=LAYER)
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Return the arguments ``raw`` stands for; numbers and truths written as words are taken for what they mean."""
-        read = self._function.parse(raw)
-        if isinstance(read, ParsedArguments):
-            return _convert_integral_floats(read, self._function.spec.parameters)
+        """Parse arguments; numbers and booleans written as text are converted where the schema wants them."""
+        parameters, parsed = self._function.spec.parameters, self._function.parse(raw)
+        if isinstance(parsed, ParsedArguments):
+            return _convert_integral_floats(parsed, parameters)
         plain = _decode_object(raw)
-        mended, said = _repair_types(plain, self._function.spec.parameters) if plain is not None else ({}, [])
-        again = self._function.parse(mended) if said else read
-        if not isinstance(again, ParsedArguments):
-            return read
-        return _convert_integral_floats(ParsedArguments(again.value, "; ".join(said)), self._function.spec.parameters)
+        arguments, repairs = _repair_types(plain, parameters) if plain is not None else ({}, [])
+        repaired = self._function.parse(arguments) if repairs else parsed
+        if not isinstance(repaired, ParsedArguments):
+            return parsed
+        return _convert_integral_floats(ParsedArguments(repaired.value, "; ".join(repairs)), parameters)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
         """Call the function."""
@@ -58,13 +58,18 @@ def builtin_tool(
     name: str, *, effect: Effect, timeout: float | None = 60.0, poll: bool = False,
     parameters: dict[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], BuiltinTool]:  # fmt: skip
-    """Make a built-in tool of a function: ``@declare("Read", effect="read")``."""
+    """Make a built-in tool of a function: ``@builtin_tool("Read", effect="read")``."""
 
     def make(function: Callable[..., Any]) -> BuiltinTool:
-        made = tool(function, name=name, effect=effect, timeout=timeout, poll=poll, parameters=parameters)
-        return BuiltinTool(made, f"{function.__module__.rpartition('.')[0]}.{function.__name__}")
+        inner = tool(function, name=name, effect=effect, timeout=timeout, poll=poll, parameters=parameters)
+        return BuiltinTool(inner, f"{function.__module__.rpartition('.')[0]}.{function.__name__}")
 
     return make
+
+
+def text_result(context: ToolContext, text: str, value: JSON) -> ToolResult:
+    """Return a result with a text for the model and ``value`` for programs."""
+    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(text)),), value=value)
 
 
 def _decode_object(raw: "str | dict[str, Any]") -> dict[str, Any] | None:
@@ -78,14 +83,14 @@ def _decode_object(raw: "str | dict[str, Any]") -> dict[str, Any] | None:
 
 
 def _convert_integral_floats(parsed: ParsedArguments, schema: dict[str, Any]) -> ParsedArguments:
-    """Return the arguments with 3.0 as 3 where the schema wants an integer: for JSON both are the same number."""
+    """Replace 3.0 by 3 where the schema wants an integer: in JSON both are the same number."""
     properties: dict[str, Any] = schema.get("properties", {})
-    found = {
+    integers = {
         key: int(item)
         for key, item in parsed.value.items()
         if isinstance(item, float) and item.is_integer() and _accepts_integer(properties.get(key))
     }
-    return ParsedArguments({**parsed.value, **found}, parsed.repaired) if found else parsed
+    return ParsedArguments({**parsed.value, **integers}, parsed.repaired) if integers else parsed
 
 
 def _accepts_integer(schema: Any) -> bool:
@@ -93,16 +98,14 @@ def _accepts_integer(schema: Any) -> bool:
 
 
 def _repair_types(value: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments with ``"3"`` as 3 and ``"yes"`` as true where the schema wants that, and what was done."""
-    mended: dict[str, Any] = {}
-    said: list[str] = []
+    """Replace ``"3"`` by 3 and ``"yes"`` by true where the schema wants that; also return descriptions of it."""
     properties: dict[str, Any] = schema.get("properties", {})
-    for key, item in value.items():
-        wanted = properties.get(key)
-        mended[key] = _repair_value(item, wanted.get("type")) if is_object(wanted) else item
-        if mended[key] is not item:
-            said.append(f"{key} {item!r} read as {mended[key]!r}")
-    return mended, said
+    types = {key: part.get("type") for key, part in properties.items() if is_object(part)}
+    arguments = {key: _repair_value(item, types.get(key)) for key, item in value.items()}
+    repairs = [
+        f"{key} {item!r} read as {arguments[key]!r}" for key, item in value.items() if arguments[key] is not item
+    ]
+    return arguments, repairs
 
 
 def _repair_value(item: Any, kind: Any) -> Any:
@@ -118,18 +121,18 @@ def _repair_value(item: Any, kind: Any) -> Any:
 OUTPUT_PREFIX = "output:"
 
 PREVIEW_HEAD, PREVIEW_TAIL = 2_000, 2_000
-"""Characters that are shown of the beginning and of the end."""
+"""Characters shown of the beginning and of the end."""
 
 _OUTPUT_NAME = re.compile(r"output:([0-9a-f]{64})\Z")
 
 
 def output_name_of(digest: Digest) -> str:
-    """Return the name under which ``Read`` finds a text that was put away."""
+    """Return the name under which Read finds a stored text."""
     return f"{OUTPUT_PREFIX}{digest}"
 
 
 def output_digest_of(name: str) -> Digest | None:
-    """Return the digest that a name stands for, ``None`` when it is the name of something else."""
+    """Return the digest in the name of a stored text, ``None`` for other names."""
     found = _OUTPUT_NAME.match(name.strip())
     return Digest(found[1]) if found else None
 
@@ -137,17 +140,17 @@ def output_digest_of(name: str) -> Digest | None:
 async def store_output(
     context: ToolContext, text: str, *, head: int = PREVIEW_HEAD, tail: int = PREVIEW_TAIL
 ) -> Stored:
-    """Keep a text and return a part that shows how it begins and ends, and says how to read the rest."""
+    """Store a text and return a part with its beginning, its end, and the name by which Read opens it."""
     part = await context.store_text(text)
-    kept = await context.load_text(part.blob)  # without secrets, of which a cut could leave half
-    return msgspec.structs.replace(part, preview=preview_text(kept, output_name_of(part.blob), head=head, tail=tail))
+    stored = await context.load_text(part.blob)  # secrets are removed before the text is cut
+    return msgspec.structs.replace(part, preview=preview_text(stored, output_name_of(part.blob), head=head, tail=tail))
 
 
 def preview_text(text: str, name: str, *, head: int = PREVIEW_HEAD, tail: int = PREVIEW_TAIL) -> str:
-    """Return the beginning and the end of a text, with the name of the whole between them."""
+    """Return the beginning and the end of a text, with the name of the whole text between them."""
     left = len(text) - head - tail
     if left <= 0:
         return text
     lines = text.count("\n", head, len(text) - tail)
-    said = f"[… {left} characters ({lines} lines) left out; the whole is {name}: give Read that as file_path …]"
-    return f"{text[:head]}\n{said}\n{text[len(text) - tail :]}"
+    note = f"[… {left} characters ({lines} lines) left out; the whole is {name}: give Read that as file_path …]"
+    return f"{text[:head]}\n{note}\n{text[len(text) - tail :]}"

@@ -1,4 +1,4 @@
-"""DMail: go back to an earlier place of this turn, with a message to oneself."""
+"""DMail: rewind this turn to a checkpoint, with a message for the model."""
 
 from typing import Annotated
 
@@ -9,7 +9,6 @@ from vaka.core.ports.tool import ToolContext
 from vaka.tools.builtin.builtin_tool import builtin_tool
 
 MAX_MESSAGE_LENGTH = 8_000
-"""Characters of a message."""
 
 
 @builtin_tool("DMail", effect="idempotent")

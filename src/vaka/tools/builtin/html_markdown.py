@@ -15,17 +15,17 @@ _WHITESPACE = " \t\r\f\v\n\u00a0\x00"
 _BACKTICK_RUN = re.compile(r"`{3,}")
 _COMMENT_END = re.compile(r"--!?>")
 _MAX_ATTRIBUTE_CHARACTERS = 16_384
-"""Characters of one tag's attributes that are read."""
+"""Characters read of the attributes of one tag."""
 _MAX_DEPTH = 8
-"""Levels of lists and quotations that are shown; deeper ones look like the deepest of these."""
+"""Levels of lists and quotations that are indented; deeper ones look like the deepest of these."""
 _MAX_URL_LENGTH = 2_000
 _MAX_TAGS = 200_000
-"""Tags that are read; no page that people write has as many."""
+"""Tags after which the rest of a page is ignored."""
 _SKIPPED_ELEMENTS = frozenset(
     ("script", "style", "noscript", "template", "iframe", "object", "svg", "math", "canvas", "select")
 )
 _RAW_ELEMENTS = frozenset(("script", "style", "iframe", "noscript", "textarea", "title", "xmp", "noembed", "noframes"))
-"""What is inside these is no markup."""
+"""Elements whose content is not markup."""
 _BLOCK_ELEMENTS = frozenset(
     ("address", "article", "aside", "body", "caption", "center", "dd", "details", "dialog", "div", "dl", "dt",
      "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "html", "legend", "main", "menu", "nav",
@@ -33,35 +33,27 @@ _BLOCK_ELEMENTS = frozenset(
 )  # fmt: skip
 _TAG_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _INLINE_MARKS = {
-    "strong": "**",
-    "b": "**",
-    "em": "*",
-    "i": "*",
-    "code": "`",
-    "kbd": "`",
-    "samp": "`",
-    "del": "~~",
-    "s": "~~",
-}
+    "strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "kbd": "`", "samp": "`", "del": "~~", "s": "~~",
+}  # fmt: skip
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 
 
 class MarkdownPage(msgspec.Struct, frozen=True):
-    """What a page says."""
+    """The title and text of a page."""
 
     title: str
     text: str
 
 
 def html_to_markdown(html: str, base: str = "") -> MarkdownPage:
-    """Return a page as Markdown; links are made whole with ``base``."""
+    """Return a page as Markdown; relative links are resolved against ``base``."""
     writer = _MarkdownWriter(base)
     _scan_html(html, writer)
     return MarkdownPage(writer.title, writer.finish())
 
 
 def _scan_html(html: str, writer: "_MarkdownWriter") -> None:
-    """Cut a page into tags and text. Each character is looked at a few times at most."""
+    """Split a page into tags and text, in linear time."""
     at, size, left = 0, len(html), _MAX_TAGS
     while at < size:
         left -= 1
@@ -76,14 +68,14 @@ def _scan_html(html: str, writer: "_MarkdownWriter") -> None:
             writer.add_text(_decode_entities(html[at:found]))
         at = _read_markup(html, found, writer)
         if at < 0:
-            return  # what is open never ends: all that is left belongs to it
+            return  # an unterminated tag or comment takes the rest of the page
 
 
 def _read_markup(html: str, at: int, writer: "_MarkdownWriter") -> int:
-    """Read what begins with ``<``; return where it ends, -1 when it does not."""
+    """Read the markup that begins with ``<``; return where it ends, -1 when it does not end."""
     if html.startswith("<!--", at):
-        over = _COMMENT_END.search(html, at + 2)
-        return over.end() if over else -1
+        comment_end = _COMMENT_END.search(html, at + 2)
+        return comment_end.end() if comment_end else -1
     closing = html.startswith("</", at)
     if html.startswith(("<!", "<?"), at) or (closing and html[at + 2 : at + 3] not in _TAG_LETTERS):
         end = html.find(">", at)
@@ -120,14 +112,14 @@ def _decode_entities(text: str) -> str:
 
 
 def _parse_attributes(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(text):
-        found.setdefault(name.lower(), _decode_entities(double or single or bare))
-    return found
+        attributes.setdefault(name.lower(), _decode_entities(double or single or bare))
+    return attributes
 
 
 class _Marker(str):
-    """What sets text apart, and is none itself."""
+    """A Markdown mark such as ``**``, as opposed to text."""
 
     __slots__ = ()
 
@@ -139,31 +131,29 @@ class _MarkdownWriter:
         self.title = ""
         self._base, self._has_base = base, False
         self._blocks: list[str] = []
-        """Blocks that are whole."""
+        """Finished blocks and the line breaks between them."""
         self._line: list[str] = []
         self._skipped: list[str] = []
         self._lists: list[int | None] = []
         self._quote_depth = self._pre_depth = 0
         self._heading = self._bullet = ""
         self._marks: dict[str, int] = {}
-        """What is set apart, and where in the line that began."""
+        """Open inline elements, and their start in the line."""
         self._link: tuple[int, str] | None = None
         self._row: list[str] | None = None
         self._row_count = 0
         self._tight = False
 
     def set_title(self, title: str) -> None:
-        """Take the title: the first one that is not a picture's."""
+        """Set the title unless it is set or inside a skipped element such as an SVG picture."""
         if not self._skipped:
             self.title = self.title or title
 
     def add_text(self, text: str) -> None:
-        """Take some text."""
         if not self._skipped:
             self._line.append(text.replace("\x00", "\ufffd"))
 
     def open_tag(self, name: str, attributes: str) -> None:
-        """A tag begins."""
         if self._skipped or name in _SKIPPED_ELEMENTS:
             if name in _SKIPPED_ELEMENTS:
                 self._skip_content(name, attributes)
@@ -177,7 +167,6 @@ class _MarkdownWriter:
             _OPEN_HANDLERS[name](self, attributes)
 
     def close_tag(self, name: str) -> None:
-        """A tag ends."""
         if self._skipped:
             if name == self._skipped[-1]:
                 self._skipped.pop()
@@ -190,12 +179,11 @@ class _MarkdownWriter:
             _CLOSE_HANDLERS[name](self)
 
     def truncate(self) -> None:
-        """The page has more than is read."""
+        """Note that the rest of the page is not read."""
         self._skipped = []
         self.add_text(" [the rest of this page was left out]")
 
     def finish(self) -> str:
-        """Return the whole text."""
         if self._pre_depth:
             self._pre_depth = 1
             self.end_pre()
@@ -206,22 +194,20 @@ class _MarkdownWriter:
     # ------------------------------------------------------------------------------------------------------- blocks
 
     def end_block(self) -> None:
-        """End the block under construction."""
         if self._pre_depth:
             return
-        place = self.end_link()
+        url = self.end_link()
         self._close_marks_from(0)
         if self._row is not None:
             self._line.append(" ")
-            self._link = (len(self._line), place) if place else None
+            self._link = (len(self._line), url) if url else None
             return
         text = _collapse_whitespace(self._line)
         self._line = []
-        self._link = (0, place) if place else None
-        head, self._heading = self._heading, ""
-        if not text:
-            return
-        self._add_block(text.replace("\n", " ") if head else text, head)
+        self._link = (0, url) if url else None
+        heading, self._heading = self._heading, ""
+        if text:
+            self._add_block(text.replace("\n", " ") if heading else text, heading)
 
     def _add_block(self, text: str, head: str = "") -> None:
         depth = min(len(self._lists), _MAX_DEPTH)
@@ -317,7 +303,7 @@ class _MarkdownWriter:
             return
         line = f"| {' | '.join(cells)} |"
         if len(cells) == 1 and not self._row_count:
-            self._add_block(cells[0])  # a table that is there for its looks
+            self._add_block(cells[0])  # a table used for layout
             return
         if not self._row_count:
             self._add_block(line + "\n|" + " --- |" * len(cells))
@@ -333,7 +319,7 @@ class _MarkdownWriter:
             self._line.append(_Marker(_INLINE_MARKS[name]))
 
     def _close_mark(self, name: str) -> None:
-        """End what a tag set apart; when there is nothing in it, as in many icons, it was not there."""
+        """End an inline element; an empty one, as in many icons, leaves no marks."""
         begin = self._marks.pop(name)
         if self._pre_depth:
             return
@@ -347,7 +333,7 @@ class _MarkdownWriter:
             self._link = (self._link[0] - (self._link[0] > begin), self._link[1])
 
     def _close_marks_from(self, begin: int) -> None:
-        """End all that began at a place of the line or behind it, the last one first."""
+        """End all inline elements opened at ``begin`` or later, the last one first."""
         for name in [name for name, at in reversed(self._marks.items()) if at >= begin]:
             self._close_mark(name)
 
@@ -361,46 +347,43 @@ class _MarkdownWriter:
             self._line.append(f"![{alt}]({source})" if source else alt)
 
     def set_base(self, attributes: str) -> None:
-        """Take the address that the others begin at; the first one counts."""
-        place = self._absolute_url(_parse_attributes(attributes).get("href", ""))
-        if place and not self._has_base:
-            self._base, self._has_base = place, True
+        """Set the base of relative links; the first ``<base>`` counts."""
+        url = self._absolute_url(_parse_attributes(attributes).get("href", ""))
+        if url and not self._has_base:
+            self._base, self._has_base = url, True
 
     def begin_link(self, attributes: str) -> None:
         self.end_link()
-        place = self._absolute_url(_parse_attributes(attributes).get("href", ""))
-        if place and not self._pre_depth:
-            self._link = (len(self._line), place)
+        url = self._absolute_url(_parse_attributes(attributes).get("href", ""))
+        if url and not self._pre_depth:
+            self._link = (len(self._line), url)
 
     def end_link(self) -> str:
-        """End the link that is open; return where it leads when it has no words yet, as around a heading."""
+        """End the open link; return its address when it has no text yet, as around a heading."""
         if self._link is None:
             return ""
-        (begin, place), self._link = self._link, None
+        (begin, url), self._link = self._link, None
         self._close_marks_from(begin)
         text = _collapse_whitespace(self._line[begin:]).replace("\n", " ")
         if not text:
-            return place
-        self._line[begin:] = [f"[{text}]({place}) " if self._line[-1][-1:].isspace() else f"[{text}]({place})"]
+            return url
+        self._line[begin:] = [f"[{text}]({url}) " if self._line[-1][-1:].isspace() else f"[{text}]({url})"]
         return ""
 
-    def close_link(self) -> None:
-        self.end_link()
-
-    def _absolute_url(self, place: str) -> str:
-        """Return an address that can be asked for, or none."""
-        place = place.strip()
-        if not place or place.startswith("#") or len(place) > _MAX_URL_LENGTH:
+    def _absolute_url(self, url: str) -> str:
+        """Return an absolute http, https or mailto address, or ``""``."""
+        url = url.strip()
+        if not url or url.startswith("#") or len(url) > _MAX_URL_LENGTH:
             return ""
         try:
-            whole = urljoin(self._base, place)
+            url = urljoin(self._base, url)
         except ValueError:
             return ""
-        safe = "".join(f"%{ord(sign):02X}" if sign in " <>()\"'\\" or sign < " " else sign for sign in whole)
+        safe = "".join(f"%{ord(sign):02X}" if sign in " <>()\"'\\" or sign < " " else sign for sign in url)
         return safe if safe.lower().startswith(("http://", "https://", "mailto:")) else ""
 
     def _skip_content(self, name: str, attributes: str) -> None:
-        """Leave out what is inside, unless the tag is its own end."""
+        """Ignore the content of an element unless the tag is self-closing."""
         if not attributes.rstrip().endswith("/") and len(self._skipped) < 1_000:
             self._skipped.append(name)
 
@@ -412,7 +395,7 @@ def _list_start(attributes: str) -> int:
 
 _OPEN_HANDLERS: dict[str, Callable[[_MarkdownWriter, str], None]] = {
     "ul": lambda writer, _: writer.begin_list(None),
-    "ol": lambda writer, given: writer.begin_list(_list_start(given)),
+    "ol": lambda writer, attributes: writer.begin_list(_list_start(attributes)),
     "li": _MarkdownWriter.begin_item,
     "blockquote": _MarkdownWriter.begin_quote,
     "pre": _MarkdownWriter.begin_pre,
@@ -426,7 +409,7 @@ _OPEN_HANDLERS: dict[str, Callable[[_MarkdownWriter, str], None]] = {
     "a": _MarkdownWriter.begin_link,
     "base": _MarkdownWriter.set_base,
 }
-_CLOSE_HANDLERS: dict[str, Callable[[_MarkdownWriter], None]] = {
+_CLOSE_HANDLERS: dict[str, Callable[[_MarkdownWriter], object]] = {
     "ul": _MarkdownWriter.end_list,
     "ol": _MarkdownWriter.end_list,
     "li": _MarkdownWriter.end_block,
@@ -436,11 +419,11 @@ _CLOSE_HANDLERS: dict[str, Callable[[_MarkdownWriter], None]] = {
     "tr": _MarkdownWriter.end_row,
     "td": _MarkdownWriter.end_cell,
     "th": _MarkdownWriter.end_cell,
-    "a": _MarkdownWriter.close_link,
+    "a": _MarkdownWriter.end_link,
 }
 
 
 def _collapse_whitespace(pieces: list[str]) -> str:
-    """Return text with its blanks as a page shows them; a break is kept as the end of a line."""
+    """Return text with whitespace collapsed as browsers do; ``<br>`` becomes a line break."""
     lines = _WHITESPACE_RUN.sub(" ", "".join(pieces)).split("\x00")
     return "\n".join(line.strip() for line in lines).strip("\n")

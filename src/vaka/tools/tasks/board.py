@@ -1,4 +1,4 @@
-"""The task board of a session, and how its log stores it."""
+"""The task board of a session, and its storage in the session's state."""
 
 import hashlib
 import heapq
@@ -16,10 +16,10 @@ TaskStatus: TypeAlias = Literal["pending", "in_progress", "completed", "blocked"
 STATUSES: tuple[TaskStatus, ...] = get_args(TaskStatus)
 
 MAX_TASKS = 5_000
-"""Tasks on a board."""
+"""The largest number of tasks on a board."""
 
 MAX_EDGES = 1_000
-"""Tasks that one task waits for, or that wait for it."""
+"""The largest number of tasks that one task waits for, or that wait for it."""
 
 _RANK: dict[TaskStatus, int] = {"in_progress": 0, "blocked": 1, "pending": 2, "completed": 3}
 
@@ -27,7 +27,7 @@ _ALIASES: dict[str, TaskStatus] = {"done": "completed", "complete": "completed"}
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something to be done."""
+    """A task on the board."""
 
     id: str
     subject: str
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall be different about a task; ``None`` leaves a thing as it is."""
+    """A change of a task; ``None`` leaves a field unchanged."""
 
     subject: str | None = None
     active: str | None = None
@@ -56,42 +56,42 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoardUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """A board after a change."""
+    """The board after a change, with the tasks the change affected."""
 
     board: "Board"
     task: Task
     unblocked: tuple[str, ...] = ()
-    """Tasks that waited before and do not wait any more."""
+    """Tasks that were blocked before and are not any more."""
     affected: tuple[str, ...] = ()
-    """Other tasks that are not as they were."""
+    """Other tasks that changed."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """A task in its place: behind all it waits for."""
+    """A task in the order of the board: behind the tasks it waits for."""
 
     task: Task
     depth: int
-    """How many tasks in a row must be done before it."""
+    """The length of the longest chain of tasks that must be done before it."""
 
 
 def parse_status(text: str) -> TaskStatus:
-    """Return the status a word stands for. Raises ``InvalidInput`` for other words."""
+    """Return the status named by a word, in any case and with aliases. Raises ``InvalidInput`` for other words."""
     word = text.strip().lower().replace("-", "_").replace(" ", "_")
-    found = _ALIASES.get(word, word)
+    word = _ALIASES.get(word, word)
     for status in STATUSES:
-        if found == status:
+        if word == status:
             return status
     raise InvalidInput(f"status {text!r} must be one of {', '.join(STATUSES)}")
 
 
 class Board:
-    """The tasks of a session in the order they were made."""
+    """The tasks of a session in the order of their creation; a change returns a new board."""
 
     def __init__(self, tasks: Mapping[str, Task] | None = None) -> None:
         self.tasks: dict[str, Task] = dict(tasks or {})
 
     def get(self, id: str) -> Task:
-        """Return a task. Raises ``NotFound``."""
+        """Return a task. Raises ``NotFound`` for an unknown id."""
         if id not in self.tasks:
             raise NotFound(f"there is no task {id!r}{suggest_name(id, self.tasks)}")
         return self.tasks[id]
@@ -103,30 +103,31 @@ class Board:
         return Board({**self.tasks, task.id: task})
 
     def update(self, id: str, change: TaskChange) -> BoardUpdate:
-        """Change a task and whatever depends on that, or nothing at all. Raises ``NotFound`` or ``InvalidInput``."""
+        """Change a task and the tasks that depend on it, or nothing. Raises ``NotFound`` or ``InvalidInput``."""
         before = self.get(id)
-        made = Board(self.tasks)
+        board = Board(self.tasks)
         blocks = _merge_ids(before.blocks if change.blocks is None else change.blocks, change.add_blocks)
         waits = _merge_ids(before.blocked_by if change.blocked_by is None else change.blocked_by, change.add_blocked_by)
-        made._set_edges(id, blocks, waits)
-        made._set_texts(id, change)
-        made._update_blocked()
+        board._set_edges(id, blocks, waits)
+        texts = {name: getattr(change, name) for name in ("subject", "active", "description", "owner")}
+        board._edit_task(id, **{name: text for name, text in texts.items() if text is not None})
+        board._update_blocked()
         if change.status is not None:
-            made._set_status(id, change.status)
-            made._update_blocked()
-        return self._compare_with(made, made.tasks[id])
+            board._set_status(id, change.status)
+            board._update_blocked()
+        return self._compare_with(board, board.tasks[id])
 
     def delete(self, id: str) -> BoardUpdate:
-        """Take a task off the board; nobody waits for it any more."""
-        gone = self.get(id)
-        made = Board(self.tasks)
-        made._set_edges(id, (), ())
-        del made.tasks[id]
-        made._update_blocked()
-        return self._compare_with(made, gone)
+        """Remove a task; tasks that waited for it no longer do. Raises ``NotFound``."""
+        task = self.get(id)
+        board = Board(self.tasks)
+        board._set_edges(id, (), ())
+        del board.tasks[id]
+        board._update_blocked()
+        return self._compare_with(board, task)
 
     def ordered_rows(self) -> list[TaskRow]:
-        """Return all tasks, each behind what it waits for; among equals what is being done comes first."""
+        """Return all tasks, each behind the tasks it waits for; among equals those in progress come first."""
         depths: dict[str, int] = {}
         left = {id: len(task.blocked_by) for id, task in self.tasks.items()}
         ready = [_sort_key(task) for task in self.tasks.values() if not task.blocked_by]
@@ -143,7 +144,7 @@ class Board:
         return rows
 
     def _set_edges(self, id: str, blocks: tuple[str, ...], blocked_by: tuple[str, ...]) -> None:
-        """Let a task have these neighbours and no others, on both sides."""
+        """Set the tasks before and behind a task, and the opposite edges of those tasks."""
         before = self.tasks[id]
         for other in (*blocks, *blocked_by):
             if other == id:
@@ -165,38 +166,33 @@ class Board:
         self._check_cycle(id)
 
     def _check_cycle(self, id: str) -> None:
-        """Raise ``InvalidInput`` when a task would wait for itself over others."""
-        came: dict[str, str] = {}
-        waiting = list(self.tasks[id].blocks)
-        came.update(dict.fromkeys(waiting, id))
-        while waiting:
-            at = waiting.pop()
+        """Raise ``InvalidInput`` when a task waits for itself through others."""
+        pending = list(self.tasks[id].blocks)
+        previous = dict.fromkeys(pending, id)
+        while pending:
+            at = pending.pop()
             if at == id:
-                way = [id]
-                while (step := came[way[-1]]) != id:
-                    way.append(step)
-                said = " -> ".join([id, *reversed(way)])
-                raise InvalidInput(f"the tasks would wait for each other in a circle: {said}")
+                path = [id]
+                while (step := previous[path[-1]]) != id:
+                    path.append(step)
+                cycle = " -> ".join([id, *reversed(path)])
+                raise InvalidInput(f"the tasks would wait for each other in a circle: {cycle}")
             for other in self.tasks[at].blocks:
-                if other not in came:
-                    came[other] = at
-                    waiting.append(other)
-
-    def _set_texts(self, id: str, change: TaskChange) -> None:
-        fields = {name: getattr(change, name) for name in ("subject", "active", "description", "owner")}
-        self._edit_task(id, **{name: value for name, value in fields.items() if value is not None})
+                if other not in previous:
+                    previous[other] = at
+                    pending.append(other)
 
     def _set_status(self, id: str, status: TaskStatus) -> None:
         task = self.tasks[id]
         if status == "blocked":
-            raise InvalidInput("a task is blocked by what it waits for; give blockedBy, not the status")
+            raise InvalidInput("a task is blocked by the tasks it waits for; set blockedBy, not the status")
         open = [other for other in task.blocked_by if self.tasks[other].status != "completed"]
         if open and status != "pending":
             raise InvalidInput(f"task {id!r} cannot be {status}: it waits for {', '.join(open)}")
         self._edit_task(id, status=status)
 
     def _update_blocked(self) -> None:
-        """Let tasks be blocked that wait for something open, and the others not."""
+        """Set the status ``blocked`` of tasks that wait for an open task, and reset it for the others."""
         for id, task in self.tasks.items():
             if task.status == "completed":
                 continue
@@ -231,10 +227,10 @@ def _remove_id(ids: tuple[str, ...], removed: str) -> tuple[str, ...]:
 
 
 MAX_TASK_BYTES = 200 * 1024
-"""Bytes of one task."""
+"""The largest size of one task."""
 
 IDS_PER_PAGE = 64
-"""Ids in one value, so that a new task costs the same however many there are."""
+"""Ids in one state value, so that the cost of a new task does not grow with the board."""
 
 _HEAD_KEY = "tasks"
 
@@ -242,31 +238,30 @@ _T = TypeVar("_T")
 
 
 class BoardHead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of the board without looking at it."""
+    """The revision and size of a stored board."""
 
     revision: int = 0
     made: int = 0
-    """How many tasks there have ever been."""
+    """How many tasks were ever created."""
 
 
 class StoredBoard(msgspec.Struct, frozen=True):
-    """The board as the log has it."""
+    """A board as read from the session's state."""
 
     head: BoardHead
     board: Board
 
 
 def task_id_for(context: ToolContext) -> str:
-    """Return the id of the task that a call makes: the same when the call runs again."""
+    """Return the id of the task that a call creates: the same when the call runs again."""
     return hashlib.sha256(context.key.encode()).hexdigest()[:32]
 
 
 def load_board(context: ToolContext) -> StoredBoard:
-    """Return the board of the session."""
     head = _read_value(context, _HEAD_KEY, BoardHead) or BoardHead()
     tasks: dict[str, Task] = {}
-    for shelf in range((head.made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        for id in _read_value(context, _page_key(shelf), list[str]) or []:
+    for page in range((head.made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
+        for id in _read_value(context, _page_key(page), list[str]) or []:
             task = _read_value(context, _task_key(id), Task)
             if task is not None:
                 tasks[id] = task
@@ -274,16 +269,16 @@ def load_board(context: ToolContext) -> StoredBoard:
 
 
 def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
-    """Keep a changed board, all of the change or none; return its revision."""
+    """Save a changed board, all of it or nothing, and return its revision."""
     before = stored.board.tasks
     changed = {id: task for id, task in board.tasks.items() if before.get(id) != task}
-    gone = [id for id in before if id not in board.tasks]
-    if not changed and not gone:
+    removed = [id for id in before if id not in board.tasks]
+    if not changed and not removed:
         return stored.head.revision
     for id, task in changed.items():
         if (size := len(msgspec.json.encode(task))) > MAX_TASK_BYTES:
             raise InvalidInput(
-                f"task {id!r} has {size} bytes, at most {MAX_TASK_BYTES} are kept; put long texts into files"
+                f"task {id!r} has {size} bytes, at most {MAX_TASK_BYTES} are stored; put long texts into files"
             )
     made = stored.head.made
     for id, task in changed.items():
@@ -291,7 +286,7 @@ def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
             _append_id(context, made, id)
             made += 1
         context.set_state(_task_key(id), msgspec.to_builtins(task))
-    for id in gone:
+    for id in removed:
         _remove_task(context, stored.head.made, id)
     head = BoardHead(stored.head.revision + 1, made)
     context.set_state(_HEAD_KEY, msgspec.to_builtins(head))
@@ -305,10 +300,10 @@ def _append_id(context: ToolContext, number: int, id: str) -> None:
 
 def _remove_task(context: ToolContext, made: int, id: str) -> None:
     context.set_state(_task_key(id), None)
-    for shelf in range((made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        ids = _read_value(context, _page_key(shelf), list[str]) or []
+    for page in range((made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
+        ids = _read_value(context, _page_key(page), list[str]) or []
         if id in ids:
-            context.set_state(_page_key(shelf), [other for other in ids if other != id] or None)
+            context.set_state(_page_key(page), [other for other in ids if other != id] or None)
 
 
 def _read_value(context: ToolContext, key: str, kind: "type[_T]") -> "_T | None":

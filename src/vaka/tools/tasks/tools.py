@@ -8,8 +8,8 @@ from msgspec import Meta
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.core.types.message import ToolResult, replace_surrogates
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.tasks.board import (
     STATUSES,
     Board,
@@ -23,10 +23,7 @@ from vaka.tools.tasks.board import (
 )
 
 STATE_KEY = "todos"
-
 MAX_TODOS = 200
-"""Items of a list."""
-
 _STATUS_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
@@ -52,8 +49,7 @@ async def todo_write(
     if current != previous:
         context.set_state(key, current or None)
     text = "\n".join(f"{_STATUS_MARKS[item['status']]} {item['content']}" for item in current) or "The list is empty."
-    value = {"todos": current, "previous": previous}
-    return ToolResult(call=context.call, content=(Text(text=text),), value=value)
+    return text_result(context, text, {"todos": current, "previous": previous})
 
 
 def _clean_item(todo: Todo) -> dict[str, Any]:
@@ -75,7 +71,7 @@ ANY_ID_REQUIRED = [{"required": [name]} for name in ID_NAMES]
 
 
 def read_task_id(given: dict[str, Any]) -> str:
-    """Return the id that was given. Raises ``InvalidInput`` when there is none, or there are two."""
+    """Return the id in the arguments. Raises ``InvalidInput`` when there is none or more than one."""
     ids = {str(given[name]) for name in ID_NAMES if given.get(name)}
     if len(ids) != 1:
         raise InvalidInput("one task must be named, with taskId")
@@ -83,7 +79,6 @@ def read_task_id(given: dict[str, Any]) -> str:
 
 
 def task_fields(task: Task) -> dict[str, Any]:
-    """Return a task with all its fields."""
     return {
         "id": task.id, "subject": task.subject, "activeForm": task.active, "description": task.description,
         "status": task.status, "owner": task.owner, "blocks": list(task.blocks), "blockedBy": list(task.blocked_by),
@@ -91,38 +86,35 @@ def task_fields(task: Task) -> dict[str, Any]:
 
 
 def task_refs(board: Board, ids: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return what is said of tasks where another one names them."""
+    """Return the fields shown of tasks that another task refers to."""
     return [
         {"id": id, "subject": board.tasks[id].subject, "status": board.tasks[id].status, "owner": board.tasks[id].owner}
         for id in ids
     ]
 
 
-def json_result(context: ToolContext, value: dict[str, Any], text: str = "") -> ToolResult:
-    """Return a result that a model reads as JSON, or as words if there are some."""
-    said = text or msgspec.json.encode(value).decode()
-    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(said)),), value=value)
+def json_result(context: ToolContext, value: dict[str, Any]) -> ToolResult:
+    """Return a result that a model reads as JSON."""
+    return text_result(context, msgspec.json.encode(value).decode(), value)
 
 
 @builtin_tool("TaskCreate", effect="idempotent")
 async def task_create(
     context: ToolContext,
     subject: Annotated[str, "What is to be done, in a few words.", Meta(min_length=1, max_length=1_000)],
-    activeForm: Annotated[str, "The same while it is being done.", Meta(min_length=1, max_length=1_000)],  # noqa: N803  # so it is called
+    activeForm: Annotated[str, "The same while it is being done.", Meta(min_length=1, max_length=1_000)],  # noqa: N803  # the model's name
     description: Annotated[str, "All that is to be known about it.", Meta(max_length=50_000)] = "",
 ) -> ToolResult:
     """Make a task."""
     if not subject.strip():
         raise InvalidInput("a task needs a subject")
-    kept, id = load_board(context), task_id_for(context)
-    if id not in kept.board.tasks:
+    stored, id = load_board(context), task_id_for(context)
+    if id not in stored.board.tasks:
         task = Task(
-            id=id,
-            subject=replace_surrogates(subject.strip()),
-            active=replace_surrogates(activeForm),
+            id=id, subject=replace_surrogates(subject.strip()), active=replace_surrogates(activeForm),
             description=replace_surrogates(description),
-        )
-        save_board(context, kept, kept.board.create(task))
+        )  # fmt: skip
+        save_board(context, stored, stored.board.create(task))
     return json_result(context, {"taskId": id})
 
 
@@ -134,12 +126,8 @@ async def task_get(context: ToolContext, **given: Any) -> ToolResult:
     """Return a task."""
     board = load_board(context).board
     task = board.get(read_task_id(given))
-    value = {
-        **task_fields(task),
-        "blocks": task_refs(board, task.blocks),
-        "blockedBy": task_refs(board, task.blocked_by),
-    }
-    return json_result(context, value)
+    refs = {"blocks": task_refs(board, task.blocks), "blockedBy": task_refs(board, task.blocked_by)}
+    return json_result(context, {**task_fields(task), **refs})
 
 
 _MAX_INDENT = 10
@@ -154,26 +142,24 @@ async def task_list(
 ) -> ToolResult:
     """Return the tasks."""
     wanted = parse_status(status) if status.strip() else None
-    kept = load_board(context)
+    stored = load_board(context)
     rows = [
         row
-        for row in kept.board.ordered_rows()
+        for row in stored.board.ordered_rows()
         if (wanted is None or row.task.status == wanted)
         and (not owner.strip() or row.task.owner.casefold() == owner.strip().casefold())
     ]
     counts = {name: sum(row.task.status == name for row in rows) for name in STATUSES}
     value: dict[str, Any] = {
         "tasks": [{**_row_summary(row), "depth": row.depth} for row in rows], "counts": counts,
-        "total": len(rows), "revision": kept.head.revision,
+        "total": len(rows), "revision": stored.head.revision,
     }  # fmt: skip
-    said = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return json_result(context, value, "\n".join([f"{len(rows)} tasks: {said}", *map(_format_row, rows)]))
+    totals = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return text_result(context, "\n".join([f"{len(rows)} tasks: {totals}", *map(_format_row, rows)]), value)
 
 
 def _row_summary(row: TaskRow) -> dict[str, Any]:
-    value = task_fields(row.task)
-    del value["description"]
-    return value
+    return {name: field for name, field in task_fields(row.task).items() if name != "description"}
 
 
 def _format_row(row: TaskRow) -> str:
@@ -207,7 +193,7 @@ _DELETE_STATUSES = ("deleted", "delete")
 
 
 class TaskUpdateArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What shall be different."""
+    """The arguments of TaskUpdate."""
 
     status: str | None = None
     subject: str | None = None
@@ -222,11 +208,9 @@ class TaskUpdateArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def is_deletion(self) -> bool:
-        """Whether the task shall go."""
         return self.delete or (self.status or "").strip().lower() in _DELETE_STATUSES
 
     def to_change(self) -> TaskChange:
-        """Return it as a change of the board."""
         return TaskChange(
             subject=_clean_optional(self.subject and self.subject.strip()), active=_clean_optional(self.active_form),
             description=_clean_optional(self.description), owner=_clean_optional(self.owner and self.owner.strip()),
@@ -239,23 +223,22 @@ class TaskUpdateArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 @builtin_tool("TaskUpdate", effect="idempotent", parameters=UPDATE_PARAMETERS)
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
-    wish, id, kept = _parse_arguments(given), read_task_id(given), load_board(context)
-    if wish.subject is not None and not wish.subject.strip():
+    arguments, id, stored = _parse_arguments(given), read_task_id(given), load_board(context)
+    if arguments.subject is not None and not arguments.subject.strip():
         raise InvalidInput("a task needs a subject")
-    changed = kept.board.delete(id) if wish.is_deletion else kept.board.update(id, wish.to_change())
-    revision = save_board(context, kept, changed.board)
+    update = stored.board.delete(id) if arguments.is_deletion else stored.board.update(id, arguments.to_change())
+    revision = save_board(context, stored, update.board)
     value = {
-        "task": task_fields(changed.task), "revision": revision, "unblocked": list(changed.unblocked),
-        "affected": list(changed.affected), "deleted": wish.is_deletion,
+        "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),
+        "affected": list(update.affected), "deleted": arguments.is_deletion,
     }  # fmt: skip
     return json_result(context, value)
 
 
 def _parse_arguments(given: dict[str, Any]) -> TaskUpdateArguments:
     try:
-        return msgspec.convert(
-            {name: value for name, value in given.items() if name not in ID_NAMES}, TaskUpdateArguments
-        )
+        fields = {name: value for name, value in given.items() if name not in ID_NAMES}
+        return msgspec.convert(fields, TaskUpdateArguments)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{error}; TaskUpdate takes {', '.join(UPDATE_PARAMETERS['properties'])}") from error
 

@@ -101,7 +101,7 @@ async def test_it_must_have_been_read_and_be_a_notebook(bench: ToolHarness) -> N
     unread = await bench.call("NotebookEdit", notebook_path="a.ipynb", cell_id="sum", new_source="x")
     assert "has not been read" in unread.text
     bench.write("a.ipynb", "no notebook")
-    assert "'a.ipynb' is no notebook: it is not JSON" in (await edit(bench, cell_id="sum", new_source="x")).text
+    assert "'a.ipynb' is not a notebook: it is not JSON" in (await edit(bench, cell_id="sum", new_source="x")).text
 
 
 @pytest.mark.parametrize(

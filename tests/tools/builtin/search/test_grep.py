@@ -368,7 +368,7 @@ async def test_called_as_a_tool_it_says_the_same(bench: ToolHarness, mode: str) 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"pattern": "("}, "is no regular expression"),
+        ({"pattern": "("}, "is not a regular expression"),
         ({"pattern": "a", "path": "nowhere"}, "FileMissing"),
         ({"pattern": "a", "path": "/etc"}, "FileRefused"),
         ({"pattern": "a", "output_mode": "all"}, "output_mode"),

@@ -9,9 +9,9 @@ import pytest
 from tests.runtime.runtime_fixtures import runtime
 from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.ports.tool import World
-from vaka.policy.names import NamePolicy
 from vaka.policy.policy import LayeredPolicy, is_readable, make_read_filter
 from vaka.policy.rules import Layer
+from vaka.runtime.options import policy_from_rules
 from vaka.runtime.runtime import Runtime
 from vaka.tools.builtin.search.glob import find_files
 from vaka.tools.builtin.search.grep import GrepEngine, run_grep
@@ -110,7 +110,7 @@ async def test_other_roots_are_looked_at_by_their_whole_paths(
 
 def test_rules_that_keep_nothing_from_being_read_cost_nothing(tmp_path: Path) -> None:
     assert make_read_filter(policy(tmp_path, "Bash(rm:*)")) is None
-    assert make_read_filter(NamePolicy(deny=["Read"])) is None
+    assert make_read_filter(policy_from_rules(deny=["Read"])) is None
     assert make_read_filter(policy(tmp_path, "Bash(rm:*)", ask=("Read(./a)",))) is None, "an ask is not a no"
 
 

@@ -283,7 +283,7 @@ async def test_a_filter_tells_no_more_of_a_line_than_it_may_and_counts_what_it_t
 async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellHarness) -> None:
     id = await start_task(bench, "echo here")
     await wait_for_task(bench, id)
-    assert "is no regular expression" in (await read_output(bench, id, filter="(")).text
+    assert "is not a regular expression" in (await read_output(bench, id, filter="(")).text
     assert "at most 1000" in (await read_output(bench, id, filter="x" * 1001)).text
     assert (await read_output(bench, id, line=3)).text == "InvalidInput: BashOutput takes task_id, filter, not 'line'"
     assert "is about one task" in (await read_output(bench, id, bash_id="other")).text
@@ -306,7 +306,7 @@ async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path
     await wait_for_task(bench, id)
     while "call again" in (piece := await read_output(bench, id)).text:
         assert output_lines(piece)
-    assert "bytes after this were not kept (there is no room for more); they end so:" in piece.text
+    assert "bytes after this were not kept (the quota is used up); they end so:" in piece.text
     assert piece.text.endswith("\n200000\n")
     await bench.shells.end_all()
 

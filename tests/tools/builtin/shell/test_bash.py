@@ -89,8 +89,8 @@ async def test_other_names_for_arguments_are_understood_and_unknown_ones_told(be
     (bench.root / "sub").mkdir()
     assert (await bench.bash("pwd", workdir="sub")).text == f"{bench.root}/sub\n[exit code 0]"
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
-    assert (await bench.bash("pwd", workdir="/")).text == "InvalidInput: workdir '/' is no folder of the workspace"
-    assert "no folder" in (await bench.bash("pwd", workdir="nowhere")).text
+    assert (await bench.bash("pwd", workdir="/")).text == "InvalidInput: workdir '/' is not a folder of the workspace"
+    assert "not a folder" in (await bench.bash("pwd", workdir="nowhere")).text
     assert "Bash takes command, timeout" in (await bench.bash("pwd", shell="zsh")).text
     assert "set run_in_background" in (await bench.bash("pwd", task_id="x")).text
     assert value_of(await bench.bash("pwd", timeout="5000"))["timeout_ms"] == 5000
@@ -157,7 +157,7 @@ async def test_a_child_agent_begins_in_the_working_folder_and_moves_nobody_else(
 async def test_a_folder_whose_name_is_no_text_is_no_place_to_go_on_from(bench: ShellHarness) -> None:
     left = await bench.bash("mkdir $'\\xff'; cd $'\\xff'")
     assert left.text == (
-        f"[{bench.root}/\ufffd has a name that is no text: the working folder is {bench.root} again]\n[exit code 0]"
+        f"[{bench.root}/\ufffd has a name that is not valid UTF-8: the working folder is {bench.root} again]\n[exit code 0]"
     )
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
@@ -246,7 +246,7 @@ async def test_output_for_which_there_is_no_room_is_told(tmp_path: Path) -> None
     assert not done.failed
     assert done.text.startswith("1\n2\n")
     assert "1000000\n" in done.text
-    assert "were not kept but for what is here: there is no room for more" in done.text
+    assert "were not kept but for what is here: the quota is used up" in done.text
     await bench.restart()
     assert (await bench.bash("echo again")).text == "again\n[exit code 0]"
 
@@ -337,7 +337,7 @@ async def test_an_interrupted_turn_ends_its_command(bench: ShellHarness) -> None
         session = await rt.open(agent(model, *bench.tools), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, ToolOutputDelta):
-                await rt.interrupt(SessionId("s"), InterruptRequested(key="k"))
+                await rt._drivers.interrupt(SessionId("s"), InterruptRequested(key="k"))
     done = results_by_call(await read_log(bench.store, "s"))["call_1"]
     assert done.reason == "interrupted"
     assert done.text.startswith("up\n[exit code -15]\n[stopped before it was done")
@@ -452,6 +452,6 @@ async def test_a_disk_that_takes_no_more_loses_no_more_than_it_says(tmp_path: Pa
     spool = Spool(SpoolStore(tmp_path / "nowhere"))
     for _ in range(600):
         await spool.append("x" * 1000)
-    assert spool.error == "it cannot be kept: No such file or directory"
+    assert spool.error == "it cannot be written: No such file or directory"
     assert (spool.size, spool.lost_bytes) == (0, 600_000)
     assert len(spool.lost_tail()) >= 64 * 1024

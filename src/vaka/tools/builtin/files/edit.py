@@ -6,33 +6,33 @@ import re
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from difflib import SequenceMatcher
-from typing import Annotated, Any
+from typing import Annotated
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from vaka.core.ports.files import FileInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY, ToolContext
-from vaka.core.types import message
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import ToolResult
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.text.decoding import LINE_END, DecodedText, decode_text, is_binary
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
-from vaka.tools.builtin.files.file_content import LINE_END, DecodedText, decode_text, media_type_of
+from vaka.tools.builtin.files.file_content import encode_like, media_type_of
 from vaka.tools.builtin.search.walk import suggest_file
 
 _MAX_TRIES = 500
-"""Texts that are tried when it is to be found out whether a change was made before."""
+"""Possible originals that are hashed to find out whether a change was applied before a crash."""
 
 _MAX_HASHED_BYTES = 400_000_000
-"""Bytes that are hashed for it at most."""
+"""Bytes hashed for that at most."""
 
 _LINE_NUMBER = re.compile(r"\s*\d+\t")
 
 
 class TextReplacement(msgspec.Struct, frozen=True, kw_only=True):
-    """One passage for another."""
+    """A passage to replace; ``every`` replaces all occurrences."""
 
     old: str
     new: str
@@ -40,14 +40,14 @@ class TextReplacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplacedText(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a text."""
+    """A text after a replacement, and the number of occurrences replaced."""
 
     text: str
     replaced: int
 
 
 def check_replacement(replacement: TextReplacement) -> None:
-    """Raise ``InvalidInput`` for an exchange that means nothing."""
+    """Raise ``InvalidInput`` for an empty passage or one replaced by itself."""
     if not replacement.old:
         raise InvalidInput("old_string is empty; it must be the passage to replace (a new file is made with Write)")
     if replacement.old == replacement.new:
@@ -55,9 +55,9 @@ def check_replacement(replacement: TextReplacement) -> None:
 
 
 def replace_text(text: str, eol: str, replacement: TextReplacement) -> ReplacedText:
-    """Return the text with a passage exchanged; lines of the new one end as the file's do.
+    """Return the text with a passage replaced; the new lines get the line ends of the file.
 
-    Raises ``InvalidInput`` when the passage is not there, or there more than once and not all are meant.
+    Raises ``InvalidInput`` when the passage is missing, or ambiguous without ``every``.
     """
     check_replacement(replacement)
     pattern = _pattern_of(replacement.old)
@@ -67,16 +67,16 @@ def replace_text(text: str, eol: str, replacement: TextReplacement) -> ReplacedT
         if not count:
             raise InvalidInput(_missing_message(text, replacement.old))
         return ReplacedText(text=changed, replaced=count)
-    found = pattern.search(text)
-    if found is None:
+    match = pattern.search(text)
+    if match is None:
         raise InvalidInput(_missing_message(text, replacement.old))
-    if pattern.search(text, found.start() + 1):
+    if pattern.search(text, match.start() + 1):
         raise InvalidInput(_ambiguous_message(text, pattern))
-    return ReplacedText(text=text[: found.start()] + new + text[found.end() :], replaced=1)
+    return ReplacedText(text=text[: match.start()] + new + text[match.end() :], replaced=1)
 
 
 def was_applied(text: DecodedText, replacements: Sequence[TextReplacement], known: Digest | None) -> bool:
-    """Tell whether a text is surely what the exchanges make of the one with the digest ``known``."""
+    """Return whether a text is certainly the result of the replacements on the text with the digest ``known``."""
     if known is None:
         return False
     work, tries = 0, 0
@@ -91,13 +91,13 @@ def was_applied(text: DecodedText, replacements: Sequence[TextReplacement], know
 
 
 def _possible_originals(text: str, eol: str, replacements: list[TextReplacement]) -> Iterator[str]:
-    """Yield what a text may have been before the exchanges, the last of which comes first."""
+    """Yield the texts from which the replacements, given last first, may have made this text."""
     if not replacements:
         yield text
         return
-    exchange, rest = replacements[0], replacements[1:]
-    old, new = LINE_END.sub(eol, exchange.old), LINE_END.sub(eol, exchange.new)
-    if exchange.every and new:
+    last, rest = replacements[0], replacements[1:]
+    old, new = LINE_END.sub(eol, last.old), LINE_END.sub(eol, last.new)
+    if last.every and new:
         yield from _possible_originals(text.replace(new, old), eol, rest)
         return
     at = text.find(new)
@@ -107,37 +107,37 @@ def _possible_originals(text: str, eol: str, replacements: list[TextReplacement]
 
 
 def _pattern_of(old: str) -> re.Pattern[str]:
-    """A passage, with its lines ending in whatever way the file's do. Literal pieces only: linear."""
+    """Return a pattern for a passage with any line ends; its pieces are literal, so it runs in linear time."""
     return re.compile("(?:\r\n|\r|\n)".join(re.escape(line) for line in LINE_END.split(old)))
 
 
 def _ambiguous_message(text: str, pattern: re.Pattern[str]) -> str:
-    places: list[int] = []
+    numbers: list[int] = []
     count, at = 0, 0
-    while found := pattern.search(text, at):
+    while match := pattern.search(text, at):
         count += 1
-        if len(places) < 10:
-            places.append(text.count("\n", 0, found.start()) + 1)
-        at = found.start() + 1
-    said = ", ".join(map(str, places)) + (", …" if count > len(places) else "")
+        if len(numbers) < 10:
+            numbers.append(text.count("\n", 0, match.start()) + 1)
+        at = match.start() + 1
+    lines = ", ".join(map(str, numbers)) + (", …" if count > len(numbers) else "")
     return (
-        f"old_string is there {count} times (lines {said}) and must be unique: give more of what surrounds it, or set "
+        f"old_string is there {count} times (lines {lines}) and must be unique: give more of what surrounds it, or set "
         "replace_all"
     )
 
 
 def _missing_message(text: str, old: str) -> str:
-    said = "old_string is not in the file; it must be there letter by letter, blanks and indentation included"
+    message = "old_string is not in the file; it must be there letter by letter, blanks and indentation included"
     if all(_LINE_NUMBER.match(line) for line in old.splitlines() if line.strip()):
-        return f"{said}. It begins with line numbers, which Read adds and the file does not have"
+        return f"{message}. It begins with line numbers, which Read adds and the file does not have"
     wanted = [line.strip() for line in old.splitlines() if line.strip()]
     lines = [line.strip() for line in text.splitlines()]
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line]
     if wanted:
         for start, (number, line) in enumerate(numbered):
             if line == wanted[0] and [got for _, got in numbered[start : start + len(wanted)]] == wanted:
-                return f"{said}. The lines from {number} on differ from it only in blanks"
-    return said
+                return f"{message}. The lines from {number} on differ from it only in blanks"
+    return message
 
 
 CONTEXT_LINES = 3
@@ -148,11 +148,11 @@ MAX_DIFF_LINES = 60
 MAX_LINE_LENGTH = 200
 
 _MAX_COMPARED_LINES = 1_000
-"""Changed lines up to which they are compared one by one; beyond it the old ones go and the new ones come."""
+"""Lines compared one by one; a larger change is shown as all old lines removed and all new lines added."""
 
 
 def make_diff(old: str, new: str) -> str:
-    """Return the changed lines as a unified diff without file names, cut after ``MOST_LINES``."""
+    """Return a unified diff without file names, cut after ``MAX_DIFF_LINES``."""
     before, after = old.splitlines(), new.splitlines()
     top = _common_prefix_length(before, after)
     bottom = _common_prefix_length(before[top:][::-1], after[top:][::-1])
@@ -183,13 +183,8 @@ def _diff_hunks(before: Sequence[str], after: Sequence[str], first: int) -> Iter
 
 
 def _common_prefix_length(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many lines are the same at the beginning of both."""
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+    pairs = zip(one, other, strict=False)
+    return next((count for count, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _format_line(sign: str, line: str) -> str:
@@ -197,21 +192,21 @@ def _format_line(sign: str, line: str) -> str:
 
 
 _THREAD_BYTES = 1 << 18
-"""Bytes from which on passages are looked for beside the event loop: others wait for that."""
+"""Size from which passages are searched in a thread instead of blocking the event loop."""
 
 _edit_locks: "WeakValueDictionary[tuple[int, SessionId], asyncio.Lock]" = WeakValueDictionary()
 
 
 @asynccontextmanager
 async def edit_lock(context: ToolContext) -> AsyncGenerator[None]:
-    """Let calls of a session that change files come one after the other: each then knows what the last one left."""
-    turn = _edit_locks.setdefault((id(context.files), context.session), asyncio.Lock())
-    async with turn:
+    """Serialize the calls of a session that change files, so that each one sees the record of the one before."""
+    lock = _edit_locks.setdefault((id(context.files), context.session), asyncio.Lock())
+    async with lock:
         yield
 
 
 class KnownFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A text file the session may change."""
+    """A decoded text file with its digest."""
 
     info: FileInfo
     data: bytes
@@ -220,7 +215,7 @@ class KnownFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was written."""
+    """The info, digest and size of a file after writing."""
 
     info: FileInfo
     digest: Digest
@@ -228,7 +223,7 @@ class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def open_text_file(context: ToolContext, path: str) -> KnownFile:
-    """Return a text file. Whether the session knows it is not looked at yet."""
+    """Read a text file, without checking whether the session has read it. Raises ``FileError``."""
     try:
         loaded = await file_content.load_file(context.files, path)
     except FileMissing as error:
@@ -246,7 +241,7 @@ async def open_text_file(context: ToolContext, path: str) -> KnownFile:
 async def write_file(
     context: ToolContext, path: str, data: bytes, *, known: Digest | None, new: bool = False
 ) -> WrittenFile:
-    """Write a file whole or not at all, if it is still what is ``known``; the session knows it from then on."""
+    """Write a file atomically if its digest is still ``known``, and record it as read by the session."""
     digest = file_content.digest_of(data)
     if context.world.snapshots is not None:
         await context.set_state_now(CHANGED_FILE_KEY, await context.world.snapshots.back_up(path, becomes=digest))
@@ -256,10 +251,10 @@ async def write_file(
 
 
 async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[TextReplacement]) -> ToolResult:
-    """Exchange passages of a file, all or none, one after the other."""
-    for number, one in enumerate(wanted, 1):
+    """Replace passages of a file one after the other, all or none."""
+    for number, replacement in enumerate(wanted, 1):
         with _number_errors(number, wanted):
-            check_replacement(one)
+            check_replacement(replacement)
     file = await open_text_file(context, path)
     try:
         file_content.check_unchanged(context, file.info, file.digest)
@@ -269,37 +264,32 @@ async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[Text
     text, counts = (
         await asyncio.to_thread(_apply_replacements, file, wanted) if large else _apply_replacements(file, wanted)
     )
-    made = await write_file(context, path, file.text.encode(text), known=file.digest)
-    shown = await asyncio.to_thread(make_diff, file.text.text, text)
+    written = await write_file(context, path, encode_like(file.text, text), known=file.digest)
+    diff = await asyncio.to_thread(make_diff, file.text.text, text)
     total, every = sum(counts), any(one.every for one in wanted)
-    said = f"{total} {'replacement' if total == 1 else 'replacements'} in {made.info.path}"
     value = {
-        "path": made.info.path, "matches": total, "replaced": total, "replace_all": every, "edits": counts,
-        "before": file.digest, "after": made.digest, "diff": shown,
+        "path": written.info.path, "matches": total, "replaced": total, "replace_all": every, "edits": counts,
+        "before": file.digest, "after": written.digest, "diff": diff,
     }  # fmt: skip
-    return edit_result(context, f"{said}\n{shown}", value)
+    summary = f"{total} {'replacement' if total == 1 else 'replacements'} in {written.info.path}"
+    return text_result(context, f"{summary}\n{diff}", value)
 
 
 def _apply_replacements(file: KnownFile, wanted: Sequence[TextReplacement]) -> tuple[str, list[int]]:
-    """Return the text with every passage exchanged, and how often each was."""
+    """Return the text after all replacements, and the number of occurrences of each."""
     text, counts = file.text.text, list[int]()
-    for number, one in enumerate(wanted, 1):
+    for number, replacement in enumerate(wanted, 1):
         with _number_errors(number, wanted):
-            done = replace_text(text, file.text.eol, one)
-        text = done.text
-        counts.append(done.replaced)
+            result = replace_text(text, file.text.eol, replacement)
+        text = result.text
+        counts.append(result.replaced)
     return text, counts
-
-
-def edit_result(context: ToolContext, text: str, value: dict[str, Any]) -> ToolResult:
-    """Return what a model and a program are told of a change."""
-    return ToolResult(call=context.call, content=(message.Text(text=message.replace_surrogates(text)),), value=value)
 
 
 async def _already_done_result(
     context: ToolContext, file: KnownFile, wanted: Sequence[TextReplacement], error: FileChanged
 ) -> ToolResult:
-    """Say that a call which runs again had its effect already, if that is sure; else what is wrong."""
+    """Return success for a repeated call whose change is certainly applied; else raise the error."""
     if context.attempt == 1:
         raise error
     known = file_content.find_record(context, file.info.path)
@@ -307,17 +297,17 @@ async def _already_done_result(
         raise maybe_applied_error(error)
     file_content.save_record(context, file.info, file.digest)
     value = {"path": file.info.path, "replaced": 0, "before": known.digest, "after": file.digest, "already": True}
-    return edit_result(context, f"{file.info.path} already has this change: it was made before vaka was stopped", value)
+    return text_result(context, f"{file.info.path} already has this change: it was made before vaka was stopped", value)
 
 
 def maybe_applied_error(error: FileChanged) -> FileChanged:
-    """Return what to say when a call that runs again finds a file it does not know."""
+    """Return the error of a repeated call that finds the file changed."""
     return FileChanged(f"{error}. The change of this very call may be in it, from before vaka was stopped")
 
 
 @contextmanager
 def _number_errors(number: int, wanted: Sequence[TextReplacement]) -> Generator[None]:
-    """Say in an error which of several exchanges it is about."""
+    """Add the number of the failed replacement to an error when there are several."""
     try:
         yield
     except InvalidInput as error:
@@ -341,44 +331,42 @@ async def _write_content(context: ToolContext, file_path: str, content: str) -> 
     try:
         there = await file_content.load_file(context.files, file_path)
     except FileMissing:
-        made = await write_file(context, file_path, content.encode("utf-8", "replace"), known=None, new=True)
-        return _written_result(context, made, "created", "")
+        written = await write_file(context, file_path, content.encode("utf-8", "replace"), known=None, new=True)
+        return _written_result(context, written, "created", "")
     old = decode_text(there.data) if there.whole else None
     data = _encode_like(old, content)
     if there.whole and there.data == data:
         file_content.save_record(context, there.info, there.digest)
         value = {"path": there.info.path, "bytes": len(data), "created": False, "already": True}
-        return edit_result(context, f"{there.info.path} already has exactly this content ({len(data)} bytes)", value)
+        return text_result(context, f"{there.info.path} already has exactly this content ({len(data)} bytes)", value)
     try:
         file_content.check_unchanged(context, there.info, there.digest)
     except FileChanged as error:
-        if file_content.is_binary(there.data) and not media_type_of(there.data):
-            said = f"{there.info.path!r} is binary: Read does not show it, so it is not replaced; remove it first"
-            raise FileError(said) from error
+        if is_binary(there.data) and not media_type_of(there.data):
+            message = f"{there.info.path!r} is binary: Read does not show it, so it is not replaced; remove it first"
+            raise FileError(message) from error
         raise (maybe_applied_error(error) if context.attempt > 1 else error) from error
-    made = await write_file(context, file_path, data, known=there.digest)
-    shown = await asyncio.to_thread(make_diff, old.text, content) if old else ""
-    return _written_result(context, made, "replaced", shown)
+    written = await write_file(context, file_path, data, known=there.digest)
+    diff = await asyncio.to_thread(make_diff, old.text, content) if old else ""
+    return _written_result(context, written, "replaced", diff)
 
 
 def _encode_like(old: DecodedText | None, content: str) -> bytes:
-    """Return the new content in the way of the old one: its mark, its encoding, and how its lines end."""
+    """Encode new content like the old one: same byte order mark, encoding and line ends."""
     if old is None:
         return content.encode("utf-8", "replace")
     if old.eol != "\n" and "\r" not in content:
         content = LINE_END.sub(old.eol, content)
     try:
-        return old.encode(content.removeprefix("\ufeff") if old.mark else content)
+        return encode_like(old, content.removeprefix("\ufeff") if old.mark else content)
     except FileError:
-        return content.encode("utf-8", "replace")  # letters the old encoding lacks: all of it is new anyway
+        return content.encode("utf-8", "replace")  # the old encoding lacks a character, and all content is new anyway
 
 
-def _written_result(context: ToolContext, made: WrittenFile, action: str, shown: str) -> ToolResult:
-    value = {
-        "path": made.info.path, "bytes": made.size, "created": action == "created", "after": made.digest, "diff": shown,
-    }  # fmt: skip
-    said = f"wrote {made.size} bytes to {made.info.path} ({action})"
-    return edit_result(context, f"{said}\n{shown}".rstrip("\n"), value)
+def _written_result(context: ToolContext, written: WrittenFile, action: str, diff: str) -> ToolResult:
+    path, created = written.info.path, action == "created"
+    value = {"path": path, "bytes": written.size, "created": created, "after": written.digest, "diff": diff}
+    return text_result(context, f"wrote {written.size} bytes to {path} ({action})\n{diff}".rstrip("\n"), value)
 
 
 @builtin_tool("Edit", effect="idempotent")

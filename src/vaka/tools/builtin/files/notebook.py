@@ -13,12 +13,11 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.edit import (
     KnownFile,
     edit_lock,
-    edit_result,
     make_diff,
     maybe_applied_error,
     open_text_file,
@@ -31,10 +30,10 @@ MAX_OUTPUT_CHARACTERS = 10_000
 """Characters shown of one output."""
 
 MAX_CHARACTERS = 100_000
-"""Characters shown at once; what is left is asked for with the number of a cell."""
+"""Characters shown at once; ``offset`` continues with a later cell."""
 
 _IMAGE_CHARACTERS_PER_UNIT = 100
-"""Characters of a picture that count as one: it is not read letter by letter."""
+"""Characters of a base64 picture that count as one shown character."""
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -42,48 +41,48 @@ _ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class NotANotebook(ValueError):
-    """These bytes are no notebook; the message says why."""
+    """Content that is not a notebook; the message gives the reason."""
 
 
 def parse_notebook(data: bytes) -> dict[str, Any]:
     """Return a notebook as data. Raises ``NotANotebook``."""
     try:
-        found = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+        notebook = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, RecursionError) as error:
         raise NotANotebook(f"it is not JSON: {error}") from error
-    if not is_object(found) or not is_array(found.get("cells")):
+    if not is_object(notebook) or not is_array(notebook.get("cells")):
         raise NotANotebook("it has no list of cells; notebooks of format 4 or newer have one")
-    for number, cell in enumerate(found["cells"], 1):
+    for number, cell in enumerate(notebook["cells"], 1):
         if not is_object(cell):
             raise NotANotebook(f"its cell {number} is not an object")
-    return found
+    return notebook
 
 
 def cell_id_of(cell: dict[str, Any], index: int) -> str:
-    """Return the id of a cell; one without is known by its place, from 0 on."""
+    """Return the id of a cell, or ``cell-N`` with its index for a cell without one."""
     own = cell.get("id")
     return own if isinstance(own, str) and own else f"cell-{index}"
 
 
 def text_of(value: Any) -> str:
-    """Return a text that a notebook may keep line by line."""
+    """Return a text that a notebook stores whole or as a list of lines."""
     if is_array(value):
         return "".join(item for item in value if isinstance(item, str))
     return value if isinstance(value, str) else ""
 
 
 class NotebookPage(msgspec.Struct, frozen=True):
-    """What a reader sees of a notebook, or of some of its cells."""
+    """The rendered cells of a notebook."""
 
     parts: list[Part]
     cells: int
-    """How many the notebook has."""
+    """The number of cells in the notebook."""
     last: int
-    """The number of the last one that is shown."""
+    """The number of the last cell shown."""
 
 
 def render_notebook(data: bytes, *, offset: int = 1, limit: int | None = None) -> NotebookPage:
-    """Return cells from number ``offset`` on, as many as can be shown at once. Raises ``NotANotebook``."""
+    """Render cells from number ``offset`` on, up to ``MAX_CHARACTERS``. Raises ``NotANotebook``."""
     cells: list[dict[str, Any]] = parse_notebook(data)["cells"]
     end = len(cells) if limit is None else min(offset - 1 + limit, len(cells))
     parts: list[Part] = []
@@ -142,7 +141,7 @@ def _render_output(output: dict[str, Any]) -> Iterator[str | Image]:
 
 
 def _render_data(data: dict[str, Any]) -> Iterator[str | Image]:
-    """The richest form of a value that a model can see."""
+    """Yield the richest representation of a value that a model can see."""
     for kind in _IMAGE_TYPES:
         picture = "".join(text_of(data.get(kind)).split())
         if picture and len(picture) <= MAX_IMAGE_BYTES // 3 * 4 and _is_image(picture):
@@ -162,12 +161,9 @@ def _is_image(encoded: str) -> bool:
 
 def _format_output(text: str) -> str:
     text = _ANSI_ESCAPE.sub("", text).rstrip("\n")
-    more = (
-        f"… [{len(text) - MAX_OUTPUT_CHARACTERS} more characters in this output]"
-        if len(text) > MAX_OUTPUT_CHARACTERS
-        else ""
-    )
-    return f"[output]\n{text[:MAX_OUTPUT_CHARACTERS]}{more}"
+    more = len(text) - MAX_OUTPUT_CHARACTERS
+    note = f"… [{more} more characters in this output]" if more > 0 else ""
+    return f"[output]\n{text[:MAX_OUTPUT_CHARACTERS]}{note}"
 
 
 EditMode = Literal["replace", "insert", "delete"]
@@ -195,7 +191,7 @@ async def notebook_edit(
 
 
 class CellEdit(NamedTuple):
-    """What is asked for."""
+    """The arguments of NotebookEdit."""
 
     source: str
     cell: str | None
@@ -203,19 +199,18 @@ class CellEdit(NamedTuple):
     mode: EditMode
 
 
-async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFile, wish: CellEdit) -> ToolResult:
-    new_source, cell_id, cell_type, edit_mode = wish
+async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFile, change: CellEdit) -> ToolResult:
+    new_source, cell_id, cell_type, edit_mode = change
     notebook = _read_notebook(notebook_path, file)
     cells: list[dict[str, Any]] = notebook["cells"]
-    changed: str
     try:
         file_content.check_unchanged(context, file.info, file.digest)
     except FileChanged as error:
         if context.attempt > 1 and _is_applied(context, cells, new_source, cell_id, edit_mode):
             file_content.save_record(context, file.info, file.digest)
             value = {"path": file.info.path, "edit_mode": edit_mode, "already": True}
-            said = f"{file.info.path} already has this change: it was made before vaka was stopped"
-            return edit_result(context, said, value)
+            text = f"{file.info.path} already has this change: it was made before vaka was stopped"
+            return text_result(context, text, value)
         raise (maybe_applied_error(error) if context.attempt > 1 else error) from error
     if edit_mode == "insert":
         before, changed = "", _insert_cell(context, notebook, cell_id, cell_type, new_source)
@@ -233,30 +228,32 @@ async def _save_notebook(
     context: ToolContext, path: str, file: KnownFile, notebook: dict[str, Any], change: tuple[EditMode, str, str, str]
 ) -> ToolResult:
     mode, cell, before, after = change
-    made = await write_file(context, path, file.text.encode(_dump_notebook(file, notebook)), known=file.digest)
-    shown = await asyncio.to_thread(make_diff, before, "" if mode == "delete" else after)
+    written = await write_file(
+        context, path, file_content.encode_like(file.text, _dump_notebook(file, notebook)), known=file.digest
+    )
+    diff = await asyncio.to_thread(make_diff, before, "" if mode == "delete" else after)
     verb = {"replace": "replaced", "insert": "inserted", "delete": "deleted"}[mode]
     value = {
-        "path": made.info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
-        "before": file.digest, "after": made.digest, "diff": shown,
+        "path": written.info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
+        "before": file.digest, "after": written.digest, "diff": diff,
     }  # fmt: skip
-    return edit_result(context, f"{verb} cell {cell} of {made.info.path}\n{shown}".rstrip("\n"), value)
+    return text_result(context, f"{verb} cell {cell} of {written.info.path}\n{diff}".rstrip("\n"), value)
 
 
 def _read_notebook(path: str, file: KnownFile) -> dict[str, Any]:
     try:
         parse_notebook(file.text.text.encode("utf-8", "replace"))
-        found: dict[str, Any] = json.loads(file.text.text)
+        notebook: dict[str, Any] = json.loads(file.text.text)
     except (NotANotebook, ValueError, RecursionError) as error:
-        raise FileError(f"{path!r} is no notebook: {error}") from error
-    return found
+        raise FileError(f"{path!r} is not a notebook: {error}") from error
+    return notebook
 
 
 def _dump_notebook(file: KnownFile, notebook: dict[str, Any]) -> str:
-    """Return a notebook laid out as its file was."""
+    """Return the JSON of a notebook with the indentation and line ends of its file."""
     text = file.text.text
-    found = _INDENT_PATTERN.search(text)
-    dumped = json.dumps(notebook, ensure_ascii=False, indent=found[1] if found else None)
+    indent = _INDENT_PATTERN.search(text)
+    dumped = json.dumps(notebook, ensure_ascii=False, indent=indent[1] if indent else None)
     dumped = dumped.replace("\n", file.text.eol) if file.text.eol != "\n" else dumped
     return dumped + (file.text.eol if text.endswith(("\n", "\r")) else "")
 
@@ -273,7 +270,7 @@ def _find_cell(cells: list[dict[str, Any]], wanted: str | None) -> int:
 
 
 def _encode_source(cell: dict[str, Any], source: str) -> "str | list[str]":
-    """Return a source in the way the notebook keeps it: whole, or line by line as most do."""
+    """Return a source as the notebook stores it: as text, or as a list of lines like most notebooks."""
     return source if isinstance(cell.get("source"), str) else source.splitlines(keepends=True)
 
 
@@ -281,7 +278,7 @@ def _replace_cell(cell: dict[str, Any], source: str, kind: CellKind | None) -> N
     cell["source"] = _encode_source(cell, source)
     cell["cell_type"] = kind or cell.get("cell_type", "code")
     if cell["cell_type"] == "code":
-        cell["outputs"], cell["execution_count"] = [], None  # they are of the source that was there
+        cell["outputs"], cell["execution_count"] = [], None  # they belong to the old source
     else:
         cell.pop("outputs", None)
         cell.pop("execution_count", None)
@@ -309,14 +306,14 @@ def _has_ids(notebook: dict[str, Any]) -> bool:
 
 
 def _new_cell_id(context: ToolContext) -> str:
-    """Return the id of the cell this call inserts: the same when the call runs again."""
+    """Return the id of the inserted cell: the same when the call runs again."""
     return hashlib.sha256(context.key.encode()).hexdigest()[:8]
 
 
 def _is_applied(
     context: ToolContext, cells: list[dict[str, Any]], source: str, cell: str | None, mode: EditMode
 ) -> bool:
-    """Tell whether what a call was to do is surely done: only what has an id of its own can show that."""
+    """Return whether a call is certainly applied already; only a cell with an id of its own can show that."""
     wanted = _new_cell_id(context) if mode == "insert" else cell
-    found = [one for one in cells if is_object(one) and one.get("id") == wanted]
-    return mode != "delete" and len(found) == 1 and text_of(found[0].get("source")) == source
+    matches = [one for one in cells if is_object(one) and one.get("id") == wanted]
+    return mode != "delete" and len(matches) == 1 and text_of(matches[0].get("source")) == source

@@ -9,19 +9,19 @@ from msgspec import Meta
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, FileMissing, NotFound
-from vaka.core.types.ids import Digest
 from vaka.core.types.message import Document, Image, Part, Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_digest_of
+from vaka.text.decoding import is_binary, split_lines
+from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_digest_of, text_result
 from vaka.tools.builtin.files import file_content
-from vaka.tools.builtin.files.file_content import max_bytes_of, media_type_of, split_lines
+from vaka.tools.builtin.files.file_content import max_bytes_of, media_type_of
 from vaka.tools.builtin.files.notebook import NotANotebook, render_notebook
 from vaka.tools.builtin.search.walk import suggest_file
 
 DEFAULT_LIMIT = 2_000
 MAX_LINE_LENGTH = 2_000
-"""Characters of a line that are shown."""
+"""Characters shown of one line."""
 MAX_CHARACTERS = 100_000
-"""Characters shown at once; what is left is asked for with ``offset``."""
+"""Characters shown at once; ``offset`` continues with a later line."""
 
 
 @builtin_tool("Read", effect="read")
@@ -42,13 +42,13 @@ async def read(
     if kind:
         return await _read_media(context, file_path, kind)
     if loaded.info.path.endswith(".ipynb") and loaded.whole:
-        shown = _read_notebook(context, loaded, offset, limit)
-        if shown is not None:
-            return shown
+        result = _read_notebook(context, loaded, offset, limit)
+        if result is not None:
+            return result
     page = LinePage(offset, limit)
     if loaded.whole:
         page.add_lines(await file_content.decode_lines(file_path, loaded.data))
-    elif file_content.is_binary(loaded.data):
+    elif is_binary(loaded.data):
         raise file_content.binary_file_error(file_path)
     else:
         await _stream_page(context, file_path, page)
@@ -57,19 +57,19 @@ async def read(
 
 
 class LinePage:
-    """The lines that are shown of a text."""
+    """The lines shown of a text."""
 
     def __init__(self, offset: int, limit: int) -> None:
         self.offset, self.limit = offset, limit
         self.total_lines: int | None = None
-        """How many lines there are, when all were looked at."""
+        """The number of lines, if the whole text was read."""
         self.has_more = False
         self.cut_lines = 0
         self._lines: list[str] = []
         self._size = 0
 
     def add_line(self, number: int, line: str, *, partial: bool = False) -> bool:
-        """Take the next line, or how one begins; false when there is no room for it."""
+        """Add a line, or the beginning of one; return false when the page is full."""
         if len(self._lines) >= self.limit or self._size > MAX_CHARACTERS:
             self.has_more = True
             return False
@@ -82,22 +82,21 @@ class LinePage:
         return True
 
     def add_lines(self, lines_of_text: Sequence[str]) -> None:
-        """Take what is wanted of all lines of a text."""
+        """Add the lines from ``offset`` on out of all lines of a text."""
         self.total_lines = len(lines_of_text)
         for number in range(self.offset, self.total_lines + 1):
             if not self.add_line(number, lines_of_text[number - 1]):
                 return
 
     def to_result(self, context: ToolContext, path: str) -> ToolResult:
-        """Return what the model is told, and the same as data."""
+        """Return the page as text for the model and as data."""
         value: dict[str, Any] = {
             "path": path, "offset": self.offset, "limit": self.limit, "total_lines": self.total_lines,
             "returned_lines": len(self._lines), "line_truncations": self.cut_lines, "truncated": self.has_more,
         }  # fmt: skip
         if not self._lines:
             value["range_out_of_file"] = True
-        text = "\n".join([*self._lines, *self._range_notes(path)])
-        return ToolResult(call=context.call, content=(Text(text=replace_surrogates(text)),), value=value)
+        return text_result(context, "\n".join([*self._lines, *self._range_notes(path)]), value)
 
     def _range_notes(self, path: str) -> list[str]:
         if not self._lines:
@@ -114,62 +113,56 @@ class LinePage:
 
 async def _stream_page(context: ToolContext, path: str, page: LinePage) -> None:
     """Fill a page from a file too large to be read whole."""
-    found = file_content.stream_lines(context.files, path, start=page.offset, count=page.limit + 1)
-    async with aclosing(found) as numbered:
-        async for number, line in numbered:
-            if not page.add_line(
-                number, line, partial=len(line.encode()) > file_content.MAX_LINE_BYTES - 4
-            ):  # it may end in half a character
+    lines = file_content.stream_lines(context.files, path, start=page.offset, count=page.limit + 1)
+    async with aclosing(lines):
+        async for number, line in lines:
+            partial = len(line.encode()) > file_content.MAX_LINE_BYTES - 4  # the cut may have split a character
+            if not page.add_line(number, line, partial=partial):
                 return
 
 
 async def _read_media(context: ToolContext, path: str, kind: str) -> ToolResult:
     most = max_bytes_of(kind)
-    found = await context.files.read(path, size=most + 1)
-    if found.info.size > most or len(found.data) > most:
-        raise FileError(f"{path!r} has {found.info.size} bytes; {kind} is shown up to {most} bytes: make a smaller one")
-    file_content.save_record(context, found.info, file_content.digest_of(found.data))
-    data = base64.b64encode(found.data).decode()
-    name = found.info.path.rpartition("/")[2]
+    file = await context.files.read(path, size=most + 1)
+    info = file.info
+    if info.size > most or len(file.data) > most:
+        raise FileError(f"{path!r} has {info.size} bytes; {kind} is shown up to {most} bytes: make a smaller one")
+    file_content.save_record(context, info, file_content.digest_of(file.data))
+    data = base64.b64encode(file.data).decode()
     part: Part = Image(media_type=kind, data=data)
     if kind == "application/pdf":
-        part = Document(media_type=kind, data=data, name=replace_surrogates(name))
-    said = Text(text=replace_surrogates(f"[{found.info.path}: {kind}, {found.info.size} bytes]"))
-    value = {"path": found.info.path, "media_type": kind, "size": found.info.size}
-    return ToolResult(call=context.call, content=(said, part), value=value)
+        part = Document(media_type=kind, data=data, name=replace_surrogates(info.path.rpartition("/")[2]))
+    text = Text(text=replace_surrogates(f"[{info.path}: {kind}, {info.size} bytes]"))
+    value = {"path": info.path, "media_type": kind, "size": info.size}
+    return ToolResult(call=context.call, content=(text, part), value=value)
 
 
 def _read_notebook(context: ToolContext, loaded: file_content.LoadedFile, offset: int, limit: int) -> ToolResult | None:
     try:
-        shown = render_notebook(loaded.data, offset=offset, limit=limit)
+        page = render_notebook(loaded.data, offset=offset, limit=limit)
     except NotANotebook:
-        return None  # it has the name of one: its text is what there is to see
+        return None  # then it is shown as text
     file_content.save_record(context, loaded.info, loaded.digest)
     value = {
-        "path": loaded.info.path, "cells": shown.cells, "offset": offset,
-        "returned_cells": max(shown.last - offset + 1, 0), "truncated": shown.last < shown.cells,
+        "path": loaded.info.path, "cells": page.cells, "offset": offset,
+        "returned_cells": max(page.last - offset + 1, 0), "truncated": page.last < page.cells,
     }  # fmt: skip
-    return ToolResult(call=context.call, content=tuple(shown.parts), value=value)
+    return ToolResult(call=context.call, content=tuple(page.parts), value=value)
 
 
 async def _read_output(context: ToolContext, name: str, offset: int, limit: int) -> ToolResult:
     digest = output_digest_of(name)
     if digest is None:
-        raise FileError(f"{name!r} is no output; expected {OUTPUT_PREFIX} and 64 digits from 0 to f")
+        raise FileError(f"{name!r} is not an output; expected {OUTPUT_PREFIX} and 64 digits from 0 to f")
     page = LinePage(offset, limit)
-    page.add_lines(fold_long_lines(split_lines(await _load_text(context, digest))))
+    try:
+        text = await context.load_text(digest)
+    except NotFound as error:
+        raise FileMissing(f"{OUTPUT_PREFIX}{digest} is not stored (any more)") from error
+    page.add_lines(fold_long_lines(split_lines(text)))
     return page.to_result(context, name)
 
 
-def fold_long_lines(given: Sequence[str]) -> list[str]:
-    """Return lines with the long ones in pieces that are shown whole: there is no other way to what is in them."""
-    if not any(len(line) > MAX_LINE_LENGTH for line in given):
-        return list(given)
-    return [line[at : at + MAX_LINE_LENGTH] for line in given for at in range(0, max(len(line), 1), MAX_LINE_LENGTH)]
-
-
-async def _load_text(context: ToolContext, digest: Digest) -> str:
-    try:
-        return await context.load_text(digest)
-    except NotFound as error:
-        raise FileMissing(f"{OUTPUT_PREFIX}{digest} is not kept (any more)") from error
+def fold_long_lines(lines: Sequence[str]) -> list[str]:
+    """Return lines with long ones split into lines that are shown whole: no other tool shows the rest of them."""
+    return [line[at : at + MAX_LINE_LENGTH] for line in lines for at in range(0, max(len(line), 1), MAX_LINE_LENGTH)]

@@ -10,8 +10,9 @@ import msgspec
 from vaka.core.ports.files import BatchStat, FileInfo, Files, PartlyLocalFiles
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, InvalidInput
-from vaka.core.types.message import Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.core.types.message import ToolResult
+from vaka.text.decoding import is_binary
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.search import regex_dialect, ripgrep
 from vaka.tools.builtin.search.grep_query import PARAMETERS, FileFilter, GrepQuery, LineRange, parse_query
@@ -19,21 +20,21 @@ from vaka.tools.builtin.search.python_engine import PythonGrepWorker, searchable
 from vaka.tools.builtin.search.walk import relative_path, visibility_check
 
 TIMEOUT_SECONDS = 45.0
-"""How long a search may take; the tool itself may take a little longer."""
+"""The time limit of a search; the tool itself may take a little longer."""
 MAX_LINE_LENGTH = 500
-"""Characters of a line that are shown."""
+"""Characters shown of one line."""
 GrepEngine = Literal["auto", "ripgrep", "python"]
 
 
 @builtin_tool("Grep", effect="read", timeout=TIMEOUT_SECONDS + 15, parameters=PARAMETERS)
 async def grep(context: ToolContext, **given: Any) -> ToolResult:
     """Search what is in files."""
-    told = await run_grep(context.files, given, may_read=context.world.may_read)
-    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(told.text)),), value=told.value)
+    result = await run_grep(context.files, given, may_read=context.world.may_read)
+    return text_result(context, result.text, result.value)
 
 
 class GrepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to, in words and as data."""
+    """The result of a search as text and as data."""
 
     text: str
     value: dict[str, Any]
@@ -43,38 +44,36 @@ async def run_grep(
     files: Files, given: dict[str, Any], *, engine: GrepEngine = "auto", seconds: float = TIMEOUT_SECONDS,
     may_read: Callable[[str], bool] | None = None,
 ) -> GrepResult:  # fmt: skip
-    """Search files for what the arguments say, with the engine that can do it, and no longer than so many seconds."""
+    """Search files for at most ``seconds``. Raises ``InvalidInput`` for a bad pattern and ``FileError`` on timeout."""
     pattern: str = given["pattern"]
-    read = (
-        await asyncio.to_thread(regex_dialect.translate_pattern, pattern)
-        if "\\p" in pattern.lower()
-        else regex_dialect.translate_pattern(pattern)
-    )
-    hunt = GrepSearch(files, parse_query(read, given), await files.stat(given.get("path", "")), engine)
-    hunt.is_visible = visibility_check(files, may_read)
+    translate = regex_dialect.translate_pattern
+    slow = "\\p" in pattern.lower()  # it goes through all of Unicode
+    translated = await asyncio.to_thread(translate, pattern) if slow else translate(pattern)
+    search = GrepSearch(files, parse_query(translated, given), await files.stat(given.get("path", "")), engine)
+    search.is_visible = visibility_check(files, may_read)
     try:
         async with asyncio.timeout(seconds):
-            await hunt.find_files()
-            told = await hunt.make_result()
+            await search.find_files()
+            result = await search.make_result()
     except TimeoutError:
-        raise FileError(hunt.timeout_message(seconds)) from None
+        raise FileError(search.timeout_message(seconds)) from None
     flags = {name: given[name] for name in ("glob", "type", "-i", "multiline") if name in given}
-    value = {"pattern": pattern, "compiled_pattern": read.python, "path": given.get("path", ""), **told.value}
-    return GrepResult(text=told.text, value={**value, "flags": flags})
+    value = {"pattern": pattern, "compiled_pattern": translated.python, "path": given.get("path", ""), **result.value}
+    return GrepResult(text=result.text, value={**value, "flags": flags})
 
 
 class GrepSearch:
-    """One search: first which files, then of those that are told which lines."""
+    """One search: first the files with matches, then the matching lines of those that are shown."""
 
     def __init__(self, files: Files, query: GrepQuery, start: FileInfo, engine: GrepEngine = "auto") -> None:
         self._files, self._query, self._start = files, query, start
         self._filter = FileFilter(query)
         self.is_visible: Callable[[str], bool] = lambda path: True
-        """Whether a file may be told of."""
+        """Returns whether the policy lets a file be shown."""
         self._match_counts: dict[str, int] = {}
-        """Files, and how often the pattern is in each."""
+        """The number of matches in each file."""
         self._known_hits: dict[str, list[LineRange]] = {}
-        """Where it is, as far as that is known already."""
+        """The lines of matches that are known already."""
         self._problem = ""
         self._worker: PythonGrepWorker | None = None
         self._ripgrep = self._select_ripgrep(engine)
@@ -83,51 +82,46 @@ class GrepSearch:
         if engine == "python" or self._query.pattern.rust is None or not self._files.root:
             return None
         if isinstance(self._files, PartlyLocalFiles) and not self._files.is_local(self._start.path):
-            return None  # some of it is not in any folder that ripgrep could look into
+            return None  # some files are not in a folder that ripgrep can read
         program = ripgrep.find_ripgrep(self._files.root)
         if program is None and engine == "ripgrep":
             raise InvalidInput("ripgrep is not installed")
         return ripgrep.Ripgrep(program, self._files, self._query) if program else None
 
     async def find_files(self) -> None:
-        """Find the files."""
+        """Find the files with matches."""
         folder, path = self._start.kind == "folder", self._start.path
         if not folder and not (self.is_visible(path) and await self._is_text(path)):
             return
         if self._ripgrep is not None:
-            found = await self._search_with_ripgrep(path)
-            wanted = self._filter_paths(found) if folder and not self._query.filters_by_name else found
-            self._match_counts = {path: found[path] for path in wanted if self.is_visible(path)}
+            counts = await self._search_with_ripgrep(self._ripgrep, path)
+            wanted = self._filter_paths(counts) if folder and not self._query.filters_by_name else counts
+            self._match_counts = {path: counts[path] for path in wanted if self.is_visible(path)}
         elif folder:
             await self._search_with_python(searchable_paths(self._files, path, self._accepts, self._record_problem))
         else:
             await self._search_with_python(_iterate_paths([path]))
 
-    async def _search_with_ripgrep(self, path: str) -> "ripgrep.MatchCounts":
-        """Ask ripgrep; for lines at once if there are few, so that it is started once."""
-        assert self._ripgrep is not None  # noqa: S101  # whoever asks it has looked
-        found = await self._ripgrep.find_matches(path, self._start.kind) if self._query.mode == "content" else None
-        return found if found is not None else await self._ripgrep.count_matches(path)
+    async def _search_with_ripgrep(self, program: ripgrep.Ripgrep, path: str) -> "ripgrep.MatchCounts":
+        """Run ripgrep; if there are few matches it returns their lines at once, so that it runs only once."""
+        counts = await program.find_matches(path, self._start.kind) if self._query.mode == "content" else None
+        return counts if counts is not None else await program.count_matches(path)
 
     async def make_result(self) -> GrepResult:
-        """Return what is told of them."""
+        """Return the files or lines that were asked for."""
         mode, query = self._query.mode, self._query
-        if mode == "content":
-            text, value, more = await self._render_content()
-        else:
-            text, value, more = await self._render_files()
+        text, value, more = await (self._render_content() if mode == "content" else self._render_files())
         totals = {"total_files": len(self._match_counts), "total_matches": sum(self._match_counts.values())}
-        said = [text or "no matches"]
+        lines = [text or "no matches"]
         if more:
-            said.append(f"[{query.limit} results from number {query.offset + 1} on, there are more; use offset]")
+            lines.append(f"[{query.limit} results from number {query.offset + 1} on, there are more; use offset]")
         elif query.offset and not text:
-            said = [f"no matches from number {query.offset + 1} on; there are fewer"]
+            lines = [f"no matches from number {query.offset + 1} on; there are fewer"]
         if self._problem:
-            said.append(f"[{self._problem}]")
-        return GrepResult(text="\n".join(said), value={"output_mode": mode, **value, **totals, "truncated": more})
+            lines.append(f"[{self._problem}]")
+        return GrepResult(text="\n".join(lines), value={"output_mode": mode, **value, **totals, "truncated": more})
 
     def timeout_message(self, seconds: float) -> str:
-        """Return what to say when the time is over."""
         where = f" at {self._worker.current_path!r}" if self._worker is not None and self._worker.current_path else ""
         return (
             f"the search was stopped{where} after {seconds:g} s: narrow it with path, glob or type, or use a simpler "
@@ -152,10 +146,10 @@ class GrepSearch:
 
     async def _is_text(self, path: str) -> bool:
         loaded = await file_content.load_file(self._files, path)
-        return not file_content.is_binary(loaded.data)
+        return not is_binary(loaded.data)
 
     async def _render_files(self) -> tuple[str, dict[str, Any], bool]:
-        """Tell of files, each looked at once more: it must be one of ours."""
+        """Render files; each is checked again through the session's own files."""
         query = self._query
         window = sorted(self._match_counts)[query.offset : query.needed_results]
         for path, info in zip(window, await self._stat_files(window), strict=True):
@@ -171,28 +165,27 @@ class GrepSearch:
     async def _stat_files(self, paths: list[str]) -> Sequence[FileInfo | None]:
         if isinstance(self._files, BatchStat):
             return await self._files.stat_many(paths)
-        found = await asyncio.gather(*[self._files.stat(path) for path in paths], return_exceptions=True)
-        return [_info_or_none(one) for one in found]
+        infos = await asyncio.gather(*[self._files.stat(path) for path in paths], return_exceptions=True)
+        return [_info_or_none(info) for info in infos]
 
     async def _render_content(self) -> tuple[str, dict[str, Any], bool]:
-        """Tell of lines: those places that were asked for, read through our files."""
+        """Render the requested lines, read through the session's own files."""
         query = self._query
-        places: list[tuple[str, LineRange]] = []
-        waiting = sorted(self._match_counts)
-        while waiting and len(places) <= query.needed_results:
-            batch, waiting = self._split_batch(waiting, query.needed_results + 1 - len(places))
-            known = await self._locate_hits(batch)
-            places += [(path, hit) for path in batch for hit in known.get(path, ())]
-        window = places[query.offset : query.needed_results]
+        found: list[tuple[str, LineRange]] = []
+        pending = sorted(self._match_counts)
+        while pending and len(found) <= query.needed_results:
+            batch, pending = self._split_batch(pending, query.needed_results + 1 - len(found))
+            hits = await self._locate_hits(batch)
+            found += [(path, hit) for path in batch for hit in hits.get(path, ())]
         wanted: dict[str, list[LineRange]] = {}
-        for path, hit in window:
+        for path, hit in found[query.offset : query.needed_results]:
             wanted.setdefault(path, []).append(hit)
         matches = [match for path, hits in wanted.items() for match in await self._read_matches(path, hits)]
         text = "\n".join(_format_match(match, numbers=query.numbers) for match in matches)
-        return text, {"matches": matches}, len(places) > query.needed_results
+        return text, {"matches": matches}, len(found) > query.needed_results
 
     def _split_batch(self, paths: list[str], wanted: int) -> tuple[list[str], list[str]]:
-        """Split off as many files as seem to have as many places as are wanted."""
+        """Split off as many files as seem to hold the wanted number of matches."""
         count = 0
         for at, path in enumerate(paths):
             count += self._match_counts[path]
@@ -201,14 +194,12 @@ class GrepSearch:
         return paths, []
 
     async def _locate_hits(self, paths: list[str]) -> dict[str, list[LineRange]]:
-        return (
-            self._known_hits
-            if self._ripgrep is None
-            else await self._ripgrep.locate(paths, self._query.needed_results + 1)
-        )
+        if self._ripgrep is None:
+            return self._known_hits
+        return await self._ripgrep.locate(paths, self._query.needed_results + 1)
 
     async def _read_matches(self, path: str, hits: list[LineRange]) -> list[dict[str, Any]]:
-        """Return the lines of some places; a file that is not there any more has none."""
+        """Return the lines of matches; a file that has disappeared has none."""
         query = self._query
         first, last = max(hits[0][0] - query.before, 1), hits[-1][1] + query.after
         try:
@@ -227,10 +218,10 @@ class GrepSearch:
         ]  # fmt: skip
 
 
-def _info_or_none(found: FileInfo | BaseException) -> FileInfo | None:
-    if isinstance(found, BaseException) and not isinstance(found, FileError):
-        raise found
-    return None if isinstance(found, BaseException) else found
+def _info_or_none(info: FileInfo | BaseException) -> FileInfo | None:
+    if isinstance(info, BaseException) and not isinstance(info, FileError):
+        raise info
+    return None if isinstance(info, BaseException) else info
 
 
 async def _iterate_paths(paths: Iterable[str]) -> AsyncGenerator[str]:
@@ -239,11 +230,10 @@ async def _iterate_paths(paths: Iterable[str]) -> AsyncGenerator[str]:
 
 
 async def _numbered_lines(files: Files, path: str, first: int, last: int) -> dict[int, str]:
-    """Return some lines of a file by their numbers."""
     loaded = await file_content.load_file(files, path)
     if loaded.whole:
-        found = await file_content.decode_lines(path, loaded.data)
-        return dict(enumerate(found[first - 1 : last], first))
+        lines = await file_content.decode_lines(path, loaded.data)
+        return dict(enumerate(lines[first - 1 : last], first))
     async with aclosing(file_content.stream_lines(files, path, start=first, count=last - first + 1)) as rest:
         return {number: line async for number, line in rest}
 
@@ -253,16 +243,13 @@ def _select_lines(numbered: dict[int, str], wanted: range) -> list[str]:
 
 
 def _shorten_line(line: str) -> str:
-    return (
-        f"{line[:MAX_LINE_LENGTH]}… [{len(line) - MAX_LINE_LENGTH} more characters]"
-        if len(line) > MAX_LINE_LENGTH
-        else line
-    )
+    more = len(line) - MAX_LINE_LENGTH
+    return f"{line[:MAX_LINE_LENGTH]}… [{more} more characters]" if more > 0 else line
 
 
 def _format_match(match: dict[str, Any], *, numbers: bool) -> str:
     before, after = match["before"], match["after"]
-    told = [f"  -{len(before) - at}: {line}" for at, line in enumerate(before)]
+    lines = [f"  -{len(before) - at}: {line}" for at, line in enumerate(before)]
     for number, line in enumerate(match["match"].split("\n"), match["line"]):
-        told.append(f"{match['file']}:{number}: {line}" if numbers else f"{match['file']}: {line}")
-    return "\n".join([*told, *(f"  +{at}: {line}" for at, line in enumerate(after, 1))])
+        lines.append(f"{match['file']}:{number}: {line}" if numbers else f"{match['file']}: {line}")
+    return "\n".join([*lines, *(f"  +{at}: {line}" for at, line in enumerate(after, 1))])

@@ -5,11 +5,9 @@ the rest of this process stays unrestricted.
 """
 
 import asyncio
-import ctypes
 import functools
 import os
 import resource
-import struct
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -17,32 +15,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
+from vaka.system import landlock
+
 HelperProcess: TypeAlias = subprocess.Popen[bytes]
 
-_SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
-"""The system calls of Landlock, the same on every machine."""
-_CREATE_RULESET_VERSION, _RULE_PATH_BENEATH, _PR_SET_NO_NEW_PRIVS = 1, 1, 38
-_ACCESS_EXECUTE, _ACCESS_READ_FILE, _ACCESS_READ_DIR = 1, 4, 8
-_HANDLED_ACCESS = 0x1FFF
-"""All that the first version knows: what no rule permits is refused."""
+_READ_RIGHTS = landlock.EXECUTE | landlock.READ_FILE | landlock.READ_DIR
 _SYSTEM_PATHS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
-"""What it takes to start a program."""
+"""Paths that every program reads when it starts."""
 
 
 @functools.cache
 def is_supported() -> bool:
-    """Tell whether this kernel has Landlock."""
-    return os.uname().sysname == "Linux" and _syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION) > 0
+    """Return whether this kernel has Landlock."""
+    return landlock.abi_version() > 0
 
 
 async def run_confined(
     argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes],
     max_output: int | None = None,
 ) -> int:  # fmt: skip
-    """Run a program that can read these folders and files; return its exit code. Unbound where Landlock is not.
+    """Run a program that can read only these paths and return its exit code. Without Landlock it is not confined.
 
-    It prints into files, so that nobody has to listen meanwhile; who prints more than ``most`` bytes is ended where the
-    system can see to that. When nobody waits any more it is killed.
+    It prints into files, so that no reader is needed meanwhile. A program that prints more than ``max_output`` bytes is
+    killed where the system supports that. The program is killed when this call is cancelled.
     """
     process = await _start_confined(argv, readable, cwd, output, errors)
     if max_output is not None:
@@ -56,8 +51,8 @@ async def run_confined(
 
 
 def _limit_output(pid: int, max_output: int) -> None:
-    with suppress(AttributeError, OSError):  # not everywhere, and it may be done already
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # the end is no accident to be looked into
+    with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # no core dump when the limit kills it
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (max_output, max_output))
 
 
@@ -69,7 +64,7 @@ async def _start_confined(
 
     def begin() -> None:
         try:
-            with Path(os.devnull).open("rb") as nothing:  # opened as long as that may be done
+            with Path(os.devnull).open("rb") as nothing:  # opened before the thread is restricted
                 if is_supported():
                     restrict_thread([*readable, argv[0], *_SYSTEM_PATHS])
                 process = subprocess.Popen(
@@ -85,50 +80,20 @@ async def _start_confined(
 
 
 def restrict_thread(readable: Sequence[str]) -> None:
-    """Let this thread and what it starts read these folders and files, and nothing else, for ever."""
-    rules = _syscall(_SYS_CREATE_RULESET, struct.pack("=Q", _HANDLED_ACCESS), 8, 0)
-    if rules < 0:
-        raise _os_error("Landlock makes no rules")
+    """Restrict this thread and all processes it starts to reading these folders and files, irrevocably."""
+    ruleset = landlock.create_ruleset(landlock.all_file_rights(1))
     try:
         for path in readable:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                _allow_path(rules, path)
-        _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if _syscall(_SYS_RESTRICT_SELF, rules, 0) < 0:
-            raise _os_error("Landlock cannot be put in force")
+            landlock.allow_path(ruleset, path, _READ_RIGHTS, ignored=(FileNotFoundError, NotADirectoryError))
+        landlock.restrict_self(ruleset)
     finally:
-        os.close(rules)
-
-
-def _allow_path(rules: int, path: str) -> None:
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        folder = _ACCESS_READ_DIR if os.path.isdir(fd) else 0  # noqa: PTH112  # of the descriptor
-        rule = struct.pack("=Qi", _ACCESS_EXECUTE | _ACCESS_READ_FILE | folder, fd)
-        if _syscall(_SYS_ADD_RULE, rules, _RULE_PATH_BENEATH, rule, 0) < 0:
-            raise _os_error(f"Landlock takes no rule for {path!r}")
-    finally:
-        os.close(fd)
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _syscall(number: int, *arguments: object) -> int:
-    done: int = _libc().syscall(number, *arguments)
-    return done
-
-
-def _os_error(what: str) -> OSError:
-    return OSError(ctypes.get_errno(), what)
+        os.close(ruleset)
 
 
 def _deliver(
     started: "asyncio.Future[HelperProcess]", deliver_outcome: Callable[[], None], process: HelperProcess | None = None
 ) -> None:
-    """Tell whoever waits; when nobody does any more, the process is of no use."""
+    """Resolve the future; if its waiter was cancelled, kill the process."""
     if not started.done():
         deliver_outcome()
     elif process is not None:

@@ -16,10 +16,10 @@ from vaka.tools.builtin.shell.output import kill_process
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_FILES = 32
-"""Files read side by side."""
+"""Files read concurrently."""
 _PROGRAM = (sys.executable, "-I", "-S", python_worker.__file__)
 _MAX_ANSWER_BYTES = 16 << 20
-"""Bytes of one answer at most."""
+"""The largest answer of the worker."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -31,17 +31,17 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class PythonGrepWorker:
-    """The process that matches. Whoever leaves it ends it."""
+    """The worker process; it is killed when the search ends, also by cancellation."""
 
     def __init__(self, query: GrepQuery) -> None:
         self._query = query
         self._process: asyncio.subprocess.Process | None = None
         self._sent_paths: asyncio.Queue[str | None] = asyncio.Queue()
         self.current_path = ""
-        """The file that is being searched."""
+        """The file being searched."""
 
     async def search(self, files: Files, paths: AsyncGenerator[str], found: FoundCallback) -> None:
-        """Search files as they come and tell of each one in which the pattern is."""
+        """Search files as ``paths`` yields them, and call ``found`` for each file with a match."""
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
             *_PROGRAM, stdin=pipe, stdout=pipe, env={}, limit=_MAX_ANSWER_BYTES, start_new_session=True
@@ -78,7 +78,7 @@ class PythonGrepWorker:
             self._sent_paths.put_nowait(None)
 
     async def _send_file(self, files: Files, path: str, first: FileBytes) -> None:
-        """Hand a file over, piece by piece; one that cannot be read any further ends there."""
+        """Send a file in chunks; one that becomes unreadable ends there."""
         if self._query.multiline and first.info.size > python_worker.MAX_BYTES:
             return
         self._sent_paths.put_nowait(path)
@@ -119,13 +119,13 @@ async def _read_first(files: Files, path: str) -> FileBytes | None:
     try:
         return await files.read(path, size=_CHUNK_BYTES)
     except FileError:
-        return None  # it went away, or may not be read: then it is not searched
+        return None  # it has disappeared or is not readable: it is not searched
 
 
 async def _batch_paths(paths: AsyncGenerator[str]) -> AsyncGenerator[list[str]]:
     batch: list[str] = []
-    async with aclosing(paths) as found:
-        async for path in found:
+    async with aclosing(paths):
+        async for path in paths:
             batch.append(path)
             if len(batch) == _BATCH_FILES:
                 yield batch
@@ -137,7 +137,7 @@ async def _batch_paths(paths: AsyncGenerator[str]) -> AsyncGenerator[list[str]]:
 async def searchable_paths(
     files: Files, start: str, accepts: Callable[[str, str], bool], report_problem: Callable[[str], None]
 ) -> AsyncGenerator[str]:
-    """Yield the files beneath a folder that are to be searched; ``problem`` is told what could not be looked at."""
+    """Yield the files in a folder to search; ``report_problem`` gets the error about unreadable folders."""
     async with aclosing(walk(files, start)) as entries:
         try:
             async for entry in entries:

@@ -1,8 +1,9 @@
 """Match a pattern in files: a program of its own, so that it can be killed whatever the pattern does.
 
-It reads from its standard input one JSON line with ``{python, literal, ignore_case, multiline, need}``, then for each chunk of a file a JSON
-line ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes a JSON line with ``{count, hits}``: the number of
-matches, and the lines ``[first, last]`` of the first ``need`` of them. It imports only the standard library.
+It reads from its standard input one JSON line with ``{python, literal, ignore_case, multiline, need}``, then for each
+chunk of a file a JSON line ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes a JSON
+line with ``{count, hits}``: the number of matches, and the lines ``[first, last]`` of the first ``need`` of them. It
+imports only the standard library.
 """
 
 import codecs
@@ -12,11 +13,11 @@ import sys
 from typing import Any
 
 MAX_BYTES = 64 * 1024**2
-"""Bytes of a line, or of a file that must be seen whole."""
+"""The largest line, and the largest file searched across lines."""
 
 
 class PatternSearch:
-    """What is looked for."""
+    """The compiled pattern and its options."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         flags = re.IGNORECASE if order["ignore_case"] else re.NOFLAG
@@ -29,7 +30,7 @@ class PatternSearch:
 
 
 class FileSearch:
-    """A file that is being searched."""
+    """The search of one file."""
 
     def __init__(self, search: PatternSearch) -> None:
         self._search = search
@@ -42,7 +43,7 @@ class FileSearch:
         self.hits: list[list[int]] = []
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+        """Search the complete lines of the next chunk."""
         if not self._started:
             self._started = True
             if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -63,7 +64,7 @@ class FileSearch:
             del self._pending[:end]
 
     def finish(self) -> dict[str, Any]:
-        """Look at what is left, and say what was found."""
+        """Search the rest and return the result."""
         if not self.binary and self._pending:
             text = self._pending.decode(self._encoding or "utf-8", "replace" if self._encoding else "surrogateescape")
             if self._search.multiline:
@@ -93,7 +94,7 @@ class FileSearch:
         for found in self._search.pattern.finditer(text):
             start, end = found.span()
             if start == len(text) and (not text or text.endswith("\n")):
-                break  # behind the last line
+                break  # after the last line
             self.count += 1
             line += text.count("\n", at, start)
             at = start
@@ -105,7 +106,7 @@ class FileSearch:
 
 
 def main() -> None:
-    """Search what comes, until nothing does."""
+    """Search files from standard input until its end."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     search = PatternSearch(json.loads(source.readline()))
     file = FileSearch(search)

@@ -1,7 +1,7 @@
 """Translate a regular expression for ripgrep and for Python's engine, so that both match the same.
 
-Patterns are written as for ripgrep. Features that only Python has (look-around, back references) rule ripgrep out; syntax that differs is
-translated for each; what models often forget to escape (``{`` in code) is escaped.
+Patterns are written as for ripgrep. Features that only Python has (look-around, back references) rule ripgrep out;
+syntax that differs is translated for each; what models often forget to escape (``{`` in code) is escaped.
 """
 
 import re
@@ -25,67 +25,62 @@ _PROPERTY = re.compile(r"[pP](?:\{([A-Za-z_]+)\}|([A-Z]))")
 _GROUP = re.compile(r"\(\?(?:P?<([A-Za-z_]\w*)>|(P=\w+\))|(<[=!]|[=!>])|#[^)]*\)|([a-zA-Z]*(?:-[a-zA-Z]+)?)([:)]))")
 _SIMPLE_ESCAPES = "dDwWsSbBtnrfva"
 _WORD_MARK, _NOT_WORD_MARK, _WORD_IN_SET_MARK = "\ufdd0", "\ufdd1", "\ufdd2"
-"""Stand for what words are made of, for the rest, and for the first inside a set. They are characters nobody has."""
+"""Placeholders for word characters, for the rest, and for the first inside a set: Unicode noncharacters."""
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ENGINE_DIFFERENCES = {
     ("w", False): _WORD_MARK, ("W", False): _NOT_WORD_MARK, ("w", True): _WORD_IN_SET_MARK, ("s", False): f"[{_SPACE}]",
     ("S", False): f"[^{_SPACE}]", ("s", True): _SPACE,
 }  # fmt: skip
-"""What the engines understand differently, outside of a set and inside."""
+"""Python's translation of escapes that the engines read differently, by (letter, inside a set)."""
 
 
 class TranslatedPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """A pattern in the words of each engine."""
+    """A pattern in the dialect of each engine."""
 
     marked: str
-    """For Python, but for the letters that words are made of: what those are takes a while to find out."""
+    """For Python, with placeholders for word characters, whose ranges take a while to compute."""
     rust: str | None
-    """``None`` when only Python's engine can do it."""
+    """For ripgrep; ``None`` when only Python's engine can match it."""
     lines: bool
-    """Whether it can match an end of line that is written in it."""
+    """Whether a line end is written in it."""
     literal: str = ""
-    """The text it stands for, when it is nothing else."""
+    """The pattern itself when it is plain text."""
 
     @property
     def python(self) -> str:
-        """The pattern for Python, with its own idea of a letter."""
+        r"""The pattern for Python, with Python's own ``\w``."""
         return self.marked.replace(_WORD_MARK, r"\w").replace(_NOT_WORD_MARK, r"\W").replace(_WORD_IN_SET_MARK, r"\w")
 
     def exact_python(self) -> str:
-        """Return the pattern for Python, with the other engine's idea of a letter. Slow the first time."""
+        r"""Return the pattern for Python with ripgrep's ``\w``. Slow the first time."""
         text = self.marked
         if _WORD_MARK not in text and _NOT_WORD_MARK not in text and _WORD_IN_SET_MARK not in text:
             return text
         letters = _category_ranges("word")
-        return (
-            text.replace(_WORD_MARK, f"[{letters}]")
-            .replace(_NOT_WORD_MARK, f"[^{letters}]")
-            .replace(_WORD_IN_SET_MARK, letters)
-        )
+        text = text.replace(_WORD_MARK, f"[{letters}]").replace(_NOT_WORD_MARK, f"[^{letters}]")
+        return text.replace(_WORD_IN_SET_MARK, letters)
 
 
 def translate_pattern(pattern: str) -> TranslatedPattern:
-    """Return a pattern as the engines want it. Raises ``InvalidInput`` for one that is none."""
+    """Translate a pattern for both engines. Raises ``InvalidInput`` for an invalid pattern."""
     if not pattern or len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidInput(f"a pattern has 1 to {MAX_PATTERN_LENGTH} characters, this one has {len(pattern)}")
     if any(mark in pattern for mark in (_WORD_MARK, _NOT_WORD_MARK, _WORD_IN_SET_MARK)):
-        raise InvalidInput("the pattern has a character in it that stands for nothing")
-    reader = _PatternTranslator(pattern)
-    reader.translate()
-    found = TranslatedPattern(
-        marked="".join(reader.python),
-        rust="".join(reader.rust) if reader.is_linear else None,
-        lines=reader.matches_newline,
+        raise InvalidInput("the pattern contains a Unicode noncharacter (U+FDD0 to U+FDD2)")
+    translator = _PatternTranslator(pattern)
+    translator.translate()
+    translated = TranslatedPattern(
+        marked="".join(translator.python), rust="".join(translator.rust) if translator.is_linear else None,
+        lines=translator.matches_newline,
         literal=pattern if not _METACHARACTERS & set(pattern) and "\n" not in pattern else "",
-    )
+    )  # fmt: skip
     try:
-        compiled = re.compile(found.python)
+        compiled = re.compile(translated.python)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"{pattern!r} is no regular expression: {error}") from error
-    # Some versions of ripgrep do not come to an end with what may be nothing at the end of a line.
-    return (
-        msgspec.structs.replace(found, rust=None) if reader.matches_line_end and _may_match_empty(compiled) else found
-    )
+        raise InvalidInput(f"{pattern!r} is not a regular expression: {error}") from error
+    # Some versions of ripgrep never end when a pattern can match nothing at the end of a line.
+    endless = translator.matches_line_end and _may_match_empty(compiled)
+    return msgspec.structs.replace(translated, rust=None) if endless else translated
 
 
 def _may_match_empty(pattern: "re.Pattern[str]") -> bool:
@@ -93,7 +88,7 @@ def _may_match_empty(pattern: "re.Pattern[str]") -> bool:
 
 
 class _PatternTranslator:
-    """Reads a pattern from left to right and writes it down twice."""
+    """Reads a pattern from left to right and writes it for both engines."""
 
     def __init__(self, pattern: str) -> None:
         self._text, self._at = pattern, 0
@@ -102,13 +97,12 @@ class _PatternTranslator:
         self.is_linear = True
         self.matches_newline = False
         self.matches_line_end = False
-        """Whether it asks for the end of a line."""
+        """Whether the pattern matches at the end of a line."""
         self._repeated = False
         self._open_groups: list[list[str]] = [[]]
-        """For each group that is open, the flags that hold to its end."""
+        """For each open group the flag groups that end with it."""
 
     def translate(self) -> None:
-        """Read it all."""
         while self._at < len(self._text):
             self._read_next()
         self._write(")" * len(self._open_groups[0]), "")
@@ -146,7 +140,7 @@ class _PatternTranslator:
             self._write(letter, letter)
 
     def _note_line_end(self, code: int) -> None:
-        """Note a letter that may end a line: a return is part of that for ripgrep, and for Python a letter."""
+        """Note a character that may end a line; only ripgrep treats a carriage return as part of the line end."""
         self.matches_newline |= code == ord("\n")
         self.is_linear &= code != ord("\r")
 
@@ -159,45 +153,45 @@ class _PatternTranslator:
         self._write(letter, letter)
         self._repeated = not again
         if again and letter == "+":
-            self.is_linear = False  # possessive for Python, repeated twice for the other
+            self.is_linear = False  # possessive in Python, but repeated twice in ripgrep
 
     def _read_brace(self) -> None:
-        found = _REPEAT.match(self._text, self._at)
-        if found:
-            self._write(found[0], found[0])
-            self._at, self._repeated = found.end(), True
+        repeat = _REPEAT.match(self._text, self._at)
+        if repeat:
+            self._write(repeat[0], repeat[0])
+            self._at, self._repeated = repeat.end(), True
         else:
             self._write(r"\{", r"\{")
             self._at += 1
 
     def _read_group(self) -> None:
-        found = _GROUP.match(self._text, self._at)
-        if found is None:
+        group = _GROUP.match(self._text, self._at)
+        if group is None:
             self._at += 1
             self._open_groups.append([])
             self._write("(", "(")
             return
-        self._at = found.end()
-        name, back, look, flags, end = found.groups()
+        self._at = group.end()
+        name, back, look, flags, end = group.groups()
         if name:
             self._open_groups.append([])
             self._write(f"(?P<{name}>", f"(?P<{name}>")
         elif back or look:
             self.is_linear = False
-            self._write(found[0], "")
+            self._write(group[0], "")
             if look:
                 self._open_groups.append([])
         elif end:
             self._write_flags(flags, end)
 
     def _write_flags(self, flags: str, end: str) -> None:
-        """Flags hold to the end of the group they are in: Python wants a group of their own for that."""
+        """Write flags. They hold to the end of the enclosing group, for which Python needs a group of its own."""
         on, _, off = flags.partition("-")
         if set(on + off) - set("ims"):
             raise InvalidInput(f"(?{flags}) is not known; flags are i, m and s")
         if end == ":":
             self._open_groups.append([])
-            self._write(found := f"(?{flags}:", found)
+            self._write(f"(?{flags}:", f"(?{flags}:")
         else:
             self._open_groups[-1].append(f"(?{flags}:")
             self._write(f"(?{flags}:", f"(?{flags})")
@@ -206,20 +200,19 @@ class _PatternTranslator:
         self._at += 1
         if self._at == len(self._text):
             raise InvalidInput("the pattern ends with a backslash that escapes nothing")
-        python, rust = self._translate_escape(inside=False)
-        self._write(python, rust)
+        self._write(*self._translate_escape(inside=False))
 
     def _translate_escape(self, *, inside: bool) -> tuple[str, str]:
-        """Read what follows a backslash."""
+        """Read an escape from behind its backslash."""
         letter = self._text[self._at]
-        if found := _HEX.match(self._text, self._at):
-            self._at = found.end()
-            code = int(next(digits for digits in found.groups() if digits), 16)
+        if match := _HEX.match(self._text, self._at):
+            self._at = match.end()
+            code = int(next(digits for digits in match.groups() if digits), 16)
             self._note_line_end(code)
             return _translate_code_point(code)
-        if found := _PROPERTY.match(self._text, self._at):
-            self._at = found.end()
-            return _translate_property(found, inside=inside)
+        if match := _PROPERTY.match(self._text, self._at):
+            self._at = match.end()
+            return _translate_property(match, inside=inside)
         self._at += 1
         if letter in _SIMPLE_ESCAPES:
             self._note_line_end({"n": 10, "r": 13}.get(letter, 0))
@@ -232,7 +225,7 @@ class _PatternTranslator:
             self.matches_line_end = True
             return r"(?:\r?$)", "$"
         if letter == "A" and not inside:
-            return "^", "^"  # in a single line these are the same, and there they are used
+            return "^", "^"  # the same within a single line
         if letter.isdigit() and not inside:
             self.is_linear = False
             return f"\\{letter}", ""
@@ -241,7 +234,7 @@ class _PatternTranslator:
         return re.escape(letter), f"\\{letter}" if letter in _METACHARACTERS else letter
 
     def _read_set(self) -> None:
-        """Read ``[…]``; a bracket or a doubled sign inside it stands for itself."""
+        """Read ``[…]``; a bracket or a doubled character inside it is literal."""
         start, before = self._at, (self.matches_newline, self.is_linear)
         self._at += 1
         negated = self._text[self._at : self._at + 1] == "^"
@@ -258,7 +251,7 @@ class _PatternTranslator:
             first = False
         self._at += 1
         if negated:
-            self.matches_newline, self.is_linear = before  # what it excludes is not looked for
+            self.matches_newline, self.is_linear = before  # excluded characters are not matched
         self._write("".join([*python, "]"]), "".join([*rust, "]"]))
 
     def _read_set_member(self) -> tuple[str, str]:
@@ -290,7 +283,7 @@ def _translate_code_point(code: int) -> tuple[str, str]:
 
 
 def _translate_property(found: re.Match[str], *, inside: bool) -> tuple[str, str]:
-    """A kind of letter by its short name; scripts are known to ripgrep alone."""
+    r"""Translate ``\p{…}`` with a general category; scripts are known to ripgrep only and are rejected."""
     negated = found[0][0] == "P"
     ranges = _category_ranges(found[1] or found[2])
     if inside and negated:
@@ -301,20 +294,20 @@ def _translate_property(found: re.Match[str], *, inside: bool) -> tuple[str, str
 
 @lru_cache(maxsize=64)
 def _category_ranges(kind: str) -> str:
-    """Return the letters of a general category as what stands in a set."""
+    """Return the characters of a general category as ranges for a set."""
     wanted, also = _LONG_CATEGORY_NAMES.get(kind.casefold(), (kind,)), _EXTRA_CODE_POINTS.get(kind, frozenset())
-    found: list[str] = []
+    ranges: list[str] = []
     start = -1
     for code in range(0x110001):
         inside = code in also or (code < 0x110000 and unicodedata.category(chr(code)).startswith(wanted))
         if inside and start < 0:
             start = code
         elif not inside and start >= 0:
-            found.append(f"\\U{start:08x}-\\U{code - 1:08x}")
+            ranges.append(f"\\U{start:08x}-\\U{code - 1:08x}")
             start = -1
-    if not found:
+    if not ranges:
         raise InvalidInput(f"\\p{{{kind}}} is not known; there are the general categories, such as L, Lu, N, P")
-    return "".join(found)
+    return "".join(ranges)
 
 
 _LONG_CATEGORY_NAMES: dict[str, tuple[str, ...]] = {
@@ -328,4 +321,4 @@ _EXTRA_CODE_POINTS: dict[str, frozenset[int]] = {
          *range(0x1F170, 0x1F18A)]
     ),
 }  # fmt: skip
-"""Joiners and letters in circles and squares, which are symbols and letters at the same time."""
+"""Joiners, and enclosed letters, which are symbols but also alphabetic."""

@@ -18,15 +18,15 @@ from vaka.tools.builtin.search import landlock_exec
 from vaka.tools.builtin.search.grep_query import GrepQuery, LineRange, name_patterns_of
 
 _MAX_OUTPUT_BYTES = 256 << 20
-"""Bytes of its answer at most."""
+"""The largest output of ripgrep."""
 _SMALL_OUTPUT_BYTES = 1 << 20
-"""Bytes of an answer with everything on all lines, which is asked for first: most searches have no more."""
+"""The largest JSON output with all matching lines, which is requested first: it suffices for most searches."""
 _LARGE_OUTPUT_BYTES = 32 << 20
-"""Bytes of an answer with the numbers of all lines."""
+"""The largest output with all line numbers."""
 _LINE_NUMBER_FLAGS = ("--line-number", "--heading", "--null", "--with-filename", "--max-columns=1")
-"""Ask for the numbers of lines and no more: their text is left out, which is quicker than anything else."""
+"""Print line numbers without text, which is the fastest output."""
 _END_EVENT = b'\n{"type":"end"'
-"""Where what is said of a file ends; a line has no end of line within."""
+"""Marks the end of the events of a file; JSON text contains no line end."""
 _MAX_ERROR_BYTES = 2_000
 _COMMON_FLAGS = (
     "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
@@ -42,9 +42,7 @@ class _Text(msgspec.Struct, frozen=True):
     bytes: str | None = None
 
     def data(self) -> "bytearray":
-        return (
-            bytearray(base64.b64decode(self.bytes)) if self.bytes is not None else bytearray((self.text or "").encode())
-        )
+        return bytearray((self.text or "").encode() if self.bytes is None else base64.b64decode(self.bytes))
 
     def path(self) -> str:
         name = self.text if self.text is not None else os.fsdecode(bytes(self.data()))
@@ -97,19 +95,19 @@ class _Summary(msgspec.Struct, frozen=True, tag="summary"):
 _decode_event = msgspec.json.Decoder(_Match | _End | _Begin | _Context | _Summary).decode
 
 MatchCounts: TypeAlias = dict[str, int]
-"""Files, and how often the pattern is in each."""
+"""The number of matches in each file."""
 
 
 class OutputTooLarge(FileError):
-    """It has more to say than was asked for."""
+    """The output of ripgrep exceeds its limit."""
 
 
 def find_ripgrep(root: str) -> str | None:
-    """Return where ripgrep is, ``None`` when there is none that is not from the folder it is to search."""
-    found = shutil.which("rg")
-    if found is None:
+    """Return the path of ripgrep; ``None`` without one, or when it lies in the folder to search."""
+    program = shutil.which("rg")
+    if program is None:
         return None
-    real = os.path.realpath(found)
+    real = os.path.realpath(program)
     return None if root and (real + "/").startswith(root.rstrip("/") + "/") else real
 
 
@@ -119,111 +117,102 @@ class Ripgrep:
     def __init__(self, program: str, files: Files, query: GrepQuery) -> None:
         self._program, self._files, self._query = program, files, query
         self._blocks: dict[str, bytes] = {}
-        """What it said of each file when it was asked for all at once; read when it is told."""
+        """The output about each file, parsed only for files that are shown."""
         self._numbers_only = False
-        """Whether that is the numbers of lines and no more."""
+        """Whether the blocks hold only line numbers."""
 
     async def count_matches(self, start: str) -> "MatchCounts":
-        """Return every file beneath a folder, or the one file, in which the pattern is, and how often."""
-        how = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
-        base, printed = await self._run_search(start, how, _MAX_OUTPUT_BYTES)
+        """Return the number of matches in each file of a folder, or in one file."""
+        flags = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
+        base, printed = await self._run_search(start, flags, _MAX_OUTPUT_BYTES)
         return await asyncio.to_thread(_parse_counts, printed, "/" if base == "/" else "")
 
     async def find_matches(self, start: str, kind: FileKind) -> "MatchCounts | None":
-        """Return the same and know every place, if there is not too much of it; otherwise ``None``."""
+        """Return the same and remember all matching lines; ``None`` when the output is too large."""
         self._numbers_only = kind == "folder" and not self._query.multiline
-        how, most = (
-            (_LINE_NUMBER_FLAGS, _LARGE_OUTPUT_BYTES) if self._numbers_only else (("--json",), _SMALL_OUTPUT_BYTES)
-        )
         try:
-            base, printed = await self._run_search(start, list(how), most)
+            if self._numbers_only:
+                base, printed = await self._run_search(start, [*_LINE_NUMBER_FLAGS], _LARGE_OUTPUT_BYTES)
+            else:
+                base, printed = await self._run_search(start, ["--json"], _SMALL_OUTPUT_BYTES)
         except OutputTooLarge:
             return None
         top = "/" if base == "/" else ""
         if not self._numbers_only:
-            return self._read_json_blocks(printed, top, kind)  # quick: it is read when it is told
-        short = len(printed) < _SMALL_OUTPUT_BYTES
-        return (
-            self._read_numbered_blocks(printed, top)
-            if short
-            else await asyncio.to_thread(self._read_numbered_blocks, printed, top)
-        )
+            return self._read_json_blocks(printed, top, kind)  # quick: matches are parsed later
+        if len(printed) < _SMALL_OUTPUT_BYTES:
+            return self._read_numbered_blocks(printed, top)
+        return await asyncio.to_thread(self._read_numbered_blocks, printed, top)
 
-    async def _run_search(self, start: str, how: list[str], most: int) -> tuple[str, bytes]:
+    async def _run_search(self, start: str, flags: list[str], most: int) -> tuple[str, bytes]:
         base, target = self._split_base(start)
         names = [f"--type-add=vaka:{name}" for name in name_patterns_of(self._query)]
-        how = [*how, *names, "--type=vaka"] if names else how
+        flags = [*flags, *names, "--type=vaka"] if names else flags
         with _ignore_file(await ignore_rules_above(self._files, start)) as ignored:
             extra = [ignored] if ignored else []
-            how += [f"--ignore-file={ignored}" for ignored in extra]
-            return base, await self._run(base, how, [target], extra, most=most)
+            flags += [f"--ignore-file={path}" for path in extra]
+            return base, await self._run(base, flags, [target], extra, most=most)
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[LineRange]]:
-        """Return the first places in each of these files."""
-        read = _numbered_hits if self._numbers_only else self._hits_in_json
-        places = {path: read(self._blocks[path]) for path in paths if path in self._blocks}
-        rest = [path for path in paths if path not in places]
+        """Return the lines of the first matches in each file."""
+        parse = _numbered_hits if self._numbers_only else self._hits_in_json
+        hits = {path: parse(self._blocks[path]) for path in paths if path in self._blocks}
+        rest = [path for path in paths if path not in hits]
         for base in {self._split_base(path)[0] for path in rest}:
             targets = [target for at, target in map(self._split_base, rest) if at == base]
             printed = await self._run(base, ["--json", f"--max-count={need}"], targets)
-            places |= await asyncio.to_thread(self._locate_in_json, printed, "/" if base == "/" else "")
-        return places
+            hits |= await asyncio.to_thread(self._locate_in_json, printed, "/" if base == "/" else "")
+        return hits
 
     def _locate_in_json(self, printed: bytes, top: str) -> dict[str, list[LineRange]]:
         return {top + end.path.path(): self._hits_in_json(block) for end, block in _split_blocks(printed)}
 
     def _read_json_blocks(self, printed: bytes, top: str, kind: FileKind) -> "MatchCounts":
-        found: MatchCounts = {}
+        counts: MatchCounts = {}
         for end, block in _split_blocks(printed):
-            # What is binary after all is no file of text that was come across, as when it is counted.
+            # In a folder, binary files are skipped, as with --count.
             if end.stats.matched_lines and (end.binary_offset is None or kind == "file"):
                 path = top + end.path.path()
                 self._blocks[path] = block
-                found[path] = end.stats.matches if self._query.multiline else end.stats.matched_lines
-        return found
+                counts[path] = end.stats.matches if self._query.multiline else end.stats.matched_lines
+        return counts
 
     def _read_numbered_blocks(self, printed: bytes, top: str) -> "MatchCounts":
-        """Read ``name NUL lines``, one line after the other, with an empty line before the next name."""
-        found: MatchCounts = {}
+        """Parse ``name NUL lines`` blocks, separated by empty lines."""
+        counts: MatchCounts = {}
         start = 0
         while (name := printed.find(b"\0", start)) >= 0:
             end = printed.find(b"\n\n", name)
             block = printed[name + 1 : end if end >= 0 else len(printed)].strip(b"\n")
             path = top + os.fsdecode(printed[start:name]).removeprefix("./")
-            # Of what is binary after all, which is no text that was come across, it says so instead of a line.
+            # For a binary file the last line is a message instead of a line number; such files are skipped.
             if _LINE_NUMBER.match(block, block.rfind(b"\n") + 1):
-                self._blocks[path], found[path] = block, block.count(b"\n") + 1
+                self._blocks[path], counts[path] = block, block.count(b"\n") + 1
             start = end + 2 if end >= 0 else len(printed)
-        return found
+        return counts
 
     def _hits_in_json(self, block: bytes) -> list[LineRange]:
-        """Return every place that it said of one file."""
-        places: list[LineRange] = []
-        for line in block.split(b"\n"):
-            said = _decode_event(line) if line else None
-            if isinstance(said, _Match):
-                _add_hits(places, said.data, multiline=self._query.multiline)
-        return places
+        hits: list[LineRange] = []
+        for line in filter(None, block.split(b"\n")):
+            event = _decode_event(line)
+            if isinstance(event, _Match):
+                _add_hits(hits, event.data, multiline=self._query.multiline)
+        return hits
 
     def _split_base(self, path: str) -> tuple[str, str]:
-        """Return the folder to work in, and the path from there."""
+        """Return the working folder of ripgrep, and the path from there."""
         if path.startswith("/"):
             return "/", "." + path if path != "/" else "."
         return self._files.root, f"./{path}" if path else "."
 
     async def _run(
-        self,
-        base: str,
-        how: Sequence[str],
-        targets: Sequence[str],
-        extra: Sequence[str] = (),
-        *,
+        self, base: str, flags: Sequence[str], targets: Sequence[str], extra: Sequence[str] = (), *,
         most: int = _MAX_OUTPUT_BYTES,
-    ) -> bytes:
-        """Return what it prints; ``TooMuch`` when that is more than it may be."""
+    ) -> bytes:  # fmt: skip
+        """Run ripgrep and return its output. Raises ``OutputTooLarge``, and ``InvalidInput`` for a bad pattern."""
         query = self._query
-        flags = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE_FLAGS[query.multiline]]
-        argv = [self._program, *_COMMON_FLAGS, *flags, *how, f"--regexp={query.pattern.rust}", "--", *targets]
+        modes = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE_FLAGS[query.multiline]]
+        argv = [self._program, *_COMMON_FLAGS, *modes, *flags, f"--regexp={query.pattern.rust}", "--", *targets]
         roots: Sequence[str] = getattr(self._files, "roots", ())
         readable = [self._files.root, *roots, *extra]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -231,34 +220,33 @@ class Ripgrep:
                 argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1
             )
             if output.seek(0, os.SEEK_END) > most:
-                raise OutputTooLarge("there is too much to tell; use a narrower pattern, path, glob or type")
+                raise OutputTooLarge("there are too many matches; use a narrower pattern, path, glob or type")
             errors.seek(0)
-            said = errors.read(_MAX_ERROR_BYTES).decode("utf-8", "replace").strip()
-            if code not in {0, 1} and said:  # without words only some files could not be read
-                raise InvalidInput(f"ripgrep cannot search for this: {said}")
+            message = errors.read(_MAX_ERROR_BYTES).decode("utf-8", "replace").strip()
+            if code not in {0, 1} and message:  # without a message only some files could not be read
+                raise InvalidInput(f"ripgrep cannot search for this: {message}")
             output.seek(0)
             return output.read()
 
 
 def _numbered_hits(block: bytes) -> list[LineRange]:
-    """Return every place that it gave the number of."""
     numbers = [int(line.partition(b":")[0]) for line in block.split(b"\n")]
     return [(number, number) for number in numbers]
 
 
 def _split_blocks(printed: bytes) -> Generator[tuple[_EndData, bytes]]:
-    """Yield how the search of each file ended, and what was said of it before: files come one after the other."""
+    """Yield the end event of each file with the events before it; the events of a file are contiguous."""
     start = 0
     while (end := printed.find(_END_EVENT, start)) >= 0:
         line = printed[end + 1 : printed.find(b"\n", end + 1)]
-        said = _decode_event(line)
-        if isinstance(said, _End):
-            yield said.data, printed[start:end]
+        event = _decode_event(line)
+        if isinstance(event, _End):
+            yield event.data, printed[start:end]
         start = end + 1 + len(line)
 
 
 def _parse_counts(printed: bytes, top: str) -> dict[str, int]:
-    """Read ``name NUL number LF``, as often as it comes; names may have ends of lines in them."""
+    """Parse ``name NUL number LF`` records; names may contain line ends."""
     counts: dict[str, int] = {}
     name = ""
     for piece in os.fsdecode(printed).split("\0"):
@@ -271,23 +259,23 @@ def _parse_counts(printed: bytes, top: str) -> dict[str, int]:
     return counts
 
 
-def _add_hits(places: list[LineRange], match: _MatchData, *, multiline: bool) -> None:
+def _add_hits(hits: list[LineRange], match: _MatchData, *, multiline: bool) -> None:
     if not multiline:
-        places.append((match.line_number, match.line_number))
+        hits.append((match.line_number, match.line_number))
         return
     block = match.lines.data()
     for span in match.submatches:
         first = match.line_number + block.count(b"\n", 0, span.start)
         last = first + block.count(b"\n", span.start, max(span.end - 1, span.start))
-        if places and first <= places[-1][1]:
-            places[-1] = (places[-1][0], max(last, places[-1][1]))
+        if hits and first <= hits[-1][1]:
+            hits[-1] = (hits[-1][0], max(last, hits[-1][1]))
         else:
-            places.append((first, last))
+            hits.append((first, last))
 
 
 @contextmanager
 def _ignore_file(rules: bytes) -> Generator[str]:
-    """Give the name of a file with these rules, ``""`` when there are none."""
+    """Yield the path of a temporary file with these rules, ``""`` without rules."""
     if not rules:
         yield ""
         return
@@ -298,18 +286,18 @@ def _ignore_file(rules: bytes) -> Generator[str]:
 
 
 async def ignore_rules_above(files: Files, start: str) -> bytes:
-    """Return what the ``.gitignore`` files above a folder say, as if it stood in the root of the search."""
+    """Return the rules of the ``.gitignore`` files above a folder, rewritten for the root of the search."""
     names = [name for name in start.split("/") if name]
     top = "/" if start.startswith("/") else ""
     lines: list[bytes] = []
     for depth in range(len(names) + 1):
         folder = "/".join(names[:depth])
-        here = f"{top}{folder}/" if folder else top
-        fresh, own = await _exists(files, f"{here}.git"), depth == len(names)  # its own rules ripgrep reads itself
-        if fresh:
-            lines = [] if own else _rebase_rules(await _read_or_empty(files, f"{here}.git/info/exclude"), folder)
+        prefix = f"{top}{folder}/" if folder else top
+        is_repository, own = await _exists(files, f"{prefix}.git"), depth == len(names)  # ripgrep reads its own rules
+        if is_repository:
+            lines = [] if own else _rebase_rules(await _read_or_empty(files, f"{prefix}.git/info/exclude"), folder)
         if not own:
-            lines += _rebase_rules(await _read_or_empty(files, f"{here}.gitignore"), folder)
+            lines += _rebase_rules(await _read_or_empty(files, f"{prefix}.gitignore"), folder)
     return b"".join(line + b"\n" for line in lines)
 
 
@@ -329,7 +317,7 @@ async def _read_or_empty(files: Files, path: str) -> bytes:
 
 
 def _rebase_rules(rules: bytes, folder: str) -> list[bytes]:
-    """Return the lines of a ``.gitignore`` as one above it would have to say them."""
+    """Return the rules of a ``.gitignore`` rewritten for the root above its folder."""
     moved: list[bytes] = []
     prefix = b"/" + _escape_glob(folder) if folder else b""
     for line in rules.removeprefix(b"\xef\xbb\xbf").split(b"\n"):

@@ -14,9 +14,9 @@ _GIT_FOLDER = ".git"
 
 
 async def walk(files: Files, start: str, *, details: bool = False) -> AsyncGenerator[FileInfo]:
-    """Yield everything beneath a folder from the top, hidden names too, without what git keeps or ignores.
+    """Yield all entries of a folder from the top, also hidden ones, without ``.git`` and ignored files.
 
-    Links are told and not followed. Raises ``FileError`` at the end when some folders could not be looked into.
+    Links are yielded and not followed. Raises ``FileError`` at the end when some folders could not be read.
     """
     if isinstance(files, WalkableFiles):
         async with aclosing(files.walk(start, hidden=True, details=details)) as found:
@@ -34,7 +34,7 @@ async def walk(files: Files, start: str, *, details: bool = False) -> AsyncGener
 
 
 def visibility_check(files: Files, may_read: "Callable[[str], bool] | None") -> "Callable[[str], bool]":
-    """Return what tells whether a file may be told of, by its path in the tree: those that rules deny are not there."""
+    """Return a predicate for paths of the tree: whether the policy lets a file be shown."""
     if may_read is None:
         return lambda path: True
     top = files.root.rstrip("/") + "/"
@@ -42,29 +42,28 @@ def visibility_check(files: Files, may_read: "Callable[[str], bool] | None") -> 
 
 
 def join_path(folder: str, path: str) -> str:
-    """Return a path as it is seen from where the folder is."""
+    """Join a folder and a path; an absolute path stays as it is."""
     if not folder or path.startswith(("/", "~")):
         return path
     return f"{folder.rstrip('/')}/{path}" if path else folder
 
 
 def relative_path(folder: str, path: str) -> str:
-    """Return a path from a folder on that it lies in."""
+    """Return a path relative to a folder that contains it."""
     return path[len(folder) :].lstrip("/") if folder else path
 
 
 async def suggest_file(context: ToolContext, path: str) -> str:
-    """Return `` did you mean …?`` with a file of the same folder whose name is close, else nothing."""
+    """Return ``; did you mean …?`` with a file of the same folder whose name is close, else ``""``."""
     files = context.files
-    shown = visibility_check(files, context.world.may_read)
+    is_visible = visibility_check(files, context.world.may_read)
     folder, _, name = path.rstrip("/").rpartition("/")
     try:
         entries = await files.entries(folder or ("/" if path.startswith("/") else ""))
     except FileError:
         return ""
-    names = {
-        entry.path.rpartition("/")[2]: entry.path for entry in entries if entry.kind == "file" and shown(entry.path)
-    }
-    alike = {known.casefold(): known for known in names}
-    found = [alike[name.casefold()]] if name.casefold() in alike else difflib.get_close_matches(name, names, 1, 0.7)
-    return replace_surrogates(f"; did you mean {names[found[0]]!r}?") if found else ""
+    paths = [entry.path for entry in entries if entry.kind == "file" and is_visible(entry.path)]
+    names = {path.rpartition("/")[2]: path for path in paths}
+    folded = {known.casefold(): known for known in names}
+    close = [folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 1, 0.7)
+    return replace_surrogates(f"; did you mean {names[close[0]]!r}?") if close else ""

@@ -1,58 +1,57 @@
 """Background commands: their records in the session's state, and the tools BashOutput, BashStatus and KillTask."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, NotFound
-from vaka.core.types.message import Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool
+from vaka.core.types.message import ToolResult
+from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.shell.output import filter_lines
 from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, ShellProcess, ShellStatus, supervisor_of
 
 STATE_KEY = "shell.tasks"
-
 MAX_RECORDS = 100
-"""Commands that are remembered; the oldest are forgotten first."""
-
+"""Records kept; the oldest are dropped first."""
 _MAX_COMMAND_CHARACTERS = 200
 
 
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command as it was when the session last looked at it."""
+    """A command as of the last call about it."""
 
     command: str
     status: ShellStatus = "running"
     exit_code: int | None = None
     read: int = 0
-    """Bytes of its output the session has seen."""
+    """Bytes of its output that were read."""
 
 
 class TaskRecords(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of them."""
+    """The records of a session and the highest number in an id."""
 
     number: int = 0
     tasks: dict[str, TaskRecord] = {}
 
 
 def load_records(context: ToolContext) -> TaskRecords:
-    """Return what the log knows."""
+    """Return the records in the session's state."""
     try:
         return msgspec.convert(context.get_state(STATE_KEY) or {}, TaskRecords)
     except msgspec.ValidationError:
-        return TaskRecords()  # somebody else's value
+        return TaskRecords()  # not a value of this module
 
 
 def save_record(context: ToolContext, shell: ShellProcess, bytes_read: int | None = None) -> None:
-    """Put down how a command is now, and how much of its output was seen if that is more than before."""
+    """Record the status of a command, and how much of its output was read if given."""
     known = load_records(context)
     before = known.tasks.get(shell.id)
-    seen = bytes_read if bytes_read is not None else before.read if before else 0
-    fresh = TaskRecord(shell.command[:_MAX_COMMAND_CHARACTERS], shell.status, shell.exit_code, seen)
-    if fresh == before:
+    read = bytes_read if bytes_read is not None else before.read if before else 0
+    record = TaskRecord(shell.command[:_MAX_COMMAND_CHARACTERS], shell.status, shell.exit_code, read)
+    if record == before:
         return
-    tasks = {**known.tasks, shell.id: fresh}
+    tasks = {**known.tasks, shell.id: record}
     for old in list(tasks)[: max(len(tasks) - MAX_RECORDS, 0)]:
         del tasks[old]
     number = shell.id.removeprefix(TASK_ID_PREFIX)
@@ -61,19 +60,23 @@ def save_record(context: ToolContext, shell: ShellProcess, bytes_read: int | Non
 
 
 class RecordedTask(msgspec.Struct, frozen=True):
-    """A command that is known to the log alone."""
+    """A command that only the session's state knows: its process and output are gone."""
 
     id: str
     record: TaskRecord
 
     @property
     def status(self) -> str:
-        """What is known of its end: one that was running has an end nobody saw."""
+        """Its last status; ``unknown`` for one that was running."""
         return "unknown" if self.record.status == "running" else self.record.status
 
     @property
+    def exit_code(self) -> int | None:
+        return self.record.exit_code
+
+    @property
     def description(self) -> str:
-        """What to say of it."""
+        """A sentence about its end."""
         if self.record.status == "running":
             return f"{self.id} was running when vaka stopped; its outcome is unknown, and it does not run any more"
         code = "" if self.record.exit_code is None else f" with exit code {self.record.exit_code}"
@@ -84,7 +87,7 @@ _STATUS_PHRASES: dict[str, str] = {"completed": "ended", "failed": "ended", "kil
 
 
 def find_task(context: ToolContext, id: str) -> ShellProcess | RecordedTask:
-    """Return a command of this session. Raises ``NotFound`` for one there never was."""
+    """Return a command of this session. Raises ``NotFound`` for an unknown id."""
     shells = supervisor_of(context)
     shell = shells.find(context.session, id)
     if shell is not None:
@@ -94,16 +97,16 @@ def find_task(context: ToolContext, id: str) -> ShellProcess | RecordedTask:
         return RecordedTask(id, TaskRecord(known[id].command if id in known else "", past.status, past.code))
     if id in known:
         return RecordedTask(id, known[id])
-    names = [other.id for other in shells.list_shells(context.session)]
-    there = f"there are {', '.join(names)}" if names else "nothing was started in the background"
-    raise NotFound(f"there is no task {id!r}; {there}")
+    ids = [other.id for other in shells.list_shells(context.session)]
+    known_ids = f"there are {', '.join(ids)}" if ids else "nothing was started in the background"
+    raise NotFound(f"there is no task {id!r}; {known_ids}")
 
 
 ID_PARAMETERS = ("task_id", "bash_id", "shell_id")
 
 
 def task_parameters(**more: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool about one command; its name may also be given as others call it."""
+    """Return the schema of a tool about one command; the id may also come under the names other runtimes use."""
     wanted = {"type": "string", "description": "What Bash returned when it started the command."}
     return {
         "type": "object",
@@ -113,7 +116,7 @@ def task_parameters(**more: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_task_id(tool: str, given: dict[str, Any], *more: str) -> str:
-    """Return the name that was given. Raises ``InvalidInput`` when there is none, or something unknown beside it."""
+    """Return the id in the arguments. Raises ``InvalidInput`` when it is missing or an argument is unknown."""
     unknown = [name for name in given if name not in (*ID_PARAMETERS, *more)]
     if unknown:
         raise InvalidInput(f"{tool} takes {', '.join(('task_id', *more))}, not {', '.join(map(repr, unknown))}")
@@ -126,7 +129,7 @@ def read_task_id(tool: str, given: dict[str, Any], *more: str) -> str:
 
 
 def describe_shell(shell: ShellProcess) -> str:
-    """Return how a command is, in words."""
+    """Return a sentence about the status of a command."""
     if shell.running:
         return f"{shell.id} is running"
     ended = "was killed" if shell.status == "killed" else "has ended"
@@ -134,13 +137,13 @@ def describe_shell(shell: ShellProcess) -> str:
 
 
 MAX_CHARACTERS = 30_000
-"""Characters that are told at once."""
+"""Characters of output in one result."""
 
 TAIL_CHARACTERS = 2_000
-"""Characters of the end of what was not kept."""
+"""Characters shown of the end of output that was not stored."""
 
 MAX_VALUE_CHARACTERS = 4_000
-"""Characters that are told a second time, as data."""
+"""Characters up to which the output is repeated as data."""
 
 OUTPUT_PARAMETERS = task_parameters(
     filter={"type": "string", "description": "Only lines in which this regular expression is."}
@@ -148,7 +151,7 @@ OUTPUT_PARAMETERS = task_parameters(
 
 
 class OutputPiece(msgspec.Struct, frozen=True):
-    """Some output, and how far it reaches."""
+    """A piece of output, and the offset of its end."""
 
     text: str
     end: int
@@ -159,63 +162,59 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     """Return new output."""
     shell = find_task(context, read_task_id("BashOutput", given, "filter"))
     if isinstance(shell, RecordedTask):
-        gone = {"task_id": shell.id, "status": shell.status, "output": ""}
-        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=gone)
+        return text_result(context, shell.description, {"task_id": shell.id, "status": shell.status, "output": ""})
     known = load_records(context).tasks.get(shell.id)
     start, ended = min(known.read if known else 0, shell.spool.size), not shell.running
     pattern: str = given.get("filter", "")
-    piece = await (
-        _read_filtered(shell, start, pattern, ended=ended) if pattern else _read_next(shell, start, ended=ended)
-    )
+    piece = await (_read_filtered(shell, start, pattern, ended) if pattern else _read_next(shell, start, ended))
     save_record(context, shell, bytes_read=piece.end)
-    said = [piece.text or "(no new output)", *_describe_rest(shell, piece, ended=ended)]
-    text = "\n".join([f"[{describe_shell(shell)}]", *said])
-    value: dict[str, Any] = {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
+    lines = [f"[{describe_shell(shell)}]", piece.text or "(no new output)", *_describe_rest(shell, piece, ended)]
+    value = _status_value(shell)
     if len(piece.text) <= MAX_VALUE_CHARACTERS:
         value["output"] = piece.text
-    return ToolResult(call=context.call, content=(Text(text=replace_surrogates(text)),), value=value)
+    return text_result(context, "\n".join(lines), value)
 
 
-async def _read_next(shell: ShellProcess, start: int, *, ended: bool) -> OutputPiece:
+async def _read_next(shell: ShellProcess, start: int, ended: bool) -> OutputPiece:
     data = await shell.spool.read(start, 4 * MAX_CHARACTERS)  # no character takes more than four bytes
     text = data.decode("utf-8", "ignore")[:MAX_CHARACTERS]
     if not ended or start + len(text.encode()) < shell.spool.size:
-        # A line that may go on is left for the next time, unless it is all there is: what is in it, such as a secret
-        # that is not to be seen, is known for what it is only as a whole.
+        # An unfinished line is left for the next call unless it is all there is: a secret in it is recognized, and
+        # redacted, only as a whole.
         text = text[: text.rfind("\n") + 1] or text
     return OutputPiece(text.rstrip("\r\n"), start + len(text.encode()))
 
 
-async def _read_filtered(shell: ShellProcess, start: int, pattern: str, *, ended: bool) -> OutputPiece:
-    found = await filter_lines(shell.spool, start, pattern, max_characters=MAX_CHARACTERS, final=ended)
-    return OutputPiece("\n".join(found.lines), start + found.used)
+async def _read_filtered(shell: ShellProcess, start: int, pattern: str, ended: bool) -> OutputPiece:
+    result = await filter_lines(shell.spool, start, pattern, max_characters=MAX_CHARACTERS, final=ended)
+    return OutputPiece("\n".join(result.lines), start + result.used)
 
 
-def _describe_rest(shell: ShellProcess, piece: OutputPiece, *, ended: bool) -> list[str]:
-    spool, said = shell.spool, list[str]()
+def _describe_rest(shell: ShellProcess, piece: OutputPiece, ended: bool) -> Iterator[str]:
+    spool = shell.spool
     left = spool.size - piece.end
     if left and (ended or left > MAX_CHARACTERS):
-        said.append(f"[{left} bytes more were printed; call again for them]")
+        yield f"[{left} bytes more were printed; call again for them]"
     if spool.lost_bytes and not left:
         last = spool.lost_tail().decode("utf-8", "ignore")[-TAIL_CHARACTERS:]
-        said.append(f"[{spool.lost_bytes} bytes after this were not kept ({spool.error}); they end so:]\n{last}")
-    return said
+        yield f"[{spool.lost_bytes} bytes after this were not kept ({spool.error}); they end so:]\n{last}"
 
 
 @builtin_tool("BashStatus", effect="read", poll=True, parameters=task_parameters())
 async def bash_status(context: ToolContext, **given: Any) -> ToolResult:
     """Return how a command is."""
     shell = find_task(context, read_task_id("BashStatus", given))
-    value: dict[str, Any] = {"task_id": shell.id, "status": shell.status}
     if isinstance(shell, RecordedTask):
-        value["exit_code"] = shell.record.exit_code
-        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=value)
+        return text_result(context, shell.description, _status_value(shell))
     save_record(context, shell)
     read = load_records(context).tasks[shell.id].read
     unread = shell.spool.size - min(read, shell.spool.size)
-    value |= {"exit_code": shell.exit_code, "unread_bytes": unread}
     text = f"{describe_shell(shell)}; {unread} bytes of its output were not read yet"
-    return ToolResult(call=context.call, content=(Text(text=text),), value=value)
+    return text_result(context, text, {**_status_value(shell), "unread_bytes": unread})
+
+
+def _status_value(shell: ShellProcess | RecordedTask) -> dict[str, Any]:
+    return {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
 
 
 @builtin_tool("KillTask", effect="idempotent", parameters=task_parameters())
@@ -223,12 +222,10 @@ async def kill_task(context: ToolContext, **given: Any) -> ToolResult:
     """End a command."""
     shell = find_task(context, read_task_id("KillTask", given))
     if isinstance(shell, RecordedTask):
-        value: dict[str, Any] = {"task_id": shell.id, "status": shell.status, "exit_code": shell.record.exit_code}
-        return ToolResult(call=context.call, content=(Text(text=shell.description),), value=value)
-    ran = shell.running
-    if ran:
+        return text_result(context, shell.description, _status_value(shell))
+    was_running = shell.running
+    if was_running:
         await shell.stop()
     save_record(context, shell)
-    said = describe_shell(shell) if ran else f"{describe_shell(shell)}; there was nothing to end"
-    value = {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
-    return ToolResult(call=context.call, content=(Text(text=said),), value=value)
+    note = "" if was_running else "; there was nothing to end"
+    return text_result(context, describe_shell(shell) + note, _status_value(shell))

@@ -18,7 +18,6 @@ from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
 from vaka.tools.builtin.shell.output import render_output
 from vaka.tools.builtin.shell.supervisor import (
-    CommandOptions,
     ShellProcess,
     ShellSupervisor,
     supervisor_of,
@@ -28,7 +27,8 @@ from vaka.tools.builtin.shell.supervisor import (
 _BRANCH_NAME = r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}"
 
 _INIT_COMMAND = re.compile(
-    rf"\s*git[ \t]+init(?P<options>(?:[ \t]+(?:-q|--quiet|\.|-b[ \t]+{_BRANCH_NAME}|--initial-branch=(?:{_BRANCH_NAME})))*)"
+    r"\s*git[ \t]+init"
+    rf"(?P<options>(?:[ \t]+(?:-q|--quiet|\.|-b[ \t]+{_BRANCH_NAME}|--initial-branch=(?:{_BRANCH_NAME})))*)"
     r"[ \t]*(?P<rest>(?:&&|;|\n)(?s:.*))?"
 )
 
@@ -40,25 +40,25 @@ _DEFAULT_BRANCH = "main"
 
 
 def replace_git_init(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> str:
-    """Return the command to run: one that begins with ``git init`` finds the repository made, and goes on after that.
+    """Create the repository of a command that begins with ``git init``, and return the rest of the command to run.
 
-    Only where commands cannot make one themselves, in a folder of the workspace that has none.
+    Only where commands cannot create one themselves, in a folder of the workspace that has none.
     """
-    found = _INIT_COMMAND.fullmatch(command)
-    if found is None or not _is_git_protected(context, shells, folder):
+    match = _INIT_COMMAND.fullmatch(command)
+    if match is None or not _is_git_protected(context, shells, folder):
         return command
-    branch = re.search(rf"(?:-b[ \t]+|--initial-branch=)({_BRANCH_NAME})", found["options"])
+    branch = re.search(rf"(?:-b[ \t]+|--initial-branch=)({_BRANCH_NAME})", match["options"])
     name = branch[1] if branch else _DEFAULT_BRANCH
     if not _is_branch_name(name) or not _make_repository(folder, name):
         return command
-    quiet = re.search(r"-q|--quiet", found["options"])
-    said = f"Initialized empty Git repository in {folder}/.git/ (branch {name})"
-    first = "true" if quiet else f"printf '%s\\n' {shlex.quote(said)}"
-    return first + (found["rest"] or "")
+    quiet = re.search(r"-q|--quiet", match["options"])
+    message = f"Initialized empty Git repository in {folder}/.git/ (branch {name})"
+    first = "true" if quiet else f"printf '%s\\n' {shlex.quote(message)}"
+    return first + (match["rest"] or "")
 
 
 def git_init_advice(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> Iterable[str]:
-    """Yield what to say after a command that could not make a repository."""
+    """Yield a note for a command that could not create a repository."""
     if _REPOSITORY_COMMAND.search(command) and _is_git_protected(context, shells, folder):
         yield (
             "commands cannot make .git here, since the settings and hooks of a repository are protected; a command "
@@ -67,27 +67,26 @@ def git_init_advice(context: ToolContext, shells: ShellSupervisor, command: str,
 
 
 def _is_git_protected(context: ToolContext, shells: ShellSupervisor, folder: str) -> bool:
-    """Return whether a folder of the workspace has no repository and commands are kept from making one."""
+    """Return whether a folder of the workspace has no repository and commands cannot create one."""
     sandbox = context.world.sandbox
     if sandbox is None or "write" not in sandbox.enforces:
         return False
-    here = os.path.realpath(folder)
-    if here not in map(os.path.realpath, workspace_roots_of(context)):
+    root = os.path.realpath(folder)
+    if root not in map(os.path.realpath, workspace_roots_of(context)):
         return False
-    held = any(os.path.realpath(path).startswith(f"{here}/.git/") for path in shells.scope.protected)
-    return held and not os.path.lexists(f"{here}/.git/HEAD")
+    protected = any(os.path.realpath(path).startswith(f"{root}/.git/") for path in shells.scope.protected)
+    return protected and not os.path.lexists(f"{root}/.git/HEAD")
 
 
 def _is_branch_name(name: str) -> bool:
-    """Return whether git takes this as the name of a branch; what is doubtful is left to git."""
+    """Return whether git certainly accepts a branch name; doubtful names are left to git."""
     parts = name.split("/")
-    return ".." not in name and all(
-        part and not part.startswith((".", "-")) and not part.endswith((".lock", ".")) for part in parts
-    )
+    valid = all(part and not part.startswith((".", "-")) and not part.endswith((".lock", ".")) for part in parts)
+    return valid and ".." not in name
 
 
 def _make_repository(folder: str, branch: str) -> bool:
-    """Make an empty repository, unless there is something already; links are not followed."""
+    """Create an empty repository and return whether it was created; links are not followed."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
         top = os.open(os.path.realpath(folder), flags)
@@ -96,7 +95,7 @@ def _make_repository(folder: str, branch: str) -> bool:
     try:
         return _fill_repository(top, branch)
     except OSError:
-        return False  # then git says what is wrong
+        return False  # git then reports the error
     finally:
         os.close(top)
 
@@ -105,18 +104,18 @@ def _fill_repository(top: int, branch: str) -> bool:
     try:
         os.mkdir(".git", dir_fd=top)
     except FileExistsError:
-        pass  # empty, it only holds the place while another command runs
-    made = os.open(".git", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+        pass  # an empty placeholder while another command runs
+    git = os.open(".git", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
-        if os.listdir(made):  # noqa: PTH208  # by its descriptor
+        if os.listdir(git):  # noqa: PTH208  # by its descriptor
             return False
         for name in ("objects", "refs", "hooks", "info"):
-            os.mkdir(name, dir_fd=made)
-        _write_file(made, "config", _GIT_CONFIG)
-        _write_file(made, "HEAD", f"ref: refs/heads/{branch}\n")
+            os.mkdir(name, dir_fd=git)
+        _write_file(git, "config", _GIT_CONFIG)
+        _write_file(git, "HEAD", f"ref: refs/heads/{branch}\n")
         return True
     finally:
-        os.close(made)
+        os.close(git)
 
 
 def _write_file(folder: int, name: str, text: str) -> None:
@@ -128,7 +127,7 @@ def _write_file(folder: int, name: str, text: str) -> None:
 
 
 LIVE_LIMIT = 1024**2
-"""Characters shown as they are printed; of what comes after them only some."""
+"""Characters shown live; after that only the end of each large piece is shown."""
 
 _LIVE_TAIL = 2_000
 
@@ -139,19 +138,17 @@ PARAMETERS: dict[str, Any] = {
         "timeout": {"type": "integer", "minimum": 0, "description": "Milliseconds it may take, up to 600000."},
         "description": {"type": "string", "description": "What it does, in five to ten words."},
         "run_in_background": {
-            "type": "boolean",
-            "default": False,
-            "description": "Return at once; read its output with BashOutput.",
+            "type": "boolean", "default": False, "description": "Return at once; read its output with BashOutput.",
         },
     },
     "required": ["command"],
-}
+}  # fmt: skip
 
 _OTHER_PARAMETERS = ("workdir", "async", "task_id")
 
 
 class BashArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked for, also in the words of other runtimes."""
+    """The arguments of Bash, also under the names that other runtimes use."""
 
     command: str
     timeout: int = 0
@@ -165,13 +162,13 @@ class BashArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 @builtin_tool("Bash", effect="once", timeout=None, parameters=PARAMETERS)
 async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
-    wish, shells = _parse_arguments(given), supervisor_of(context)
-    folder = _start_directory(context, wish.workdir)
-    command = await asyncio.to_thread(replace_git_init, context, shells, wish.command, folder)
-    wish = msgspec.structs.replace(wish, command=command)
-    if wish.run_in_background or wish.is_async:
-        return await _run_in_background(context, shells, wish, folder)
-    return await _run_and_wait(context, shells, wish, folder)
+    arguments, shells = _parse_arguments(given), supervisor_of(context)
+    folder = _start_directory(context, arguments.workdir)
+    command = await asyncio.to_thread(replace_git_init, context, shells, arguments.command, folder)
+    arguments = msgspec.structs.replace(arguments, command=command)
+    if arguments.run_in_background or arguments.is_async:
+        return await _run_in_background(context, shells, arguments, folder)
+    return await _run_and_wait(context, shells, arguments, folder)
 
 
 def _parse_arguments(given: dict[str, Any]) -> BashArguments:
@@ -182,53 +179,49 @@ def _parse_arguments(given: dict[str, Any]) -> BashArguments:
         raise InvalidInput(f"{error}; Bash takes {known}") from error
 
 
-# --------------------------------------------------------------------------------------------------- in the background
-
-
 async def _run_in_background(
-    context: ToolContext, shells: ShellSupervisor, wish: BashArguments, folder: str
+    context: ToolContext, shells: ShellSupervisor, arguments: BashArguments, folder: str
 ) -> ToolResult:
-    shell = await shells.start_background(
-        context, wish.command, folder, id=wish.task_id, last_number=load_records(context).number
-    )
+    number = load_records(context).number
+    shell = await shells.start_background(context, arguments.command, folder, id=arguments.task_id, last_number=number)
     save_record(context, shell)
     return _started_result(context, shell, f"{shell.id} runs in the background")
 
 
-def _started_result(context: ToolContext, shell: ShellProcess, said: str, *more: Part) -> ToolResult:
-    text = f"{said}. BashOutput reads what it prints, KillTask ends it (task_id: {shell.id})."
+def _started_result(context: ToolContext, shell: ShellProcess, status: str, *output: Part) -> ToolResult:
+    text = f"{status}. BashOutput reads what it prints, KillTask ends it (task_id: {shell.id})."
     value = {"task_id": shell.id, "status": shell.status, "workdir": shell.cwd}
-    return ToolResult(call=context.call, content=(*more, Text(text=replace_surrogates(text))), value=value)
+    return ToolResult(call=context.call, content=(*output, Text(text=replace_surrogates(text))), value=value)
 
 
-# --------------------------------------------------------------------------------------------------------- waited for
-
-
-async def _run_and_wait(context: ToolContext, shells: ShellSupervisor, wish: BashArguments, folder: str) -> ToolResult:
-    if wish.task_id:
+async def _run_and_wait(
+    context: ToolContext, shells: ShellSupervisor, arguments: BashArguments, folder: str
+) -> ToolResult:
+    if arguments.task_id:
         raise InvalidInput("task_id is for commands in the background; set run_in_background, or leave it out")
-    lost: list[str] = []
-    allowed, since = _timeout_of(wish.timeout, shells.options), time.monotonic()
-    shell = await shells.start_foreground(context, wish.command, folder)
+    notes: list[str] = []
+    options, since = shells.options, time.monotonic()
+    allowed = min(arguments.timeout or options.timeout, options.longest)
+    shell = await shells.start_foreground(context, arguments.command, folder)
     shell.listener = _LiveOutput(context).emit
     try:
         ended = await _wait_for_end(context, shell, allowed / 1000)
-        if not ended and shells.options.late_goes_on and await _move_to_background(context, shells, shell):
+        if not ended and options.late_goes_on and await _move_to_background(context, shells, shell):
             return await _late_result(context, shell, allowed)
         if not ended:
             await shell.stop()
-            lost.append(f"it took longer than {allowed} ms and was ended with everything it had started")
+            notes.append(f"it took longer than {allowed} ms and was ended with everything it had started")
         spent = int((time.monotonic() - since) * 1000)
-        result = await _finished_result(context, shells, shell, lost, {"duration_ms": spent, "timeout_ms": allowed})
+        result = await _finished_result(context, shells, shell, notes, {"duration_ms": spent, "timeout_ms": allowed})
         return result if ended else msgspec.structs.replace(result, failed=True, reason="timeout")
     finally:
         shell.listener = None
-        if not shell.id:  # nobody can ask for it any more
+        if not shell.id:  # no later call can name it
             await shell.spool.close()
 
 
 async def _wait_for_end(context: ToolContext, shell: ShellProcess, seconds: float) -> bool:
-    """Wait for the end of a command; one that ends because the turn is stopped has ended, too, and is told of."""
+    """Wait for the end of a command; one that ends because the turn is stopped still has a result."""
     try:
         return await shell.wait_for_end(seconds)
     except asyncio.CancelledError:
@@ -238,7 +231,7 @@ async def _wait_for_end(context: ToolContext, shell: ShellProcess, seconds: floa
 
 
 async def _move_to_background(context: ToolContext, shells: ShellSupervisor, shell: ShellProcess) -> bool:
-    """Let a command go on in the background, if there is room for it."""
+    """Move a command to the background and return true, unless too many run there."""
     try:
         await shells.keep_in_background(shell, last_number=load_records(context).number)
     except InvalidInput:
@@ -247,88 +240,77 @@ async def _move_to_background(context: ToolContext, shells: ShellSupervisor, she
 
 
 async def _late_result(context: ToolContext, shell: ShellProcess, allowed: int) -> ToolResult:
-    """Tell of a command that takes long and goes on in the background."""
-    seen = shell.spool.size
-    shown = await render_output(context, shell.spool)
-    save_record(context, shell, bytes_read=seen)
-    said = f"[it takes longer than {allowed} ms and goes on in the background as {shell.id}]"
-    return _started_result(context, shell, said, *shown.parts, Text(text="\n"))
+    size = shell.spool.size
+    output = await render_output(context, shell.spool)
+    save_record(context, shell, bytes_read=size)
+    status = f"[it takes longer than {allowed} ms and goes on in the background as {shell.id}]"
+    return _started_result(context, shell, status, *output.parts, Text(text="\n"))
 
 
 async def _finished_result(
-    context: ToolContext, shells: ShellSupervisor, shell: ShellProcess, said: list[str], times: dict[str, int]
+    context: ToolContext, shells: ShellSupervisor, shell: ShellProcess, notes: list[str], times: dict[str, int]
 ) -> ToolResult:
-    """Return what a command printed, how it ended and where."""
-    shown = await render_output(context, shell.spool)
-    said += _update_directory(context, shell)
+    """Return the output of an ended command with notes, its exit code and its working folder."""
+    output = await render_output(context, shell.spool)
+    notes += _update_directory(context, shell)
     if shell.exit_code:
-        said += git_init_advice(context, shells, shell.command, shell.cwd)
+        notes += git_init_advice(context, shells, shell.command, shell.cwd)
     if shell.killed_leftovers:
-        said.append("what it had left running was ended; use run_in_background for what shall go on")
+        notes.append("what it had left running was ended; use run_in_background for what shall go on")
     if shell.output_error:
-        said.append(f"output is missing: {shell.output_error}")
-    value: dict[str, Any] = {"exit_code": shell.exit_code, "workdir": shell.cwd, "output": list(shown.names), **times}
-    if shown.partly:
+        notes.append(f"output is missing: {shell.output_error}")
+    value: dict[str, Any] = {"exit_code": shell.exit_code, "workdir": shell.cwd, "output": list(output.names), **times}
+    if output.partly:
         await shells.keep_in_background(shell, last_number=load_records(context).number)
         save_record(context, shell)
         value["task_id"] = shell.id
-        said.append(f"BashOutput with task_id {shell.id} reads all of it, also by a filter, until vaka is stopped")
-    last = "\n".join(f"[{one}]" for one in [*said, f"exit code {shell.exit_code}"])
-    end = Text(text=f"\n{last}" if shown.parts else last)
+        notes.append(f"BashOutput with task_id {shell.id} reads all of it, also by a filter, until vaka is stopped")
+    end = "\n".join(f"[{note}]" for note in [*notes, f"exit code {shell.exit_code}"])
+    content = (*output.parts, Text(text=f"\n{end}" if output.parts else end))
     failed = shell.exit_code != 0
-    return ToolResult(
-        call=context.call, content=(*shown.parts, end), failed=failed, reason="error" if failed else "", value=value
-    )
-
-
-def _timeout_of(wanted: int, habits: CommandOptions) -> int:
-    return min(wanted or habits.timeout, habits.longest)
+    return ToolResult(call=context.call, content=content, failed=failed, reason="error" if failed else "", value=value)
 
 
 class _LiveOutput:
-    """Shows what is printed while it is printed; of a flood only some."""
+    """Emits output live; after ``LIVE_LIMIT`` only the end of large pieces."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context, self._shown = context, 0
 
     def emit(self, text: str) -> None:
-        """Show a piece."""
         if self._shown > LIVE_LIMIT and len(text) > _LIVE_TAIL:
             text = f"\n[…]\n{text[-_LIVE_TAIL:]}"
         self._shown += len(text)
         self._context.emit(text)
 
 
-# --------------------------------------------------------------------------------------------------------- the folder
-
-
 def _start_directory(context: ToolContext, wanted: str) -> str:
-    """Return where a command begins: where the rules looked at it from, and nowhere else."""
+    """Return the folder in which a command starts: the one the permission rules judged it in."""
     home = workspace_roots_of(context)[0]
-    now = context.folder or home
-    if now != home and not (Path(now).is_dir() and _is_inside_workspace(context, now)):
+    current = context.folder or home
+    if current != home and not (Path(current).is_dir() and _is_inside_workspace(context, current)):
         context.set_state(shell_folder_key(context.path), None)
         raise InvalidInput(
-            f"the working folder {now} is not there any more, so nothing was run; the next command begins in {home}"
+            f"the working folder {current} is not there any more, so nothing was run; the next command begins in {home}"
         )
     if not wanted:
-        return now
-    place = str(Path(now, wanted).resolve())
-    if not (_is_inside_workspace(context, place) and Path(place).is_dir()):
-        raise InvalidInput(f"workdir {wanted!r} is no folder of the workspace")
-    return place
+        return current
+    folder = str(Path(current, wanted).resolve())
+    if not (_is_inside_workspace(context, folder) and Path(folder).is_dir()):
+        raise InvalidInput(f"workdir {wanted!r} is not a folder of the workspace")
+    return folder
 
 
 def _update_directory(context: ToolContext, shell: ShellProcess) -> list[str]:
-    """Keep where a command ended, if that is a place to go on from; return what to say of it."""
+    """Make the folder in which a command ended the working folder if it is in the workspace; return a note about it."""
     ended = shell.final_directory
     if not ended or ended == shell.cwd or Path(ended).resolve() == Path(shell.cwd).resolve():
         return []
-    home, named = workspace_roots_of(context)[0], ended == replace_surrogates(ended)
-    if not named or not _is_inside_workspace(context, ended):
+    home, is_text = workspace_roots_of(context)[0], ended == replace_surrogates(ended)
+    if not is_text or not _is_inside_workspace(context, ended):
         if shell.cwd != home:
             context.set_state(shell_folder_key(context.path), None)
-        why = "is outside of the workspace" if named else "has a name that is no text"
+        why = "is outside of the workspace" if is_text else "has a name that is not valid UTF-8"
         return [f"{replace_surrogates(ended)} {why}: the working folder is {home} again"]
     context.set_state(shell_folder_key(context.path), None if Path(ended) == Path(home).resolve() else ended)
     return [f"the working folder is now {ended}"]

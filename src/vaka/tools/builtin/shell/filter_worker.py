@@ -1,8 +1,9 @@
 """Filter lines by a regular expression: a program of its own, so that it can be killed whatever the pattern does.
 
-It reads from its standard input one JSON line with ``{pattern, most, final}`` and then text in UTF-8, and writes one JSON line:
-``{problem}``, or ``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many bytes of the text were consumed.
-A longer line is cut. A last line without a line end counts if ``final`` is true. It imports only the standard library.
+It reads from its standard input one JSON line with ``{pattern, most, final}`` and then text in UTF-8, and writes one
+JSON line: ``{problem}``, or ``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many
+bytes of the text were consumed. A longer line is cut. A last line without a line end counts if ``final`` is true. It
+imports only the standard library.
 """
 
 import json
@@ -12,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 CHUNK_BYTES = 1024**2
-"""Bytes looked at together; a line that is longer is taken for several."""
+"""Bytes filtered at once; a longer line counts as several."""
 
 
 def filter_text(source: BinaryIO, order: dict[str, Any]) -> dict[str, Any]:
-    """Return what there is to say about a text."""
+    """Return the answer for a text: a problem, or the matching lines and the bytes consumed."""
     try:
         search = re.compile(order["pattern"]).search
     except (re.error, OverflowError, RecursionError) as error:
@@ -38,7 +39,7 @@ def filter_text(source: BinaryIO, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_character_start(data: bytes) -> int:
-    """Return where the last character begins: it may go on in what comes next."""
+    """Return the start of the last character, which may continue in the next chunk."""
     end = len(data) - 1
     while end > 0 and data[end] & 0xC0 == 0x80:
         end -= 1
@@ -46,7 +47,7 @@ def _last_character_start(data: bytes) -> int:
 
 
 def _collect_matches(text: str, search: Callable[[str], object], found: list[str], room: int) -> tuple[int, int]:
-    """Take the lines that match as far as there is room; return the bytes looked at and the room left."""
+    """Append matching lines to ``found`` up to ``room``; return the bytes consumed and the room left."""
     lines = text.split("\n")
     hits = [number for number, line in enumerate(lines) if search(line) and (line or number + 1 < len(lines))]
     for number in hits:
@@ -63,7 +64,7 @@ def _shorten_line(line: str, most: int) -> str:
 
 
 def main() -> None:
-    """Sift what comes."""
+    """Answer one request from standard input."""
     order = json.loads(sys.stdin.buffer.readline())
     sys.stdout.write(json.dumps(filter_text(sys.stdin.buffer, order)) + "\n")
 

@@ -1,4 +1,4 @@
-"""The output of commands: filtered, cut to a length, and stored where it is long."""
+"""The output of commands: spooled to memory and disk, rendered for results, and filtered."""
 
 import asyncio
 import contextlib
@@ -17,18 +17,18 @@ from vaka.tools.builtin.builtin_tool import output_name_of, store_output
 from vaka.tools.builtin.shell import filter_worker
 
 MEMORY_BYTES = 256 * 1024
-"""Bytes of one command kept in memory; commands that print no more never touch the disk."""
+"""Bytes of one command kept in memory; only longer output is written to disk."""
 
 TAIL_BYTES = 64 * 1024
-"""Bytes of the end that are kept in any case."""
+"""Bytes of the end that are kept even when the quota is used up."""
 
 DEFAULT_QUOTA = 4 * 1024**3
 
-_SPOOL_DIRECTORIES = (Path("/var/tmp"),)  # noqa: S108  # more likely to be a disk than /tmp; a folder of our own is made in it
+_SPOOL_DIRECTORIES = (Path("/var/tmp"),)  # noqa: S108  # more likely a disk than /tmp; a private folder is created in it
 
 
 class SpoolStore:
-    """Where the files of one runtime lie, and how much there may be in them."""
+    """The spool files of one runtime and their common quota."""
 
     def __init__(self, folder: str | Path | None = None, *, quota: int = DEFAULT_QUOTA) -> None:
         if quota < 0:
@@ -36,21 +36,19 @@ class SpoolStore:
         self._folder, self._left = folder, quota
 
     def reserve(self, size: int) -> bool:
-        """Claim room; false when there is none left."""
+        """Take bytes from the quota; return false when it is used up."""
         if size > self._left:
             return False
         self._left -= size
         return True
 
     def release(self, size: int) -> None:
-        """Give room back."""
+        """Return bytes to the quota."""
         self._left += size
 
     def open_file(self) -> int:
-        """Return a new file that has no name any more: it is gone with whoever holds it, however that ends."""
-        folder = Path(
-            tempfile.mkdtemp(prefix="vaka-", dir=self._folder or _spool_directory())
-        )  # 0700, a name nobody guesses
+        """Open a new file without a name: the kernel removes it when the process ends, however it ends."""
+        folder = Path(tempfile.mkdtemp(prefix="vaka-", dir=self._folder or _spool_directory()))  # random name, 0700
         path = folder / "output"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -61,7 +59,7 @@ class SpoolStore:
 
 
 class Spool:
-    """The bytes of one command, valid UTF-8. One writes, anyone reads."""
+    """The output of one command as valid UTF-8, for one writer and any number of readers."""
 
     def __init__(self, store: SpoolStore) -> None:
         self._store = store
@@ -74,18 +72,17 @@ class Spool:
         self.size = 0
         """Bytes that can be read."""
         self.characters = 0
-        """Characters that were printed."""
+        """Characters printed so far."""
         self.lost_bytes = 0
-        """Bytes after them for which there was no room."""
+        """Bytes after those, which were not stored."""
         self.error = ""
-        """Why there was none."""
+        """Why they were not stored."""
 
     async def append(self, text: str) -> None:
-        """Take what is printed next."""
         data = text.encode()
         self.characters += len(text)
         if not self.error and not self._store.reserve(len(data)):
-            self.error = "there is no room for more"
+            self.error = "the quota is used up"
         if self.error or self._closed:
             self._discard(data)
             return
@@ -96,7 +93,7 @@ class Spool:
                 await asyncio.to_thread(self._flush)
 
     async def read(self, start: int, size: int) -> bytes:
-        """Return bytes from ``start`` on, at most ``size``, as far as there are any."""
+        """Return up to ``size`` bytes from ``start`` on."""
         async with self._lock:
             end = min(start + size, self.size)
             if start >= end or self._closed:
@@ -108,11 +105,11 @@ class Spool:
             return data + bytes(self._memory[at - self._written : end - self._written]) if at < end else data
 
     def lost_tail(self) -> bytes:
-        """Return the end of what there was no room for."""
+        """Return the end of the output that was not stored."""
         return bytes(self._tail)
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Discard the output."""
         async with self._lock:
             if self._closed:
                 return
@@ -131,7 +128,7 @@ class Spool:
             del self._tail[:-TAIL_BYTES]
 
     def _flush(self) -> None:
-        """Write what is in memory to the file; what has no room there counts as lost."""
+        """Move the memory to the file; what cannot be written counts as lost."""
         if self._closed:
             return
         try:
@@ -142,7 +139,7 @@ class Spool:
                 del self._memory[:count]
                 self._written += count
         except OSError as error:
-            self.error = f"it cannot be kept: {error.strerror}"
+            self.error = f"it cannot be written: {error.strerror}"
             rest = len(self._memory)
             self._store.release(rest)
             self.size -= rest
@@ -163,12 +160,12 @@ def _spool_directory() -> str | None:
 
 
 MAX_CHARACTERS = 30_000
-"""Characters that are told as they are."""
+"""Characters up to which output is shown whole."""
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 4_000, 8_000
 
 MAX_STORED_BYTES = 4 * 1024**2
-"""Bytes that are put away in one piece: of longer output as many from the beginning and from the end."""
+"""Bytes of one stored text; longer output is stored as two texts, its beginning and its end."""
 
 
 class RenderedOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,13 +173,13 @@ class RenderedOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     parts: tuple[Part, ...]
     names: tuple[str, ...] = ()
-    """Under which names ``Read`` finds what is not shown."""
+    """The names under which Read finds the stored output."""
     partly: bool = False
-    """Whether some of it is nowhere but with the command itself."""
+    """Whether some output is only in the spool of the command."""
 
 
 async def render_output(context: ToolContext, spool: Spool) -> RenderedOutput:
-    """Return all that was printed."""
+    """Return all output, or its beginning and end with the names of the stored texts."""
     if spool.lost_bytes == 0 and spool.characters <= MAX_CHARACTERS:
         text = _decode_text(await spool.read(0, spool.size)).rstrip("\r\n")
         return RenderedOutput(parts=(Text(text=text),) if text else ())
@@ -195,72 +192,59 @@ async def render_output(context: ToolContext, spool: Spool) -> RenderedOutput:
 
 
 async def _render_ends(context: ToolContext, spool: Spool) -> RenderedOutput:
-    """Put away how it begins and how it ends."""
+    """Store the beginning and the end."""
     first = await context.store_text(_decode_text(await spool.read(0, MAX_STORED_BYTES)))
-    head, rest = (await context.load_text(first.blob))[:HEAD_CHARACTERS], _format_size(first.size)
-    end = _decode_text(
-        spool.lost_tail()
-        if spool.lost_bytes
-        else await spool.read(max(spool.size - MAX_STORED_BYTES, MAX_STORED_BYTES), MAX_STORED_BYTES)
-    )
-    last = await context.store_text(end)
-    tail, size = (await context.load_text(last.blob))[-TAIL_CHARACTERS:], _format_size(last.size)
+    head = (await context.load_text(first.blob))[:HEAD_CHARACTERS]
+    lost, end = "", spool.lost_tail()
+    if spool.lost_bytes:
+        lost = f"; {_format_size(spool.lost_bytes)} at the end were not kept but for what is here: {spool.error}"
+    else:
+        end = await spool.read(max(spool.size - MAX_STORED_BYTES, MAX_STORED_BYTES), MAX_STORED_BYTES)
+    last = await context.store_text(_decode_text(end))
+    tail = (await context.load_text(last.blob))[-TAIL_CHARACTERS:]
     names = output_name_of(first.blob), output_name_of(last.blob)
-    lost = (
-        f"; {_format_size(spool.lost_bytes)} at the end were not kept but for what is here: {spool.error}"
-        if spool.lost_bytes
-        else ""
-    )
-    total = _format_size(spool.size + spool.lost_bytes)
-    said = f"[… {total} were printed. The first {rest} are {names[0]}, give Read that as file_path …]"
-    more = f"[… the last {size} are {names[1]}{lost} …]"
+    total, start = _format_size(spool.size + spool.lost_bytes), _format_size(first.size)
+    head_note = f"[… {total} were printed. The first {start} are {names[0]}, give Read that as file_path …]"
+    tail_note = f"[… the last {_format_size(last.size)} are {names[1]}{lost} …]"
     parts = (
-        msgspec.structs.replace(first, preview=f"{head}\n{said}\n"),
-        msgspec.structs.replace(last, preview=f"{more}\n{tail}"),
+        msgspec.structs.replace(first, preview=f"{head}\n{head_note}\n"),
+        msgspec.structs.replace(last, preview=f"{tail_note}\n{tail}"),
     )
     return RenderedOutput(parts=parts, names=names, partly=True)
 
 
 def _decode_text(data: bytes) -> str:
-    """Return bytes as text; a character that was cut at either end is left out."""
+    """Decode UTF-8 without the characters that are cut at either end."""
     return replace_surrogates(data.decode("utf-8", "ignore"))
 
 
 def _format_size(count: int) -> str:
-    return (
-        f"{count} bytes"
-        if count < 10_000
-        else f"{count / 1024**2:.1f} MiB"
-        if count >= 1024**2
-        else f"{count // 1024} KiB"
-    )
+    if count < 10_000:
+        return f"{count} bytes"
+    return f"{count / 1024**2:.1f} MiB" if count >= 1024**2 else f"{count // 1024} KiB"
 
 
 TIMEOUT_SECONDS = 30.0
-
 MAX_PATTERN_LENGTH = 1_000
-"""Characters of a pattern."""
-
 _CHUNK_BYTES = 1024**2
-
 _PROGRAM = (sys.executable, "-I", "-S", filter_worker.__file__)
 
 
 class FilterResult(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The answer of the filter worker."""
 
     lines: tuple[str, ...] = ()
     used: int = 0
-    """Bytes that were looked at."""
+    """Bytes consumed."""
     problem: str = ""
 
 
 async def filter_lines(
     spool: Spool, start: int, pattern: str, *, max_characters: int, final: bool, seconds: float = TIMEOUT_SECONDS
 ) -> FilterResult:
-    """Return lines from ``start`` on. Raises ``InvalidInput`` for a pattern that is wrong or takes too long."""
+    """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long."""
     if len(pattern) > MAX_PATTERN_LENGTH:
-        raise InvalidInput(f"the filter has {len(pattern)} characters; at most {MAX_PATTERN_LENGTH} are taken")
+        raise InvalidInput(f"the filter has {len(pattern)} characters; at most {MAX_PATTERN_LENGTH} are allowed")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *_PROGRAM, stdin=pipe, stdout=pipe, env={}, limit=64 * max_characters + _CHUNK_BYTES, start_new_session=True
@@ -269,7 +253,7 @@ async def filter_lines(
     feeding = asyncio.create_task(_feed_worker(process, order, spool, start))
     try:
         async with asyncio.timeout(seconds):
-            said = await _read_answer(process)
+            answer = await _read_answer(process)
     except TimeoutError:
         raise InvalidInput(
             f"the filter {pattern!r} took longer than {seconds:g} s and was stopped; nothing was read. Use a simpler "
@@ -279,16 +263,16 @@ async def filter_lines(
         feeding.cancel()
         await asyncio.wait([feeding])
         await kill_process(process)
-    found = msgspec.json.decode(said, type=FilterResult)
-    if found.problem:
-        raise InvalidInput(f"the filter {pattern!r} is no regular expression: {found.problem}")
-    return found
+    result = msgspec.json.decode(answer, type=FilterResult)
+    if result.problem:
+        raise InvalidInput(f"the filter {pattern!r} is not a regular expression: {result.problem}")
+    return result
 
 
 async def kill_process(process: asyncio.subprocess.Process) -> None:
-    """End a process of ours and let go of everything that leads to it.
+    """Kill a worker process, drain its output and close its pipes.
 
-    Its exit can be known before the end of its pipes is: whoever left then would leave them open.
+    Its exit may be reported before the end of its pipes; without the drain they would stay open.
     """
     with contextlib.suppress(ProcessLookupError):
         process.kill()
@@ -307,7 +291,7 @@ async def _read_answer(process: asyncio.subprocess.Process) -> bytes:
 async def _feed_worker(process: asyncio.subprocess.Process, order: bytes, spool: Spool, start: int) -> None:
     assert process.stdin is not None  # noqa: S101  # it is a pipe
     end = spool.size
-    with contextlib.suppress(ConnectionError):  # it has found enough
+    with contextlib.suppress(ConnectionError):  # the worker has found enough and ended
         process.stdin.write(order)
         while start < end and (piece := await spool.read(start, min(_CHUNK_BYTES, end - start))):
             start += len(piece)

@@ -1,4 +1,4 @@
-"""The processes of commands, and the supervisor that keeps those of a session."""
+"""The processes of commands, and the supervisor that owns them for all sessions of a runtime."""
 
 import asyncio
 import codecs
@@ -23,21 +23,21 @@ ShellStatus: TypeAlias = Literal["running", "completed", "failed", "killed"]
 OutputListener: TypeAlias = Callable[[str], None]
 
 MAX_COMMAND_BYTES = 100_000
-"""Bytes of a command; the kernel takes no argument that is much longer."""
+"""The largest command; the kernel's limit for one argument is little higher."""
 
 CLOSE_SECONDS = 0.3
-"""Seconds after which output that has not ended is held open by what was left behind."""
+"""Seconds after the exit of bash; output that is still open then is held by a process left behind."""
 
 LINGER_SECONDS = 1.0
-"""Seconds that what a command left behind has to close its output."""
+"""Seconds that processes left behind have to close the output."""
 
 GRACE_SECONDS = 2.0
 
 _MAX_REPORT_BYTES = 64 * 1024
 
-# Both streams go through one pipe, so that they stay in order. The other pipe is left for the folder bash ends in; what
-# the command starts does not inherit it, or a server started with & would hold it open. It is told when the command has
-# come to its end, and when bash has: a command that says "exit" has but the second, one with a trap but the first.
+# Both output streams share one pipe, so that they stay in order. The other pipe reports the folder in which bash ends;
+# child processes do not inherit it, or a server started with & would hold it open. The report is written at the end of
+# the command and at the exit of bash: a command that calls "exit" reaches only the second, one with a trap the first.
 _REPORT_SCRIPT = (
     '{ { builtin printf "\\0cwd\\0"; builtin pwd -P; builtin printf "\\0\\0jobs\\0"; '
     'builtin jobs -pr; builtin printf "\\0"; } >&9; } 2>/dev/null'
@@ -52,7 +52,7 @@ _REPORT_PATTERN = re.compile(rb"\0cwd\0([^\0]*?)\n?\0\0jobs\0([\s\d]*)\0")
 
 
 def argv_of(command: str) -> tuple[str, ...]:
-    """Return what is run for a command. Raises ``InvalidInput`` for one that cannot be."""
+    """Return the argument vector for a command. Raises ``InvalidInput`` when it is empty, too long or has a NUL."""
     if not command.strip():
         raise InvalidInput("the command is empty")
     if "\0" in command:
@@ -72,33 +72,32 @@ class ShellProcess:
         self.id, self.session, self.command, self.cwd = id, session, command, cwd
         self.spool = spool
         self.listener: OutputListener | None = None
-        """Told what is printed, as long as somebody looks."""
+        """Called with each piece of output while a call shows it live."""
         self.in_foreground = True
-        """Whether a call waits for it: then it ends with the command, else with all that the command started."""
+        """Whether a call waits for it. Then it ends with bash, else with all processes that hold its output."""
         self.status: ShellStatus = "running"
         self.exit_code: int | None = None
-        """The exit code, minus the signal that ended it."""
+        """The exit code; negative for the signal that killed it."""
         self.final_directory = ""
-        """Where bash was in the end, if it said so."""
+        """The working folder in which bash ended, if reported."""
         self.killed_leftovers = False
-        """Whether something that the command had left running was ended."""
+        """Whether processes that the command left running were killed."""
         self.output_error = ""
-        """What was wrong with its output, if anything was."""
+        """The error that ended the reading of its output, if any."""
         self._process = process
         self._report = bytearray()
         self._has_jobs = False
-        """Whether bash ended with something in the background."""
+        """Whether bash ended with jobs in the background."""
         self._killed = False
         self._stopping: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._run())
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
         return self.status == "running"
 
     async def wait_for_end(self, seconds: float) -> bool:
-        """Wait for its end, so long; tell whether it has come. Whoever is cancelled here ends the command."""
+        """Wait up to ``seconds`` for its end and return whether it ended. Cancelling this call kills the command."""
         try:
             done, _ = await asyncio.wait([self.task], timeout=seconds)
         except asyncio.CancelledError:
@@ -107,7 +106,7 @@ class ShellProcess:
         return bool(done)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """End it and everything it started; a second call waits for the first."""
+        """Kill it with all its child processes; a second call waits for the first."""
         if self._stopping is None:
             self._killed = self.running
             self._stopping = asyncio.create_task(self._stop_process(grace))
@@ -119,7 +118,7 @@ class ShellProcess:
 
     async def _run(self) -> None:
         reading = asyncio.create_task(self._read_output())
-        await asyncio.sleep(0)  # whoever waits before somebody reads is taken for somebody who will not read
+        await asyncio.sleep(0)  # wait() before a reader has started would discard the output
         self.exit_code = await self._process.wait()
         try:
             await self._drain_output(reading)
@@ -127,16 +126,16 @@ class ShellProcess:
             self.status = "killed" if self._killed else "completed" if self.exit_code == 0 else "failed"
 
     async def _drain_output(self, reading: "asyncio.Task[None]") -> None:
-        """Wait for the rest of the output; what a call waits for does not go on for what it left behind."""
+        """Read the rest of the output; in the foreground kill processes left behind that hold it open."""
         if self.in_foreground and not self._killed:
             await asyncio.wait([reading], timeout=CLOSE_SECONDS)
-            self.killed_leftovers = reading.done() and self._has_jobs  # it prints elsewhere, and ends with this
+            self.killed_leftovers = reading.done() and self._has_jobs  # jobs that print elsewhere are killed with it
             await asyncio.wait([reading], timeout=LINGER_SECONDS)
             if not reading.done():
                 self.killed_leftovers = True
                 await self._process.stop(GRACE_SECONDS)
         await asyncio.wait([reading])
-        await self._process.stop(0)  # nobody is left who could print: now it is gone for good
+        await self._process.stop(0)  # the output is closed: remove what is left
         error = reading.exception()
         if error is not None:
             self.output_error = str(error)
@@ -150,10 +149,10 @@ class ShellProcess:
                 else:
                     await self._append_output(decoder.decode(data))
         await self._append_output(decoder.decode(b"", final=True))
-        found = None
-        for found in _REPORT_PATTERN.finditer(self._report):
-            self.final_directory, self._has_jobs = found[1].decode("utf-8", "surrogateescape"), bool(found[2].strip())
-        # What else came this way is from the sandbox itself: it says why it ended a command, or could not start it.
+        for report in _REPORT_PATTERN.finditer(self._report):
+            self.final_directory = report[1].decode("utf-8", "surrogateescape")
+            self._has_jobs = bool(report[2].strip())
+        # The rest of this pipe is from the sandbox: why it killed a command or could not start it.
         await self._append_output(_REPORT_PATTERN.sub(b"", self._report).decode("utf-8", "replace"))
 
     async def _append_output(self, text: str) -> None:
@@ -166,13 +165,13 @@ class ShellProcess:
 TASK_ID_PREFIX = "bash_"
 
 _MAX_PAST_EXITS = 10_000
-"""Commands of which no more is remembered than how they ended."""
+"""Commands of which only the exit is remembered."""
 
 _TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 class CommandScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What commands may touch besides the folders of the workspace, which they may write to."""
+    """The environment and access of commands besides the workspace, which they may write."""
 
     env: Mapping[str, str] = {}
     writable: tuple[str, ...] = ()
@@ -187,17 +186,17 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How commands are run; times in milliseconds."""
 
     timeout: int = 120_000
-    """For a command that names none."""
+    """The timeout of a command that sets none."""
     longest: int = 600_000
-    """No command that is waited for may ask for more."""
+    """The largest timeout that a command may set."""
     late_goes_on: bool = False
-    """Whether a command that takes too long goes on in the background; else it is ended."""
+    """Whether a command goes on in the background after its timeout; else it is killed."""
     running: int = 50
-    """Commands in the background of one session at a time."""
+    """The largest number of running background commands of one session."""
     ended: int = 50
-    """Those that have ended and whose output is still at hand."""
+    """Ended background commands of one session whose output is kept."""
     quota: int = DEFAULT_QUOTA
-    """Bytes of output that are kept on disk for all sessions together."""
+    """Bytes of output stored for all sessions together."""
 
     def __post_init__(self) -> None:
         for name, least in (("timeout", 1), ("longest", 1), ("running", 0), ("ended", 0), ("quota", 0)):
@@ -206,33 +205,30 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
-    """How a command ended."""
+    """The status and exit code of an ended command."""
 
     status: ShellStatus
     code: int | None
 
 
 class ShellSupervisor:
-    """Starts commands and remembers those that were not waited for; implements ``Lasting``."""
+    """Starts commands and owns those in the background; implements ``Lasting``."""
 
     def __init__(
-        self,
-        scope: CommandScope | None = None,
-        options: CommandOptions | None = None,
-        *,
+        self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
         folder: str | Path | None = None,
-    ) -> None:
-        """``folder``: where long output lies while its session is open; otherwise where this system keeps such."""
+    ) -> None:  # fmt: skip
+        """``folder`` holds long output while its session is open; by default a temporary folder of the system."""
         self.scope, self.options = scope or CommandScope(), options or CommandOptions()
         self._store = SpoolStore(folder, quota=self.options.quota)
         self._sessions: dict[SessionId, _SessionShells] = {}
         self._past_exits: OrderedDict[tuple[SessionId, str], ExitRecord] = OrderedDict()
         self._foreground: set[ShellProcess] = set()
-        """Those that somebody waits for."""
+        """Commands that a call waits for."""
         self._closed = False
 
     async def start_foreground(self, context: ToolContext, command: str, cwd: str) -> ShellProcess:
-        """Start a command that somebody waits for; it has no name."""
+        """Start a command that the caller waits for; it has no id."""
         shell = await self._start_shell(context, "", command, cwd)
         self._foreground.add(shell)
         shell.task.add_done_callback(lambda _: self._foreground.discard(shell))
@@ -241,9 +237,9 @@ class ShellSupervisor:
     async def start_background(
         self, context: ToolContext, command: str, cwd: str, *, id: str = "", last_number: int = 0
     ) -> ShellProcess:
-        """Start a command in the background, under a name of its own; numbers up to ``above`` are taken.
+        """Start a command in the background with this id, or a new one above ``last_number``.
 
-        Raises ``InvalidInput`` for a name that is taken, or when there are too many.
+        Raises ``InvalidInput`` for an id that is taken, or when too many commands run.
         """
         session = self._session_shells(context.session)
         id = session.reserve_id(id, last_number, self.options.running)
@@ -257,7 +253,7 @@ class ShellSupervisor:
         return shell
 
     async def keep_in_background(self, shell: ShellProcess, *, last_number: int = 0) -> None:
-        """Give a command that was waited for a name, and keep it. Raises ``InvalidInput`` when there are too many."""
+        """Give a foreground command an id and keep it. Raises ``InvalidInput`` when too many commands run."""
         session = self._session_shells(shell.session)
         shell.id = session.reserve_id("", last_number, self.options.running if shell.running else None)
         shell.in_foreground = not shell.running
@@ -265,26 +261,24 @@ class ShellSupervisor:
         await self._register(session, shell)
 
     def find(self, session: SessionId, id: str) -> ShellProcess | None:
-        """Return a command of a session."""
         known = self._sessions.get(session)
         return known.shells.get(id) if known else None
 
     def past_exit_of(self, session: SessionId, id: str) -> "ExitRecord | None":
-        """Return how a command of a session ended that is not at hand any more."""
+        """Return the exit of a command whose output is not kept any more."""
         return self._past_exits.get((session, id))
 
     def list_shells(self, session: SessionId) -> list[ShellProcess]:
-        """Return the commands of a session, the first one first."""
+        """Return the background commands of a session, oldest first."""
         known = self._sessions.get(session)
         return list(known.shells.values()) if known else []
 
     async def close(self, session: SessionId | None = None) -> None:
-        """End the commands of a session, or all of them for good."""
+        """Kill the commands of a session; without one kill all and refuse new ones."""
         self._closed = self._closed or session is None
-        gone = [session] if session is not None else list(self._sessions)
         shells = [shell for shell in self._foreground if session is None or shell.session == session]
-        for name in gone:
-            known = self._sessions.pop(name, None)
+        for closed in [session] if session is not None else list(self._sessions):
+            known = self._sessions.pop(closed, None)
             shells += known.shells.values() if known else []
         await asyncio.gather(*(self._end_shell(shell) for shell in shells))
 
@@ -312,20 +306,15 @@ class ShellSupervisor:
 
     async def _start_shell(self, context: ToolContext, id: str, command: str, cwd: str) -> ShellProcess:
         self._require_open("nothing more can be started")
-        argv, fence = argv_of(command), self.scope
+        argv, scope = argv_of(command), self.scope
         process = await _sandbox_of(context).start(
             Command(
-                argv=argv,
-                cwd=cwd,
-                env=fence.env,
-                writable=tuple(dict.fromkeys((*workspace_roots_of(context), *fence.writable))),
-                protected=fence.protected,
-                hidden=fence.hidden,
-                network=fence.network,
-                proxy=fence.proxy,
-                bounds=fence.bounds,
+                argv=argv, cwd=cwd, env=scope.env,
+                writable=tuple(dict.fromkeys((*workspace_roots_of(context), *scope.writable))),
+                protected=scope.protected, hidden=scope.hidden, network=scope.network, proxy=scope.proxy,
+                bounds=scope.bounds,
             )
-        )
+        )  # fmt: skip
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
             self._require_open("the command was ended while it was being started")
@@ -340,7 +329,7 @@ class ShellSupervisor:
 
 
 class _SessionShells:
-    """The commands of one session."""
+    """The background commands of one session."""
 
     def __init__(self) -> None:
         self.shells: OrderedDict[str, ShellProcess] = OrderedDict()
@@ -348,11 +337,9 @@ class _SessionShells:
         self._last_number = 0
 
     def reserve_id(self, id: str, last_number: int, max_running: int | None) -> str:
-        """Return a name nobody else gets."""
-        if (
-            max_running is not None
-            and sum(one.running for one in self.shells.values()) + len(self.reserved_ids) >= max_running
-        ):
+        """Reserve this id, or a new one. Raises ``InvalidInput``."""
+        running = sum(shell.running for shell in self.shells.values()) + len(self.reserved_ids)
+        if max_running is not None and running >= max_running:
             raise InvalidInput(f"{max_running} commands run in the background already; end one with KillTask first")
         if id and not _TASK_ID.match(id):
             raise InvalidInput(f"task_id {id!r} must be up to 64 letters, digits, - and _")
@@ -366,25 +353,25 @@ class _SessionShells:
 
 
 def supervisor_of(context: ToolContext) -> ShellSupervisor:
-    """Return where commands of this runtime run. Raises ``ConfigError`` when there is no such place."""
+    """Return the supervisor of this runtime. Raises ``ConfigError`` when it has none."""
     shells = context.world.shells
     if not isinstance(shells, ShellSupervisor):
-        raise ConfigError("this runtime runs no commands; lend tools a sandbox and shells (World(sandbox=…, shells=…))")
+        raise ConfigError("this runtime runs no commands; give tools a sandbox and shells (World(sandbox=…, shells=…))")
     return shells
 
 
 def workspace_roots_of(context: ToolContext) -> tuple[str, ...]:
-    """Return the folders of the workspace, the first one being where commands begin."""
+    """Return the folders of the workspace; commands start in the first. Raises ``ConfigError`` without one."""
     world = context.world
     files = world.files
     known = (files.root, *(files.roots if isinstance(files, MultiRootFiles) else ())) if files is not None else ()
-    found = tuple(dict.fromkeys(folder for folder in (world.cwd, *known) if folder))
-    if not found:
+    roots = tuple(dict.fromkeys(folder for folder in (world.cwd, *known) if folder))
+    if not roots:
         raise ConfigError("this runtime has no folder for commands to run in; give it one with cwd=…")
-    return found
+    return roots
 
 
 def _sandbox_of(context: ToolContext) -> Sandbox:
     if context.world.sandbox is None:
-        raise ConfigError("this runtime lends no sandbox to tools, so no command can be run")
+        raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
     return context.world.sandbox
