@@ -1,1 +1,1 @@
-"""The sockets the kernel offers: small protocols, each with a written contract."""
+"""The ports of the kernel: small protocols, each with a written contract."""

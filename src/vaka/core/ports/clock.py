@@ -1,17 +1,15 @@
-"""Time and names, so that tests can own them."""
+"""The clock and id generator ports, so that tests can control them."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is."""
-
     def time(self) -> float:
-        """Seconds since 1970, for people: it may jump."""
+        """Return the seconds since 1970, for timestamps; it may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from some start, for measuring: it never goes back."""
+        """Return seconds from some start, for durations; it never goes back."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -20,8 +18,6 @@ class Clock(Protocol):
 
 
 class IdGenerator(Protocol):
-    """Where new names come from."""
-
     def new(self, prefix: str) -> str:
-        """Return a name nobody has used, beginning with ``prefix``."""
+        """Return a unique id that begins with ``prefix``."""
         ...

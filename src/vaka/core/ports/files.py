@@ -1,4 +1,4 @@
-"""The socket for files: one tree, whatever keeps it."""
+"""The files port: one tree of files, in any storage."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -11,29 +11,29 @@ from vaka.core.types.ids import Digest
 FileKind: TypeAlias = Literal["file", "folder", "link", "other"]
 
 POSIX_LOCKED_FILES: Counter[tuple[int, int]] = Counter()
-"""Files on which this process holds locks of POSIX, by device and inode, and how many hold them.
+"""Files on which this process holds POSIX locks, by device and inode, with the number of holders.
 
-Such locks are the process's: closing any other descriptor of the file drops them, and whoever relied on them loses what
-it writes. So whoever opens files for others looks here first.
+POSIX locks belong to the process: closing any other descriptor of the file drops them, and the holder may lose its
+writes. Code that opens files by a path from outside must check here first.
 """
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder, looked at."""
+    """The metadata of a file, folder or link."""
 
     path: str
-    """From the root, with slashes and without one at the start; ``""`` is the root itself."""
+    """Relative to the root, with slashes; ``""`` is the root itself."""
     kind: FileKind
     size: int = 0
     modified: int = 0
     """Nanoseconds since 1970."""
     mode: int = 0
     target: str = ""
-    """Where a link points, as it says."""
+    """The target of a link, as stored in it."""
 
 
 class FileBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a file and the file they are of, read from one descriptor."""
+    """Bytes of a file and its metadata, read from one descriptor."""
 
     data: bytes
     info: FileInfo
@@ -42,23 +42,23 @@ class FileBytes(msgspec.Struct, frozen=True, kw_only=True):
 class Files(Protocol):
     """A tree of files under one root.
 
-    Paths are relative to the root. ``FileRefused``: the path leaves the root, also by a link, or names no regular file
-    or folder. ``FileMissing``: there is nothing. ``FileChanged``: it is not what the caller knew. ``FileError``: it
-    could not be done, and why. What was looked at is what is worked on: a folder that is swapped for a link in between
-    is never followed.
+    Paths are relative to the root. ``FileRefused``: the path leaves the root, also through a link, or is not a regular
+    file or folder. ``FileMissing``: nothing exists there. ``FileChanged``: it has changed since the caller read it.
+    ``FileError``: any other failure. A path is resolved and used in one step: a folder that is replaced by a link in
+    between is not followed.
     """
 
     @property
     def root(self) -> str:
-        """The folder of this machine that the tree is, ``""`` when it is none."""
+        """The absolute path of the tree on this machine, ``""`` when it has none."""
         ...
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at what a path names; links inside the root are followed."""
+        """Return the metadata of a path; links inside the root are followed."""
         ...
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
-        """Return what a folder holds, sorted by name; links are told as links."""
+        """Return the entries of a folder, sorted by name; links are not followed."""
         ...
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
@@ -66,10 +66,10 @@ class Files(Protocol):
         ...
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
-        """Replace a file whole or not at all, keeping its mode and owner; folders on the way are made.
+        """Replace a file atomically, keeping its mode and owner; missing parent folders are created.
 
-        ``known``: the digest of the content the caller has read; anything else there is ``FileChanged``. ``new``: there
-        must be nothing yet. Links are not written through.
+        ``known``: the digest of the content the caller has read; other content is ``FileChanged``. ``new``: the file
+        must not exist. Links are not written through.
         """
         ...
 
@@ -80,42 +80,40 @@ class Files(Protocol):
 
 @runtime_checkable
 class WalkableFiles(Protocol):
-    """Files that know their way: quicker through a whole tree than folder by folder."""
+    """Files that can list a whole tree faster than folder by folder."""
 
     def walk(
         self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
-        """Yield what lies beneath a folder, from the top; links are told and not followed.
+        """Yield everything below a folder, parents first; links are listed and not followed.
 
-        ``ignore``: what git ignores is left out, and ``.git``. ``hidden``: also names that begin with a dot.
-        ``details``: sizes and times are told too. Folders that cannot be listed are a ``FileError`` at the very end.
+        ``ignore``: leave out ``.git`` and what git ignores. ``hidden``: also list names that begin with a dot.
+        ``details``: with sizes and times. Folders that cannot be listed are a ``FileError`` at the very end.
         """
         ...
 
 
 @runtime_checkable
 class BatchStat(Protocol):
-    """Files that look at many paths in the time that one takes."""
+    """Files that can stat many paths at once."""
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
-        """Return what ``stat`` would for each of these paths, ``None`` for those where it would fail."""
+        """Return the result of ``stat`` for each path, ``None`` where it would fail."""
         ...
 
 
 @runtime_checkable
 class MultiRootFiles(Protocol):
-    """Files that lie in several folders of this machine."""
+    """Files in several folders of this machine."""
 
     @property
-    def roots(self) -> Sequence[str]:
-        """The folders."""
-        ...
+    def roots(self) -> Sequence[str]: ...
 
 
 @runtime_checkable
 class PartlyLocalFiles(Protocol):
-    """Files of which some are not in the folder that is their root."""
+    """Files of which some are not below the root folder."""
 
     def is_local(self, path: str) -> bool:
-        """Tell whether everything from a path on lies in folders of this machine, where others can search it."""
+        """Whether everything below a path is in folders of this machine, so that other programs can search it."""
         ...

@@ -1,4 +1,4 @@
-"""The socket for models."""
+"""The model port: prompts, chunks of an answer, cost estimates and embeddings."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -19,23 +19,23 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
     options: dict[str, Any] = {}
-    """Sampling and the like, in the words of the models guide."""
+    """Model options, named as in the models guide."""
     agent: str = ""
     path: AgentPath = ()
     number: int = 1
-    """Which model call of this agent this is, on the live branch of the session."""
+    """The number of the model call among those of its agent, on the live branch of the session."""
     session: str = ""
-    """The session that asks: a name under which providers may keep a cache."""
+    """The session; providers may use it as the key of a prompt cache."""
 
 
 class TextChunk(msgspec.Struct, frozen=True, gc=False):
-    """Some words of the answer."""
+    """A piece of the text of the answer."""
 
     text: str
 
 
 class ReasoningChunk(msgspec.Struct, frozen=True, gc=False):
-    """Some reasoning; ``signature`` and ``opaque`` end a block and are kept word for word."""
+    """A piece of reasoning; ``signature`` and ``opaque`` end a block and are stored unchanged."""
 
     text: str = ""
     signature: str = ""
@@ -43,31 +43,31 @@ class ReasoningChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class CitationChunk(msgspec.Struct, frozen=True, gc=False):
-    """Where the words just said come from."""
+    """The source of the text before it."""
 
     citation: Citation
 
 
 class CallChunk(msgspec.Struct, frozen=True, gc=False):
-    """Some of a tool call; pieces of one call share an ``index``, ``arguments`` is JSON text in pieces."""
+    """A piece of a tool call; pieces of one call share an ``index``, and their ``arguments`` join to JSON text."""
 
     index: int
     name: str = ""
     arguments: str = ""
     id: str = ""
     repaired: str = ""
-    """What was mended on the way here, when the model did not write its arguments as JSON."""
+    """What was repaired, when the model did not write its arguments as JSON."""
 
 
 class UsageChunk(msgspec.Struct, frozen=True, gc=False):
-    """What the call costs so far; the last one counts."""
+    """The usage of the call so far; the last chunk counts."""
 
     usage: Usage
     model: str = ""
 
 
 class RetryChunk(msgspec.Struct, frozen=True, gc=False):
-    """What came so far does not count: a wrapper asks again. Says what failed."""
+    """Discards the chunks so far, because a wrapper asks again; with the failure."""
 
     code: str
     message: str
@@ -75,13 +75,13 @@ class RetryChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoticeChunk(msgspec.Struct, frozen=True, gc=False):
-    """Something an operator should know; it becomes that event in the log and is no part of the answer."""
+    """An event for operators that is added to the log; it is not part of the answer."""
 
     event: Notice
 
 
 class StopChunk(msgspec.Struct, frozen=True, gc=False):
-    """The answer is whole. ``reason``: ``end``, ``calls``, ``length``, ``refusal`` or the provider's own word."""
+    """The end of the answer. ``reason``: ``end``, ``calls``, ``length``, ``refusal`` or the provider's own word."""
 
     reason: str = "end"
 
@@ -101,48 +101,48 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What this model is called in logs."""
+        """The name of the model in logs."""
         ...
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer ``prompt``."""
+        """Yield the answer to ``prompt``."""
         ...
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call will cost at least: its prompt, and each token of its answer."""
+    """The least cost of a call: its prompt, and the price of each token of its answer."""
 
     usage: Usage
     output_price: float = 0.0
     """US dollars for one token of the answer."""
     max_tokens: int | None = None
-    """How long an answer can get when the prompt has no bound; ``None`` when nobody knows."""
+    """The longest answer to a prompt without a limit; ``None`` when unknown."""
     takes: int | None = None
-    """The highest bound that may be asked for, where it is lower than that."""
+    """The highest limit that a prompt may set, where it is lower than that."""
     unpriced: str = ""
-    """Why the price is not known and what to do about it; tokens are known all the same."""
+    """Why the price is unknown and what to do about it; the token counts are valid all the same."""
 
 
 @runtime_checkable
 class CostEstimator(Protocol):
-    """A model that can tell beforehand what a prompt will cost, so that a budget is kept and not only noticed."""
+    """A model that can estimate the cost of a prompt, so that a budget is enforced before the call."""
 
     def estimate(self, prompt: Prompt) -> Estimate:
-        """Say what ``prompt`` would cost, without asking anyone."""
+        """Return the estimated cost of ``prompt`` without a request."""
         ...
 
 
 @runtime_checkable
 class Closeable(Protocol):
-    """A model that holds connections or processes; whoever made it closes it."""
+    """A model that holds connections or processes; its creator closes it."""
 
     async def close(self) -> None:
-        """Let go of everything; safe to call twice."""
+        """Release all connections and processes; safe to call twice."""
         ...
 
 
 class Embedder(Protocol):
-    """Something that turns texts into vectors of one length."""
+    """Turns texts into vectors of one length."""
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector for each text, in order."""

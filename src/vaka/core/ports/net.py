@@ -11,18 +11,18 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class NetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask for, and how much patience and room there is for the answer."""
+    """A request, with limits on the time and size of its answer."""
 
     url: str
     method: str = "GET"
     headers: Headers = ()
     body: bytes = b""
     timeout: float = 30.0
-    """Seconds for all of it: names, connections, redirects and the whole answer."""
+    """Seconds for everything: name lookups, connections, redirects and the whole answer."""
     max_bytes: int = 8 * 1024 * 1024
-    """Most bytes of the answer's body, as sent and as unpacked."""
+    """The largest body of an answer, both as sent and unpacked."""
     redirects: int = 5
-    """How many redirects to follow; with 0 the redirect itself is the answer."""
+    """The number of redirects to follow; with 0 the redirect itself is the answer."""
 
 
 class NetHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class NetHead(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: Headers = ()
     url: str = ""
-    """Where the answer came from, after redirects."""
+    """The URL of the answer, after redirects."""
 
     def header(self, name: str, default: str = "") -> str:
-        """Return a header's values, joined by commas, whatever the case of its name; ``default`` if there is none."""
+        """Return the values of a header, joined by commas, or ``default``; the case of its name does not matter."""
         return ", ".join(self.header_values(name)) or default
 
     def header_values(self, name: str) -> tuple[str, ...]:
-        """Return every value of a header, in order: cookies, for example, must not be joined."""
+        """Return every value of a header in order; cookies, for example, must not be joined."""
         wanted = name.lower()
         return tuple(value for key, value in self.headers if key.lower() == wanted)
 
@@ -50,10 +50,10 @@ class NetResponse(NetHead, frozen=True, kw_only=True):
 
 
 class NetVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say of an address. ``reason`` is empty when it is allowed, else one stable word."""
+    """The verdict of the network rules on a URL. ``reason`` is empty when it is allowed, else one stable word."""
 
     url: str = ""
-    """The address as it would be dialed, empty when it cannot be read."""
+    """The normalized URL, empty when it cannot be parsed."""
     host: str = ""
     port: int = 0
     reason: str = ""
@@ -61,7 +61,7 @@ class NetVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        """Whether a request may be sent there, as far as one can say without looking the name up."""
+        """Whether a request may be sent, as far as is known without a name lookup."""
         return not self.reason
 
 
@@ -69,25 +69,23 @@ class NetStream(Protocol):
     """An answer whose body is still arriving."""
 
     @property
-    def head(self) -> NetHead:
-        """Status, headers and address."""
-        ...
+    def head(self) -> NetHead: ...
 
     def chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the unpacked body as it arrives, once; a body that was cut or is too large ends in an error."""
+        """Yield the unpacked body as it arrives; only once. A body that is cut off or too large ends in an error."""
         ...
 
 
 class Network(Protocol):
-    """Sends requests to where the rules allow and to nowhere else.
+    """Sends requests that the network rules allow.
 
-    Each name is looked up once, every address it has is judged, and the connection goes to an address that was judged;
-    the same holds for each redirect. Whatever the status, an answer is an answer; ``NetworkError`` is raised when there
-    is none, and ``InvalidInput`` when the request makes no sense.
+    Each name is looked up once, all its addresses are checked, and the connection goes to a checked address; the same
+    holds for each redirect. An answer of any status is returned; ``NetworkError`` is raised when there is no answer,
+    and ``InvalidInput`` when the request is not valid.
     """
 
     def decide(self, url: str) -> NetVerdict:
-        """Say whether ``url`` may be asked, and why not. Looks nothing up and dials nobody."""
+        """Return the verdict on ``url``, without a name lookup or a connection."""
         ...
 
     async def send(self, request: NetRequest) -> NetResponse:
@@ -95,24 +93,22 @@ class Network(Protocol):
         ...
 
     def stream(self, request: NetRequest) -> AbstractAsyncContextManager[NetStream]:
-        """Send a request and hand over the answer as it arrives; leaving the context ends it."""
+        """Send a request and yield the answer while it arrives; leaving the context closes it."""
         ...
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a search has found."""
-
     title: str
     url: str
     snippet: str = ""
 
 
 class SearchEngine(Protocol):
-    """Someone who finds pages."""
+    """A web search engine."""
 
     async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
-        """Return what there is on ``query``, best first, asking over ``network`` alone.
+        """Return the results for ``query``, best first; every request goes through ``network``.
 
-        Raises ``NetworkError`` when nobody answers, and ``NotFound`` when the answer cannot be read.
+        Raises ``NetworkError`` when there is no answer, and ``NotFound`` when the answer cannot be parsed.
         """
         ...

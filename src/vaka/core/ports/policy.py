@@ -1,4 +1,4 @@
-"""The socket for rules: who may do what."""
+"""The policy port: verdicts on tool calls."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,39 +9,39 @@ from vaka.core.types.tool import Grant, ToolSpec, Verdict
 
 
 class Policy(Protocol):
-    """Decides on calls. A pure look: it runs nothing, changes nothing and asks nobody."""
+    """Decides on calls without side effects."""
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
-        """Return whether ``call`` may run, must be asked about, or must not run."""
+        """Return whether ``call`` may run, needs an approval, or must not run."""
         ...
 
     def visible(self, spec: ToolSpec) -> bool:
-        """Return whether a model should be told of this tool at all."""
+        """Return whether the tool is offered to the model."""
         ...
 
 
 class FolderAwarePolicy(Policy, Protocol):
-    """Rules that know of folders: what a command means depends on where it begins."""
+    """A policy whose verdict on a command depends on the folder it starts in."""
 
     def in_folder(self, folder: str) -> Policy:
-        """Return these rules, where commands begin in a folder of this machine."""
+        """Return this policy for commands that start in ``folder``."""
         ...
 
 
 class GrantingPolicy(Policy, Protocol):
-    """Rules in whose dialect people can say what they allow for longer than once."""
+    """A policy with a rule language, so that an approval can hold for longer than once."""
 
     cwd: str
-    """The folder the rules hold in."""
+    """The folder that relative paths in rules start from."""
 
     def with_grants(self, grants: Sequence[Grant]) -> Policy:
-        """Return these rules with what people have allowed in a session; what denies and what is protected stays so."""
+        """Return this policy with the grants of a session; they do not override denials and protected paths."""
         ...
 
     def rule_for(self, call: ToolCall, spec: ToolSpec) -> str:
-        """Return the rules, one per line, that mean just this call, or as little more as can be said; ``""``: none."""
+        """Return the narrowest rules, one per line, that match this call; ``""`` when there are none."""
         ...
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec) -> bool:
-        """Return whether rules, one per line, mean this call. Raises ``InvalidInput`` when they make no sense."""
+        """Return whether one of the rules, one per line, matches this call. Raises ``InvalidInput``."""
         ...

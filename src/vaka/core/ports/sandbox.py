@@ -1,4 +1,4 @@
-"""The socket for commands: what runs outside this process, and what the operating system lets it do."""
+"""The sandbox port: commands in processes of their own, and their confinement."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Literal, Protocol, TypeAlias
@@ -9,7 +9,7 @@ OutputStream: TypeAlias = Literal["stdout", "stderr"]
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command may use; ``None`` for no bound."""
+    """The resources a command may use; ``None`` for no limit."""
 
     cpu_seconds: int | None = None
     memory_bytes: int | None = 4 * 1024**3
@@ -19,59 +19,57 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and what it may touch."""
+    """A command, and the files and network it may use."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str] = {}
-    """Added to what the sandbox gives every command: a path, a home, a language; no keys."""
+    """Added to the environment of every command: a path, a home and a locale, without keys."""
     stdin: bytes = b""
     writable: tuple[str, ...] = ()
     """Folders it may write to, besides a temporary one of its own."""
     protected: tuple[str, ...] = ()
-    """Files and folders inside them that stay as they are, also when they do not exist yet."""
+    """Files and folders inside them that it must not change, also when they do not exist yet."""
     hidden: tuple[str, ...] = ()
-    """Files and folders it must not even read."""
+    """Files and folders it must not read."""
     network: bool = False
     proxy: str = ""
-    """The only address it may reach, when it has no network otherwise."""
+    """The only address it may connect to when ``network`` is false."""
     bounds: ResourceLimits = ResourceLimits()
 
 
 class Process(Protocol):
-    """A command that runs, with everything it starts."""
+    """A running command and its descendants."""
 
     @property
-    def pid(self) -> int:
-        """Its process id on this machine."""
-        ...
+    def pid(self) -> int: ...
 
     def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
-        """Yield what it prints as it prints it, until it and everything it started has closed its ends; once."""
+        """Yield output as it is written, until all its processes have closed both streams; only once."""
         ...
 
     async def wait(self) -> int:
-        """Return its exit code; minus the signal that ended it."""
+        """Return its exit code, or minus the number of the signal that ended it."""
         ...
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End it and everything it started: asked first, killed after ``grace`` seconds. Safe to call twice."""
+        """Terminate all its processes, and kill them after ``grace`` seconds. Safe to call twice."""
         ...
 
 
 class Sandbox(Protocol):
-    """Starts commands. What it promises it enforces; what it cannot enforce it says."""
+    """Starts confined commands."""
 
     @property
     def name(self) -> str:
-        """What it is called: ``bubblewrap``, ``landlock`` or ``none``."""
+        """``bubblewrap``, ``landlock`` or ``none``."""
         ...
 
     @property
     def enforces(self) -> frozenset[str]:
-        """What the operating system sees to: ``write read network processes memory syscalls``, or some of them."""
+        """The limits the operating system enforces, of ``write read network processes memory syscalls``."""
         ...
 
     async def start(self, command: Command) -> Process:
-        """Start a command. Raises ``SandboxError`` when it cannot be confined as asked."""
+        """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
         ...

@@ -1,6 +1,6 @@
-"""The sockets for what is kept.
+"""The store ports: events, index, snapshots, blobs, values and live blocks.
 
-A ``Store`` is a handle on one namespace: its name is part of every key, so two namespaces never see each other.
+A ``Store`` is a handle on one namespace: its name is part of every key, so namespaces are isolated from each other.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -9,13 +9,13 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, AgentPath, DecisionId, Digest, SessionId, Term
+from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The index row of a session: what listings and queues need, derived from its log (``core.session.index``)."""
+    """The index row of a session for listings and queues, derived from its log (``core.session.index_rows``)."""
 
     id: SessionId
     head: int = 0
@@ -28,20 +28,19 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     turn: str = ""
     """The unfinished turn, if there is one."""
     inputs: int = 0
-    """Inputs no turn has taken yet."""
+    """The number of inputs that no turn has taken yet."""
     pending: int = 0
-    """Decisions a person still has to take."""
+    """The number of open decisions."""
     closed: bool = False
     created: str = ""
     updated: str = ""
     origin: str = ""
     """The session this one was forked from."""
     live: bool = False
-    """True while some process holds the session's claim. Not stored: looked up when asked."""
+    """True while a process holds the session's claim. Not stored, but looked up on each read."""
 
     @property
     def status(self) -> SessionStatus:
-        """One word for a list."""
         if self.closed:
             return "closed"
         if not self.turn:
@@ -50,7 +49,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PendingDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The index row of a decision nobody has taken yet. ``event`` is what asked."""
+    """The index row of an open decision. ``event`` is the request."""
 
     id: DecisionId
     session: SessionId
@@ -59,14 +58,14 @@ class PendingDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list: newest change first, ``limit`` at a time, going on ``after`` a page's ``next``."""
+    """Which sessions to list: latest change first, ``limit`` per page; ``after`` is the ``next`` of the page before."""
 
     status: SessionStatus | None = None
     agent: str = ""
     text: str = ""
-    """Part of the title, upper and lower case alike."""
+    """A part of the title; case does not matter."""
     prefix: str = ""
-    """How the id begins."""
+    """The beginning of the id."""
     origin: str = ""
     updated_after: str = ""
     updated_before: str = ""
@@ -75,7 +74,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some sessions, and the cursor of the page after them (``""`` on the last)."""
+    """A page of sessions, and the cursor of the next page (``""`` on the last)."""
 
     sessions: tuple[SessionInfo, ...]
     next: str = ""
@@ -88,9 +87,9 @@ class EventStore(Protocol):
     """
 
     async def claim(self, session: SessionId) -> Term:
-        """Become the session's writer, with a term above all before. ``Busy`` while another writer lives.
+        """Become the session's writer, with a term above all earlier ones. ``Busy`` while another writer lives.
 
-        An unknown session can be claimed; it exists from its first append on. The claim dies with the process.
+        An unknown session can be claimed; it exists from its first append on. The claim ends with the process.
         """
         ...
 
@@ -104,71 +103,69 @@ class EventStore(Protocol):
         ...
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
-        """Petition: seal and append one event without being the writer; return its seq.
+        """Seal and append one event without being the writer; return its seq.
 
-        The first event with a key wins; the same key again returns the first one's seq and writes nothing.
-        ``NotFound`` for an unknown session.
+        The first event with a key wins; a second one returns the seq of the first and writes nothing. ``NotFound`` for
+        an unknown session.
         """
         ...
 
     def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        """Yield the events after ``after`` (up to ``upto``) as of now; every hash and seq is checked (``Corrupt``)."""
+        """Yield the events stored now after ``after``, up to ``upto``; hashes and seqs are verified (``Corrupt``)."""
         ...
 
     async def wait(self, session: SessionId, *, after: int) -> int:
-        """Return the head as soon as it is above ``after``, whoever in whichever process wrote it."""
+        """Return the head as soon as it is above ``after``; writes of any process count."""
         ...
 
     async def release(self, session: SessionId, term: Term) -> None:
-        """End the claim; nothing happens when it is already over."""
+        """End the claim; does nothing when it has already ended."""
         ...
 
     def is_held(self, session: SessionId, term: Term) -> bool:
-        """Whether the claim surely still holds, by the monotonic clock; asks nobody."""
+        """Whether the claim certainly still holds, by the monotonic clock; without I/O."""
         ...
 
 
 class SessionIndex(Protocol):
-    """The index: which sessions there are and what they wait for."""
+    """The index of sessions and open decisions."""
 
     async def find(self, session: SessionId) -> SessionInfo | None:
         """Return the session's row, ``None`` when there is no such session."""
         ...
 
-    async def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of sessions."""
-        ...
+    async def list(self, query: SessionQuery) -> SessionPage: ...
 
     async def delete(self, session: SessionId) -> None:
-        """Forget a session and all it holds. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
+        """Delete a session and its data. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         ...
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        """Return what people still have to decide, oldest first, in one session or in all."""
+        """Return the open decisions of one session or of all, oldest first."""
         ...
 
 
 class SnapshotStore(Protocol):
-    """Folded states kept so that reopening costs only the tail. Losing them loses nothing."""
+    """A cache of folded states, so that reopening a session reads only its tail."""
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        """Keep the state of a session as of ``seq``, made by fold ``version``."""
+        """Save the state of a session as of ``seq``, computed by fold ``version``."""
         ...
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        """Return the newest state of this fold version (not after ``upto``) and its seq."""
+        """Return the seq and data of the latest state of this fold version, not after ``upto``."""
         ...
 
 
 class BlobStore(Protocol):
-    """Bytes by their SHA-256, for what is too large for an event or may have to be erased."""
+    """Bytes by their SHA-256, for data that is too large for an event or may have to be erased."""
 
     async def put(self, data: bytes) -> Digest:
-        """Keep ``data``, durable on return, and return its digest."""
+        """Store ``data``, durable on return, and return its digest."""
         ...
 
     async def get(self, digest: Digest) -> bytes:
-        """Return the bytes; ``NotFound`` when they are not kept (any more), ``Corrupt`` when they do not match."""
+        """Return the bytes; ``NotFound`` when they are not stored, ``Corrupt`` when they do not match."""
         ...
 
 
@@ -180,7 +177,7 @@ class KeyValueStore(Protocol):
         ...
 
     async def put(self, key: str, value: JSON) -> None:
-        """Keep the value, durable on return; ``None`` removes it."""
+        """Store the value, durable on return; ``None`` removes it."""
         ...
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
@@ -189,33 +186,33 @@ class KeyValueStore(Protocol):
 
 
 class LiveChannel(Protocol):
-    """What is not stored, carried to followers in other processes: open blocks, at most every 100 ms."""
+    """Sends the open blocks of a writer, which are not stored, to other processes, at most every 100 ms."""
 
     def share(self, session: SessionId, blocks: "Callable[[], Sequence[Event]] | None") -> None:
-        """As the writer: say where the ``message.snapshot`` of each open block can be had; ``None`` to stop."""
+        """Register the writer's function that returns a ``message.snapshot`` of each open block; ``None`` to stop."""
         ...
 
     def touch(self, session: SessionId) -> None:
-        """As the writer: an open block has grown. Cheap, and free when nobody elsewhere follows."""
+        """Announce that an open block of the writer has grown. Cheap, and free without followers elsewhere."""
         ...
 
     def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        """As a follower: yield the snapshots a writer in another handle shares, until closed."""
+        """Yield the snapshots that a writer of another handle shares, until closed."""
         ...
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``gc`` may remove."""
+    """The data that ``gc`` may remove."""
 
     idle_before: str = ""
     """Sessions that are idle or closed and have not changed since (RFC 3339); none when empty."""
     blobs_before: str = ""
-    """Blobs nobody names that are older than this."""
+    """Unreferenced blobs that are older than this."""
     dry_run: bool = False
 
 
 class GcResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``gc`` removed, or would remove."""
+    """The data that ``gc`` removed, or would remove."""
 
     sessions: tuple[SessionId, ...] = ()
     blobs: int = 0
@@ -223,11 +220,11 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """One namespace of one database. Opens itself on first use."""
+    """One namespace of one database, opened on first use."""
 
     namespace: str
     url: str
-    """How to open it again, without a password."""
+    """The URL that opens it again, without a password."""
     events: EventStore
     sessions: SessionIndex
     snapshots: SnapshotStore
@@ -240,32 +237,13 @@ class Store(Protocol):
         ...
 
     async def gc(self, retention: Retention) -> GcResult:
-        """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
+        """Remove old data; never a session that has a writer, unfinished work or open decisions."""
         ...
 
     async def reindex(self) -> int:
-        """Rebuild every index row from the logs; return how many sessions there are."""
+        """Rebuild every index row from the logs; return the number of sessions."""
         ...
 
     async def close(self) -> None:
-        """End all claims of this handle and let go of files and connections."""
+        """End all claims of this handle and close its files and connections."""
         ...
-
-
-__all__ = [
-    "AgentPath",
-    "BlobStore",
-    "EventStore",
-    "GcResult",
-    "KeyValueStore",
-    "LiveChannel",
-    "PendingDecision",
-    "Retention",
-    "SessionIndex",
-    "SessionInfo",
-    "SessionPage",
-    "SessionQuery",
-    "SessionStatus",
-    "SnapshotStore",
-    "Store",
-]

@@ -23,70 +23,70 @@ else:  # Python 3.11 and 3.12 have no defaults of type variables, and only type 
     DepsT_co = TypeVar("DepsT_co", covariant=True)
 
 SHELL_FOLDER_KEY = "shell.cwd"
-"""The value of a session that says in which folder its next command begins, if not in the working folder."""
+"""The session value with the folder that the next command starts in, if it is not the working folder."""
 
 CHANGED_FILE_KEY = "files.changed"
-"""The value of a session that says what the file held that it is about to change; the log has all of them."""
+"""The session value with the content of a file before its latest change; the log has every earlier one."""
 
 
 def shell_folder_key(path: AgentPath) -> str:
-    """Return the name of that value for the agent at a path: a child begins anew, and moves nobody but itself."""
+    """Return the key of the shell folder of the agent at ``path``: every agent has its own."""
     return "/".join((SHELL_FOLDER_KEY, *path))
 
 
 class BackgroundTasks(Protocol):
-    """What goes on after the call that began it, such as a command in the background; whoever lends it ends it."""
+    """Work that outlives the call that started it, such as background commands; its owner closes it."""
 
     async def close(self, session: SessionId | None = None) -> None:
-        """End what belongs to a session, or everything for good. Safe to call twice."""
+        """End the tasks of a session, or all of them for good. Safe to call twice."""
         ...
 
 
 class FileBackups(Protocol):
-    """Keeps what files hold before they are changed."""
+    """Stores the content of files before they are changed."""
 
     async def back_up(self, path: str, *, becomes: Digest | None = None) -> JSON:
-        """Keep what a file holds now, which is to hold ``becomes``; return what brings it back."""
+        """Store the content of a file whose new content will be ``becomes``; return a token that restores it."""
         ...
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a tool can touch; what is ``None`` is not there for this runtime."""
+    """Everything a tool can use; a part that is ``None`` is missing in this runtime."""
 
     files: Files | None = None
     sandbox: Sandbox | None = None
     network: Network | None = None
     shells: BackgroundTasks | None = None
-    """Where commands run that tools start."""
+    """The shell commands that tools start."""
     reader: Model | None = None
-    """The model that answers questions about pages; without it they are told as they are."""
+    """The model that answers questions about pages; without it the page itself is returned."""
     search: SearchEngine | None = None
-    """Who finds pages; without it the one that comes with the tool is asked."""
+    """The search engine; without it the one built into the tool."""
     snapshots: FileBackups | None = None
-    """Keeps what file tools are about to change; without it they change it for good."""
+    """Backups of the files that tools change; without it changes cannot be undone."""
     may_read: Callable[[str], bool] | None = None
-    """Whether the rules let a file be read, by its absolute path: what they do not is not listed either."""
+    """Whether the rules allow reading a file, by its absolute path; other files are not listed either."""
     patience: float | None = None
-    """Seconds a person has for a question of a tool; any time without it."""
+    """Seconds a person has to answer a question of a tool; without it there is no limit."""
     cwd: str = ""
-    """Where relative paths begin, as a folder of this machine."""
+    """The absolute path that relative paths start from."""
 
 
 class ToolContext(Protocol[DepsT_co]):
-    """What a running tool may reach; its only door to the world."""
+    """What a running tool has access to: session, files, network, models and people."""
 
     session: SessionId
     turn: TurnId
     path: AgentPath
     call: CallId
     key: str
-    """Stable over every attempt of this call: what an ``idempotent`` tool hands on."""
+    """The same for every attempt of this call: the idempotency key that an ``idempotent`` tool passes on."""
     attempt: int
     """1, and one more each time the call runs again after a crash."""
     folder: str
-    """Where a command begins, as the rules were told; ``""`` for the working folder."""
+    """The folder a command starts in, as the policy checked it; ``""`` for the working folder."""
     values: dict[str, Any]
-    """What middleware and tools of this run share; gone after it."""
+    """Values that middleware and tools of this run share; they are not stored."""
 
     @property
     def deps(self) -> DepsT_co:
@@ -100,56 +100,56 @@ class ToolContext(Protocol[DepsT_co]):
 
     @property
     def world(self) -> World:
-        """The files, commands and network this runtime lends to tools."""
+        """The files, commands and network that tools may use."""
         ...
 
     @property
     def files(self) -> Files:
-        """The files tools may touch. Raises ``ConfigError`` when the runtime lends none."""
+        """The files that tools may use. Raises ``ConfigError`` when the runtime has none."""
         ...
 
     def get_state(self, key: str) -> JSON:
-        """Return a value the session keeps, ``None`` when there is none."""
+        """Return a value of the session, ``None`` when there is none."""
         ...
 
     def set_state(self, key: str, value: JSON) -> None:
-        """Keep a value in the session's log, together with the result of this call; ``None`` removes it."""
+        """Set a value of the session, stored together with the result of this call; ``None`` removes it."""
         ...
 
     async def set_state_now(self, key: str, value: JSON) -> None:
-        """Keep a value at once, durable on return: for what must be known if the call does not come to its end."""
+        """Set a value of the session, durable on return: it is known also if the call does not finish."""
         ...
 
     async def store_text(self, text: str) -> Stored:
-        """Keep a text too large for a result, durable on return, and return the part that stands for it.
+        """Store a text too large for a result, durable on return, and return the part that refers to it.
 
-        It is kept as long as a result of the session has the part; give it a ``preview`` for the model to read.
+        It is stored as long as a result of the session has the part; give it a ``preview`` for the model to read.
         """
         ...
 
     async def load_text(self, digest: Digest) -> str:
-        """Return a text that was put away. Raises ``NotFound`` when it is not kept (any more)."""
+        """Return a stored text. Raises ``NotFound`` when it was never stored or has been removed."""
         ...
 
     @property
     def stopping(self) -> bool:
-        """True once the turn is being stopped; a tool in a thread should look and leave."""
+        """True once the turn is being stopped; a tool in a thread should check it and return."""
         ...
 
     def emit(self, text: str) -> None:
-        """Show a piece of output to whoever is watching. Safe to call from a thread."""
+        """Publish a piece of output to followers. Safe to call from a thread."""
         ...
 
     async def ask_model(self, model: Model, prompt: Prompt) -> str:
-        """Put a question of this call to a model and return its whole answer, which is recorded and counted.
+        """Send a prompt to a model and return its whole answer; the call is recorded and its usage counted.
 
-        The model is not asked when a budget of the turn cannot pay for it: the call then fails with the reason
+        When a budget of the turn cannot pay for it, no request is made and the tool call fails with the reason
         ``limit``. Raises ``ModelError``.
         """
         ...
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when nobody answers in time.
+        """Ask a person and return the answer, ``None`` when there is none in time.
 
         Only ``resume`` and ``read`` tools should ask: the turn may be suspended here and the tool run again later.
         """
@@ -158,36 +158,32 @@ class ToolContext(Protocol[DepsT_co]):
 
 @runtime_checkable
 class Tool(Protocol):
-    """Something a model can call.
+    """A tool that a model can call.
 
-    ``parse`` reads what the model wrote; it never raises. ``call`` does the work; whatever it raises becomes a failed
-    result the model reads. It is cancelled when the turn is stopped and should then leave at once.
+    ``parse`` never raises. An exception of ``call`` becomes a failed result that the model reads. ``call`` is cancelled
+    when the turn is stopped, and should then return at once.
     """
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as models, rules and people see it; the same value every time."""
+        """The tool as models, rules and people see it; always the same value."""
         ...
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Return the arguments ``raw`` stands for, or what is wrong with them."""
+        """Return the arguments that the model wrote as ``raw``, or what is wrong with them."""
         ...
 
     async def call(
         self, context: ToolContext, arguments: dict[str, Any]
     ) -> "ToolResult | Part | Sequence[Part] | JSON":
-        """Do it. A string is shown to the model as it is, other data as JSON."""
+        """Run the tool. The model reads a string as it is, other data as JSON."""
         ...
 
 
 class BindableTool(Protocol):
-    """Something that is a tool once the runtime has lent it what it works with."""
+    """A tool that needs services of the runtime before it can be called."""
 
     @property
-    def spec(self) -> ToolSpec:
-        """The tool as models, rules and people see it."""
-        ...
+    def spec(self) -> ToolSpec: ...
 
-    def bind(self, services: Any, /) -> Tool:
-        """Return the tool."""
-        ...
+    def bind(self, services: Any, /) -> Tool: ...
