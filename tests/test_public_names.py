@@ -9,9 +9,11 @@ import pytest
 import vaka
 
 NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Block", "Cursor", "Deny", "Event", "Limits", "LuauAgent", "LuauTool",
-    "Middleware", "Options", "Prompt", "Request", "Response", "Runtime", "ScriptError", "ScriptLimits", "Session",
-    "ToolCall", "ToolContext", "ToolResult", "VakaError", "__version__", "from_functions", "run", "run_sync", "tool",
+    "Agent", "Allow", "Answer", "Ask", "Busy", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent",
+    "LuauTool", "Middleware", "ModeContext", "Options", "PermissionRequest", "Prompt", "Reject", "Request",
+    "Response", "Runtime", "ScriptError", "ScriptLimits", "Session", "Suspended", "Text", "TokenStats", "ToolCall",
+    "ToolContext", "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError", "__version__", "run", "run_sync",
+    "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

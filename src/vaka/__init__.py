@@ -1,6 +1,7 @@
 """vaka: an agent runtime that never forgets or repeats what it did.
 
-Nothing happens on import; every name is loaded when it is first used.
+Nothing happens on import; every name is loaded when it is first used. Beside it stand ``vaka.errors``,
+``vaka.content``, ``vaka.events``, ``vaka.models`` and ``vaka.testing``.
 """
 
 import importlib
@@ -9,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
     from vaka.core.loop.budget.limits import Limits as Limits
-    from vaka.core.loop.middleware import (
-        Answer as Answer,
-    )
-    from vaka.core.loop.middleware import (
-        Middleware as Middleware,
-    )
-    from vaka.core.loop.middleware import (
-        Reject as Reject,
-    )
-    from vaka.core.loop.middleware import (
-        from_functions as from_functions,
-    )
+    from vaka.core.loop.context import Turn as Turn
+    from vaka.core.loop.middleware import Answer as Answer
+    from vaka.core.loop.middleware import Middleware as Middleware
+    from vaka.core.loop.middleware import Reject as Reject
     from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
+    from vaka.core.types.errors import Busy as Busy
     from vaka.core.types.errors import ScriptError as ScriptError
+    from vaka.core.types.errors import Suspended as Suspended
+    from vaka.core.types.errors import TurnError as TurnError
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
     from vaka.core.types.ids import Cursor as Cursor
+    from vaka.core.types.message import Image as Image
+    from vaka.core.types.message import Text as Text
     from vaka.core.types.message import ToolCall as ToolCall
     from vaka.core.types.message import ToolResult as ToolResult
     from vaka.core.types.tool import Allow as Allow
@@ -36,12 +34,16 @@ if TYPE_CHECKING:
     from vaka.luau.tool import LuauTool as LuauTool
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
+    from vaka.runtime.options import ModeContext as ModeContext
     from vaka.runtime.options import Options as Options
+    from vaka.runtime.options import PermissionRequest as PermissionRequest
     from vaka.runtime.options import Request as Request
     from vaka.runtime.options import Response as Response
+    from vaka.runtime.options import TokenStats as TokenStats
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
+    from vaka.runtime.turn_stream import TurnStream as TurnStream
     from vaka.tools.function import tool as tool
 
 _NAMES = {
@@ -49,27 +51,36 @@ _NAMES = {
     "Allow": "vaka.core.types.tool",
     "Answer": "vaka.core.loop.middleware",
     "Ask": "vaka.core.types.tool",
-    "Reject": "vaka.core.loop.middleware",
+    "Busy": "vaka.core.types.errors",
     "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
+    "Image": "vaka.core.types.message",
     "Limits": "vaka.core.loop.budget.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
+    "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
+    "PermissionRequest": "vaka.runtime.options",
     "Prompt": "vaka.core.ports.model",
+    "Reject": "vaka.core.loop.middleware",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
     "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
     "Session": "vaka.runtime.session",
+    "Suspended": "vaka.core.types.errors",
+    "Text": "vaka.core.types.message",
+    "TokenStats": "vaka.runtime.options",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
     "ToolResult": "vaka.core.types.message",
+    "Turn": "vaka.core.loop.context",
+    "TurnError": "vaka.core.types.errors",
+    "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
-    "from_functions": "vaka.core.loop.middleware",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
     "tool": "vaka.tools.function",
@@ -81,14 +92,18 @@ __all__ = [
     "Allow",
     "Answer",
     "Ask",
+    "Busy",
     "Cursor",
     "Deny",
     "Event",
+    "Image",
     "Limits",
     "LuauAgent",
     "LuauTool",
     "Middleware",
+    "ModeContext",
     "Options",
+    "PermissionRequest",
     "Prompt",
     "Reject",
     "Request",
@@ -97,12 +112,17 @@ __all__ = [
     "ScriptError",
     "ScriptLimits",
     "Session",
+    "Suspended",
+    "Text",
+    "TokenStats",
     "ToolCall",
     "ToolContext",
     "ToolResult",
+    "Turn",
+    "TurnError",
+    "TurnStream",
     "VakaError",
     "__version__",
-    "from_functions",
     "run",
     "run_sync",
     "tool",

@@ -24,7 +24,7 @@ from vaka.core.loop.children.subagent import run_subagent
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, fail, say
 
@@ -168,7 +168,7 @@ async def test_a_child_that_blocks_its_task_is_a_failed_result() -> None:
     async def guard(turn: Any, content: Any) -> Any:
         return vaka.Reject("not that")
 
-    inner = helper_agent(say("never"), middleware=[vaka.from_functions("guard", before_agent=guard)])
+    inner = helper_agent(say("never"), middleware=[vaka.Middleware.from_functions("guard", before_agent=guard)])
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("sorry")), inner))
     assert results_by_call(log)["call_1"].text == "TurnError: not that"
 
@@ -178,7 +178,7 @@ async def test_what_before_agent_makes_of_a_task_is_what_the_child_hears() -> No
         turn.values["call"] = "mine"  # nobody else's business
         return (Text(text="Please."),)
 
-    inner = helper_agent(say("helped"), middleware=[vaka.from_functions("polite", before_agent=polite)])
+    inner = helper_agent(say("helped"), middleware=[vaka.Middleware.from_functions("polite", before_agent=polite)])
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="Now!"), say("done")), inner))
     started = next(event.data for event in log if isinstance(event.data, SubagentStarted))
     assert (started.call, started.content[0].text) == ("call_1", "Please.")  # type: ignore[union-attr]  # a text
@@ -186,7 +186,7 @@ async def test_what_before_agent_makes_of_a_task_is_what_the_child_hears() -> No
 
 async def test_the_roots_rules_bind_its_children() -> None:
     who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(call("look"), say("refused")))
-    log = await run_agent(who, policy=NamePolicy(deny=["look"]))
+    log = await run_agent(who, policy=policy_from_rules(deny=["look"]))
     assert reasons_by_call(log) == {"call_1.1": "denied", "call_1": "ok"}
 
 
@@ -206,11 +206,6 @@ async def test_an_agent_can_be_a_tool_under_another_name() -> None:
     assert (spec.name, spec.description, spec.effect) == ("aide", "Helps a lot.", "resume")
     assert vaka.Agent("x").as_tool(description="Other.").description == "Other."
     assert repr(inner) == "Agent('helper')"
-
-
-async def test_a_setting_an_agent_does_not_have_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="agent 'x' has no setting 'temprature'"):
-        vaka.Agent("x", temprature=1)
 
 
 async def test_a_child_needs_a_call_to_belong_to() -> None:

@@ -31,7 +31,7 @@ async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[
         return prompt
 
     lines = [call("look", number=number) for number in range(len(waits) + 1)]
-    passing = vaka.from_functions("passing", before_model=pass_time)
+    passing = vaka.Middleware.from_functions("passing", before_model=pass_time)
     bot = agent(ScriptedModel(*lines, say("done")), look, middleware=[cool, passing])
     async with runtime(store, clock=clock) as rt:
         await (await rt.open(bot, id="s")).run("Go.")

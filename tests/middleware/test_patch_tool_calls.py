@@ -125,7 +125,7 @@ async def test_the_model_sees_a_whole_history_when_another_middleware_brings_one
         return msgspec.structs.replace(prompt, messages=(assistant_calls("1"), *prompt.messages))
 
     model = ScriptedModel(say("Hello."))
-    middleware = [vaka.from_functions("imported", before_model=imported), PatchToolCalls()]
+    middleware = [vaka.Middleware.from_functions("imported", before_model=imported), PatchToolCalls()]
     async with runtime() as rt:
         await (await rt.open(agent(model, middleware=middleware))).run("Hi.")
     assert summarize(model.prompts[0].messages) == ["A", [("1", "cancelled")], "U"]

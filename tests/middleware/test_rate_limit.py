@@ -60,7 +60,7 @@ async def test_a_turn_that_fails_is_cancelled_or_is_refused_gives_its_place_back
 
     async with runtime(retries=0) as rt:
         assert await stop_reason_of((await rt.open(limited_agent(limit, answers=[fail(400)]))).run("Go.")) == "failed"
-        blocked = agent(ScriptedModel(), middleware=[limit, vaka.from_functions("no", before_agent=refuse)])
+        blocked = agent(ScriptedModel(), middleware=[limit, vaka.Middleware.from_functions("no", before_agent=refuse)])
         assert await stop_reason_of((await rt.open(blocked)).run("Go.")) == "failed"
         session = await rt.open(limited_agent(limit, door.tool))
         run = asyncio.create_task(session.run("Go."))
@@ -91,7 +91,7 @@ async def test_one_that_gives_up_waiting_does_not_hold_up_those_behind_it() -> N
 async def test_a_turn_that_waits_for_a_person_gives_its_place_to_others() -> None:
     limit, door = RateLimit(concurrent=1), TurnGate()
     door.open.set()
-    async with runtime(ask="suspend", confirm=("wait",)) as rt:
+    async with runtime(ask="suspend", ask_for=("wait",)) as rt:
         asking = await rt.open(limited_agent(limit, door.tool), id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")
@@ -112,7 +112,7 @@ async def test_a_child_that_waits_for_a_person_gives_its_place_to_others() -> No
     lines = {"helper": [call("wait"), say("helped")]}
     model = ScriptedModel(call("helper", prompt="Help."), say("both done"), agents=lines)
     parent = agent(model, agent(model, door.tool, middleware=[limit], name="helper"))
-    async with runtime(ask="suspend", confirm=("wait",)) as rt:
+    async with runtime(ask="suspend", ask_for=("wait",)) as rt:
         asking = await rt.open(parent, id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")

@@ -78,7 +78,7 @@ async def test_a_list_that_has_left_the_window_is_known_to_the_session() -> None
 
     model = ScriptedModel(call("TodoWrite", todos=[{"content": "wash", "status": "pending"}]), say("a"), say("b"))
     middleware = [
-        vaka.from_functions("forget", before_model=forget),
+        vaka.Middleware.from_functions("forget", before_model=forget),
         TodoList(builtin_tools(["TodoWrite"])[0], every=50),
     ]
     async with runtime(permission_mode="bypassPermissions") as rt:

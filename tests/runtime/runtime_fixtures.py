@@ -17,6 +17,7 @@ from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.message import ToolResult
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
+from vaka.runtime.turn_stream import TurnStream
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeIds
 
@@ -62,7 +63,7 @@ def agent(model: Model, *tools: Any, name: str = "assistant", **more: Any) -> va
     return vaka.Agent(name, model=model, tools=tools, **more)
 
 
-async def collect(events: AsyncGenerator[Event]) -> list[Event]:
+async def collect(events: AsyncGenerator[Event] | TurnStream) -> list[Event]:
     """Drain a stream."""
     async with aclosing(events) as stream:
         return [event async for event in stream]

@@ -24,7 +24,7 @@ def make_clerk() -> vaka.Agent:
 
 
 async def test_a_tool_that_must_be_confirmed_asks() -> None:
-    async with runtime(confirm=("pay",), ask="suspend") as rt:
+    async with runtime(ask_for=("pay",), ask="suspend") as rt:
         session = await rt.open(make_clerk(), id="s")
         with pytest.raises(Suspended) as suspended:
             await session.run("Pay.")
@@ -36,12 +36,12 @@ async def test_a_tool_that_must_be_confirmed_asks() -> None:
 
 async def test_closing_leaves_a_turn_that_waits_for_a_person_in_the_log() -> None:
     store = MemoryStore()
-    async with runtime(store, confirm=("pay",)) as rt:
+    async with runtime(store, ask_for=("pay",)) as rt:
         session = await rt.open(make_clerk(), id="s")
         async for event in session.stream("Pay."):
             if event.type == "approval.requested":
                 break
-    async with runtime(store.open_handle(), confirm=("pay",)) as rt:
+    async with runtime(store.open_handle(), ask_for=("pay",)) as rt:
         [pending] = await rt.decisions()
         await rt.resolve(pending.id, "approve")
         session = await rt.open(make_clerk(), id="s")
@@ -87,7 +87,7 @@ async def test_where_inputs_are_looked_at_a_steered_one_waits_for_a_turn_of_its_
         return "said"
 
     model = ScriptedModel(call("steer_me"), say("First."), say("Second."))
-    guarded = agent(model, steer_me, middleware=[vaka.from_functions("look", before_agent=look)])
+    guarded = agent(model, steer_me, middleware=[vaka.Middleware.from_functions("look", before_agent=look)])
     async with runtime() as rt:
         session = await rt.open(guarded, id="s")
         assert (await session.run("Go.")).text == "First."

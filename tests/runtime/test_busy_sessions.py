@@ -334,7 +334,7 @@ async def test_a_second_runtime_waits_for_a_new_session_to_exist() -> None:
         return content
 
     store = MemoryStore()
-    slow = vaka.from_functions("slow", before_agent=slowly)
+    slow = vaka.Middleware.from_functions("slow", before_agent=slowly)
     async with runtime(store) as rt, runtime(store.open_handle()) as rt2:
         one = await rt.open(agent(ScriptedModel(say("a", repeat=True)), middleware=[slow]), id="s")
         two = await rt2.open(agent(ScriptedModel(say("a", repeat=True))), id="s")

@@ -177,7 +177,7 @@ async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: Ap
     async with office.runtime(policy=gone) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(office.make_agent(bash_call("npm test")), id="other")).run("Go.")
-        with pytest.raises(InvalidInput, match="is not here"):
+        with pytest.raises(InvalidInput, match="does not exist"):
             await rt.resolve((await rt.decisions("other"))[0].id, "approve", scope="project")
 
 

@@ -49,7 +49,7 @@ async def test_a_middleware_asks_in_every_session_and_its_question_can_be_answer
     async def careful(turn: Any, given: Any) -> Any:
         return vaka.Ask("sure?")
 
-    mw = [vaka.from_functions("careful", before_tool=careful)]
+    mw = [vaka.Middleware.from_functions("careful", before_tool=careful)]
     who = office.make_agent(bash_call("make"), bash_call("make"), bash_call("make x"), say("done"), middleware=mw)
     rules = {"allow": ("Bash",)}
     [asked] = await office.run_until_asked(who, rules=rules)

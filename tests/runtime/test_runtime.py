@@ -422,7 +422,7 @@ async def test_an_interrupt_before_the_first_write_is_heard() -> None:
         await asyncio.Event().wait()
 
     store = MemoryStore()
-    mw = vaka.from_functions("slow", before_agent=slow)
+    mw = vaka.Middleware.from_functions("slow", before_agent=slow)
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("x", repeat=True)), middleware=[mw]), id="s")
         for _ in range(2):

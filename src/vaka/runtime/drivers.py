@@ -14,7 +14,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import format_timestamp
 from vaka.core.session.redaction import Secrets
-from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody
+from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody, SessionOpened
 from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
@@ -246,9 +246,17 @@ class SessionDrivers:
             self.active.pop(session.id, None)
             driver.detach()
             raise
+        if driver.log.head and not session.metadata_known:
+            session.set_metadata(await self._read_metadata(session.id))
+            driver.metadata = session.metadata
         if self._closed:
             driver.finish("the runtime was closed")
         return driver
+
+    async def _read_metadata(self, session: SessionId) -> dict[str, Any]:
+        async with aclosing(self.store.events.read(session, upto=1)) as events:
+            opened = await anext(events)
+        return dict(opened.data.metadata) if isinstance(opened.data, SessionOpened) else {}
 
     def _remove_driver(self, driver: SessionDriver) -> None:
         self.active.pop(driver.session, None)

@@ -154,7 +154,7 @@ class ModelFactory:
         """Return the model of a model file, with what the file says it can do."""
         usual = {"chat": CHAT_PROVIDER, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
         provider = providers.find(usual[definition.wire])
-        assert provider is not None  # each of the four is known
+        assert provider is not None  # noqa: S101  # each of the four is known
         if definition.base_url:
             provider = _custom_provider(definition.name, definition.wire, definition.base_url)
         facts = definition.facts

@@ -1,4 +1,4 @@
-"""Resolve an approval: validate the answer and edited arguments, persist its rules, resolve other approvals they cover."""
+"""Resolve an approval: check the answer and its edited arguments, store the rule it grants, resolve what it covers."""
 
 import asyncio
 import contextlib

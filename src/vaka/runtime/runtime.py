@@ -57,7 +57,7 @@ class Runtime:
     """Runs agents on one store. Use it with ``async with``; leaving waits for the turns that run."""
 
     @suggest_keywords
-    def __init__(  # a public constructor spells out every option
+    def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self,
         options: Options | None = None,
         *,

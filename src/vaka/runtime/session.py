@@ -51,6 +51,7 @@ class Session(Generic[Deps]):
     ) -> None:  # fmt: skip
         self.id, self.agent, self.deps = id, agent, deps
         self._runtime, self._drivers, self._metadata = runtime, drivers, metadata
+        self._metadata_read = False
 
     @suggest_keywords
     async def run(
@@ -196,8 +197,17 @@ class Session(Generic[Deps]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the first event will say of the session."""
+        """The metadata that was given to ``open``, or that the log of an older session has, once a turn has run."""
         return self._metadata
+
+    @property
+    def metadata_known(self) -> bool:
+        """Whether the metadata was given, or read from the log."""
+        return bool(self._metadata) or self._metadata_read
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Take the metadata that the log has."""
+        self._metadata, self._metadata_read = metadata, True
 
     def _with_output(self, response: Response) -> Response:
         """Return a response with its answer as a value, where the agent says what that is to be."""

@@ -1,4 +1,4 @@
-"""Run the turns of one session in this process: claim it, finish the unfinished turn, take the queued inputs, release it.
+"""Run the turns of one session in this process: claim it, finish its turn, take queued inputs, release it.
 
 A driver lives only while there is work; an idle session has no writer, so any process can claim it.
 """

@@ -92,7 +92,7 @@ class WorldFactory:
         """Return the other folders that tools may touch: those that were given, and those that settings name."""
         given = self._options.add_dirs
         named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
-        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]
+        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]  # noqa: PTH111
         for folder in folders[: len(given)]:
             if not Path(folder).is_dir():
                 raise ConfigError(f"add_dirs: {folder!r} is no folder")

@@ -78,7 +78,7 @@ class TurnCollector:
         if self.end_event is None:
             raise TurnError("the turn has not ended")
         body = self.end_event.data
-        assert isinstance(body, _TURN_ENDS)  # record() stores no other type
+        assert isinstance(body, _TURN_ENDS)  # noqa: S101  # record() stores no other type
         stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
         return Response(
             text=body.text, session_id=self.session, turn_id=self.end_event.turn,
@@ -89,7 +89,7 @@ class TurnCollector:
         )  # fmt: skip
 
     def to_response(self) -> Response:
-        """Return the response of a completed turn. Raises ``TurnError`` when it failed, was cancelled or interrupted."""
+        """Return the response. Raises ``TurnError`` for a turn that failed, was cancelled or interrupted."""
         summary = self.summarize()
         if summary.stop in ("end", "limit"):
             return summary

@@ -43,11 +43,11 @@ def recording_middleware(name: str, notes: list[str]) -> vaka.Middleware:
 
         return function
 
-    return vaka.from_functions(name, **{which: point(which) for which in POINTS})
+    return vaka.Middleware.from_functions(name, **{which: point(which) for which in POINTS})
 
 
 def middleware_at(point: str, function: Any, name: str = "mine") -> vaka.Middleware:
-    return vaka.from_functions(name, **{point: function})
+    return vaka.Middleware.from_functions(name, **{point: function})
 
 
 async def run_with_middleware(model: Any, *middleware: Any, tools: Any = (look,), **more: Any) -> list[Any]:
@@ -93,7 +93,7 @@ async def test_each_point_may_change_what_it_sees() -> None:
     async def after_agent(turn: Any, outcome: Any) -> Any:
         return msgspec.structs.replace(outcome, text=outcome.text + "?")
 
-    mw = vaka.from_functions(
+    mw = vaka.Middleware.from_functions(
         "all", before_agent=before_agent, before_model=before_model, after_model=after_model,
         before_tool=before_tool, after_tool=after_tool, after_agent=after_agent,
     )  # fmt: skip
@@ -342,7 +342,7 @@ async def test_after_agent_always_runs(ending: str) -> None:
             turn.stop.trigger("interrupted" if ending == "interrupt" else "cancelled", "now")
         return prompt
 
-    mw = vaka.from_functions("n", before_agent=before_agent, before_model=before_model, after_agent=notes)
+    mw = vaka.Middleware.from_functions("n", before_agent=before_agent, before_model=before_model, after_agent=notes)
     limits = vaka.Limits(max_steps=0 if ending == "limit" else 5)
     await run_with_middleware(ScriptedModel(say("done")), mw, limits=limits)
     stops = {"failure": "failed", "interrupt": "interrupted", "cancel": "cancelled", "block": "failed"}
@@ -405,7 +405,7 @@ async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
 
 async def test_a_point_that_does_not_exist_is_refused() -> None:
     with pytest.raises(vaka.VakaError, match="middleware 'x': no such point 'before_lunch', expected one of before_a"):
-        vaka.from_functions("x", before_lunch=recording_middleware)  # type: ignore[arg-type]  # what people do
+        vaka.Middleware.from_functions("x", before_lunch=recording_middleware)  # type: ignore[arg-type]  # what people do
 
 
 async def test_the_conversation_shows_results_as_middleware_left_them() -> None:

@@ -12,7 +12,7 @@ from vaka.testing.models import ScriptedModel, call, say
 
 
 def middleware_at(point: str, function: Any) -> vaka.Middleware:
-    return vaka.from_functions("mine", **{point: function})
+    return vaka.Middleware.from_functions("mine", **{point: function})
 
 
 async def test_a_resumed_turn_shows_before_agent_what_it_began_with() -> None:

@@ -145,7 +145,7 @@ async def test_a_turn_that_waits_for_a_person_can_be_stopped(how: str) -> None:
     async def ask(turn: Any, given: Any) -> Any:
         return Ask(reason="sure?")
 
-    mw = vaka.from_functions("asks", before_tool=ask)
+    mw = vaka.Middleware.from_functions("asks", before_tool=ask)
     async with runtime(store) as rt:
         model = ScriptedModel(calls(call("hang", n=1), call("hang", n=2)))
         session = await rt.open(agent(model, hang, middleware=[mw]), id="s")
@@ -195,7 +195,7 @@ async def test_middleware_that_hangs_does_not_keep_a_turn_from_stopping(point: s
 
     store = MemoryStore()
     async with runtime(store) as rt:
-        mw = vaka.from_functions("slow", **{point: wait})
+        mw = vaka.Middleware.from_functions("slow", **{point: wait})
         session = await rt.open(agent(ScriptedModel(calls(call("hang"), call("hang"))), hang, middleware=[mw]), id="s")
         end = await stop_turn(rt, session, inside.is_set, how)
     assert end.type == TYPE[how]
@@ -217,7 +217,7 @@ async def test_after_tool_always_hears_of_a_result() -> None:
 
     store = MemoryStore()
     async with runtime(store) as rt:
-        mw = vaka.from_functions("check", after_tool=slowly)
+        mw = vaka.Middleware.from_functions("check", after_tool=slowly)
         session = await rt.open(agent(ScriptedModel(call("look")), look, middleware=[mw]), id="s")
         task = asyncio.create_task(session.run("Go."))
         await inside.wait()

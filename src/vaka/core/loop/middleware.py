@@ -51,9 +51,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Middleware:
     """Override only the points you need. What several must share for one run lives in ``turn.values``."""
 
+    @staticmethod
+    def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> "Middleware":
+        """Return a middleware of async functions named like the points; each takes what the method takes."""
+        wrong = sorted(set(points) - set(_POINTS))
+        if wrong:
+            raise InvalidInput(f"middleware {name!r}: no such point {wrong[0]!r}, expected one of {', '.join(_POINTS)}")
+        methods: dict[str, Any] = {point: staticmethod(function) for point, function in points.items()}
+        made: Middleware = type(name, (Middleware,), {**methods, "name": name})()
+        return made
+
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name in errors and rules."""
         return type(self).__name__
 
     def tools(self) -> Sequence[Tool]:
@@ -95,16 +105,6 @@ class Middleware:
 
 
 _POINTS = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
-
-
-def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> Middleware:
-    """Return a middleware made of async functions named like the points; each takes what the method takes."""
-    wrong = sorted(set(points) - set(_POINTS))
-    if wrong:
-        raise InvalidInput(f"middleware {name!r}: no such point {wrong[0]!r}, expected one of {', '.join(_POINTS)}")
-    methods: dict[str, Any] = {point: staticmethod(function) for point, function in points.items()}
-    made: Middleware = type(name, (Middleware,), {**methods, "name": name})()
-    return made
 
 
 class MiddlewareChain:

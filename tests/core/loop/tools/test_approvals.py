@@ -310,7 +310,7 @@ async def test_what_changed_while_a_person_thought_is_asked_again(change: str) -
         if change == "spec":
             who = agent(ScriptedModel(*lines), post.send_tool("Send money."))
         else:
-            who = sending_agent(post, *lines, middleware=[vaka.from_functions("m", before_tool=moves)])
+            who = sending_agent(post, *lines, middleware=[vaka.Middleware.from_functions("m", before_tool=moves)])
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as again:
             await collect(session.resume())
@@ -340,7 +340,7 @@ async def test_two_who_ask_are_both_answered() -> None:
     async def asks(turn: Any, given: Any) -> Any:
         return vaka.Ask("sure?")
 
-    mw = vaka.from_functions("careful", before_tool=asks)
+    mw = vaka.Middleware.from_functions("careful", before_tool=asks)
     async with runtime(store, policy=RULES) as rt:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done"), middleware=[mw]), id="s")
         task = asyncio.create_task(collect_turn(session))

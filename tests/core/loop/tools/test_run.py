@@ -304,7 +304,7 @@ async def test_middleware_and_tools_share_the_values_of_a_run() -> None:
         turn.values["seen"] = "by before_agent"
         return content
 
-    result, _ = await run_tool(look, middleware=[vaka.from_functions("note", before_agent=note)])
+    result, _ = await run_tool(look, middleware=[vaka.Middleware.from_functions("note", before_agent=note)])
     assert result.text == "by before_agent"
 
 

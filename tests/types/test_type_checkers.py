@@ -1,0 +1,40 @@
+"""Editors and type checkers know every public constructor: wrong names and types fail at exactly those places."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("wrong_arguments.py.txt")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "wrong_arguments.py"
+    path.write_text(PROGRAM.read_text())
+    return path
+
+
+def expected_lines() -> list[int]:
+    return [number for number, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith("# wrong")]
+
+
+def test_mypy_reports_wrong_arguments_at_exactly_the_marked_lines(program: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = re.findall(rf"^{re.escape(str(program))}:(\d+): error", done.stdout, re.MULTILINE)
+    assert sorted({int(line) for line in found}) == expected_lines(), done.stdout
+
+
+def test_pyright_reports_wrong_arguments_at_exactly_the_marked_lines(program: Path) -> None:
+    settings = {"include": [str(program)], "extraPaths": [str(ROOT / "src")], "typeCheckingMode": "standard"}
+    project = program.with_name("pyrightconfig.json")
+    project.write_text(json.dumps(settings | {"venvPath": str(Path(sys.prefix).parent), "venv": Path(sys.prefix).name}))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(project)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
+    assert sorted({each["range"]["start"]["line"] + 1 for each in found}) == expected_lines(), found
