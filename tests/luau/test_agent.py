@@ -21,7 +21,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.errors import Suspended, TurnError
 from vaka.core.types.message import Image, Text
 from vaka.core.types.progress import TextDelta
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, say
@@ -109,7 +109,7 @@ async def test_a_script_that_has_ended_hears_nothing_more() -> None:
             make_agent(" function run(ctx) ctx.emit({ text = ctx.recv().text, eof = true }) end"), id="s"
         )
         assert (await session.run("only this")).text == "only this"
-        with pytest.raises(TurnError, match="has ended; it hears nothing more"):
+        with pytest.raises(TurnError, match="has ended; it accepts no more input"):
             await session.run("and this")
 
 
@@ -180,7 +180,7 @@ async def test_an_approval_it_waits_for_outlives_the_process() -> None:
         ctx.emit({ text = "Signing. " })
         ctx.emit({ text = ctx.invoke("sign", { name = input.text }), eof = true })
     end"""
-    rules = NamePolicy(ask=["sign"])
+    rules = policy_from_rules(ask=["sign"])
     async with runtime(store, ask="suspend", policy=rules) as rt:
         with pytest.raises(Suspended):
             await collect((await rt.open(make_agent(text, sign), id="s")).stream("me"))
@@ -205,7 +205,7 @@ async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
         local done = pcall(ctx.invoke, "sign", { name = "me" })
         ctx.emit({ text = `{done} {ctx.invoke("sign", { name = "you" })}` })
     end"""
-    rules = NamePolicy(ask=["sign"])
+    rules = policy_from_rules(ask=["sign"])
     async with runtime(store, policy=rules) as rt:
         task = asyncio.create_task(collect((await rt.open(make_agent(text, sign), id="s")).stream("Go.")))
         await wait_until(lambda: count_events(store, "s", "approval.requested") == 1)
@@ -233,7 +233,7 @@ async def test_it_is_told_when_nothing_more_is_expected(text: str, said: str) ->
         log: list[Any] = await read_log(store, "s")
         assert (log[-1].type, log[-2].type, log[-2].data.text) == ("session.closed", "turn.completed", said)
         if "function run" in text:
-            with pytest.raises(TurnError, match="hears nothing more"):
+            with pytest.raises(TurnError, match="accepts no more input"):
                 await session.run("b")
         else:
             assert (await session.run("b")).text == "11: b"

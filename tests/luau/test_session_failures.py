@@ -23,7 +23,7 @@ from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.types.errors import Busy, Suspended, TurnError
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -103,7 +103,7 @@ class TestAnAgentThatIsAScript:
             return "signed"
 
         text = ' function on_input(ctx) ctx.emit({ text = ctx.invoke("sign", {}), eof = true }) end'
-        async with runtime(ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+        async with runtime(ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
             session = await rt.open(make_agent(text, sign), id="s")
             with pytest.raises(Suspended):
                 await collect(session.stream("x"))
@@ -294,4 +294,4 @@ class TestWhatIsGoverned:
         log: list[Any] = await read_log(store, "s")
         assert max(len(event.stored) for event in log) < 10_000
         done = next(event.data for event in log if event.type == "subagent.completed")
-        assert "at most 32768 bytes" in (await store.blobs.get(done.blob)).decode()
+        assert "expected at most 32768" in (await store.blobs.get(done.blob)).decode()

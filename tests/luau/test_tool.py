@@ -25,7 +25,7 @@ from vaka.luau.packages.package import pack_folder
 from vaka.luau.packages.registry import FolderRegistry
 from vaka.luau.packages.resolution import resolve
 from vaka.luau.packages.versions import Range
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -186,14 +186,14 @@ class TestWhatItMayCall:
     async def test_its_calls_are_judged_as_a_models_are(self) -> None:
         script = ' function invoke(ctx) return ctx.invoke("add", { a = 1, b = 2 }) end'
         assert (await run_tool_once(script, add)).value == 3
-        found = await run_tool_once(script, add, policy=NamePolicy(deny=["add"]))
+        found = await run_tool_once(script, add, policy=policy_from_rules(deny=["add"]))
         assert "add is not allowed" in found.text or "denied" in found.text
 
     async def test_http_is_a_call_like_any_other(self) -> None:
         script = ' function invoke(ctx) return ctx.http.get("http://127.0.0.1:8000/x").status end'
         found = await run_tool_once(script)
         assert "this machine itself" in found.text
-        found = await run_tool_once(script, policy=NamePolicy(deny=["http"]))
+        found = await run_tool_once(script, policy=policy_from_rules(deny=["http"]))
         assert "http is not allowed" in found.text or "deny" in found.text
 
     async def test_a_model_is_asked_by_name_and_what_it_costs_is_counted(self) -> None:
@@ -229,8 +229,8 @@ class TestWhatItMayCall:
             "Who are you?",
             "The conversation so far:\nuser: Who are you?\nassistant: Me.\n\nuser: Are you sure?",
         ]
-        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("nobody"):send("Hi") end')
-        assert "there is no agent 'nobody' here" in found.text
+        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("ghost"):send("Hi") end')
+        assert "unknown agent 'ghost'" in found.text
         found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end')
         assert "has model and instructions" in found.text
 
@@ -263,7 +263,7 @@ class TestWhatItKeeps:
         assert (second["count"], second["summary"]) == (2, "short 2")
         assert [m["content"] for m in second["seen"]][-1] == "by the way"
         found = await run_tool_once(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
-        assert "not for scripts" in found.text
+        assert "is reserved" in found.text
 
 
 ASKS = """ function invoke(ctx, args)
@@ -312,7 +312,7 @@ class TestPeople:
         assert results_by_call(events)["call_1"].value == {"city": "so", "sum": 3, "sure": "so"}
 
     async def test_with_nobody_to_ask_the_script_is_told(self) -> None:
-        assert "nobody answered" in (await run_tool_once(ASKS, add)).text
+        assert "the question was not answered" in (await run_tool_once(ASKS, add)).text
 
     async def test_an_approval_inside_a_script_suspends_all_of_it(self) -> None:
         store, done = MemoryStore(), list[str]()
@@ -331,13 +331,13 @@ class TestPeople:
             return { a, b }
         end"""
         who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(script, name="script"), sign, add)
-        async with runtime(store, ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+        async with runtime(store, ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
             with pytest.raises(Suspended):
                 await collect((await rt.open(who, id="s")).stream("Go."))
             [row] = await rt.decisions()
             assert done == []
             await rt.resolve(row.id, "approve")
-        async with runtime(store, ask="suspend", policy=NamePolicy(ask=["sign"])) as rt:
+        async with runtime(store, ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
             await collect((await rt.open(who, id="s")).resume())
         log: list[Any] = await read_log(store, "s")
         check_log(log)

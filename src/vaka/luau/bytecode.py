@@ -1,4 +1,4 @@
-"""Compiled scripts, kept by what they are made of."""
+"""A cache of bytecode, keyed by source, VM version and optimisation level."""
 
 import hashlib
 import importlib
@@ -20,9 +20,9 @@ _KEY_BYTES = 32
 
 @cache
 def load_pyluau() -> ModuleType:
-    """Return pyluau, or raise ``ConfigError`` saying how to get it."""
+    """Return the module pyluau; raise ``ConfigError`` if it is not installed."""
     try:
-        importlib.import_module("pyluau._native")  # an extra, and a compiled one; a folder of that name is not it
+        importlib.import_module("pyluau._native")  # a folder named pyluau could be imported instead
     except ImportError as error:
         raise ConfigError("Luau needs pyluau: pip install 'vaka[luau]'") from error
     return importlib.import_module("pyluau")
@@ -30,15 +30,14 @@ def load_pyluau() -> ModuleType:
 
 @cache
 def vm_version() -> str:
-    """Return which VM runs the scripts."""
     return str(load_pyluau().version)
 
 
 class BytecodeCache:
-    """Compiles, and remembers what it compiled: in memory, and in a folder of the user's if it is given one.
+    """Compiles sources, and caches bytecode in memory and optionally in a folder.
 
-    Bytecode is trusted code: what is read from the folder is signed with a key that only this user can read, and a file
-    that is not exactly what was written is compiled anew.
+    Bytecode is trusted code: files in the folder are signed with a key that only this user can read, and a file with an
+    invalid signature is compiled again.
     """
 
     def __init__(self, folder: Path | None = None, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
@@ -48,27 +47,27 @@ class BytecodeCache:
         self._code_by_key: OrderedDict[str, bytes] = OrderedDict()
         self._folder = folder
         self.key: bytes | None = None
-        """What a VM must be given to load this bytecode; ``None`` is the key of this process."""
+        """The key with which a VM loads this bytecode; ``None`` is the key of this process."""
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.key = _load_or_create_key(folder / "key")
 
     def compile(self, source: str, name: str, opt: int = 2) -> bytes:
         """Return the bytecode of a source; raise ``ScriptError`` with ``name:line: what is wrong``."""
-        place = self._cache_key(source, opt)
-        code = self._code_by_key.get(place)
+        key = self._cache_key(source, opt)
+        code = self._code_by_key.get(key)
         if code is not None:
-            self._code_by_key.move_to_end(place)
+            self._code_by_key.move_to_end(key)
             return code
-        code = self._read_file(place)
+        code = self._read_file(key)
         if code is None:
             code = self._compile(source, name, opt)
-            self._write_file(place, code)
-        self._add_to_memory(place, code)
+            self._write_file(key, code)
+        self._add_to_memory(key, code)
         return code
 
     def precompile(self, sources: Iterable[tuple[str, str]], opt: int = 2) -> list[ScriptError]:
-        """Compile (name, source) pairs, and return what is wrong with those that cannot be."""
+        """Compile (name, source) pairs, and return the errors of those that do not compile."""
         errors: list[ScriptError] = []
         for name, source in sources:
             try:
@@ -78,9 +77,7 @@ class BytecodeCache:
         return errors
 
     def _cache_key(self, source: str, opt: int) -> str:
-        mark = hashlib.sha256(f"{vm_version()}\0{opt}\0".encode())
-        mark.update(_encode_source(source))
-        return mark.hexdigest()
+        return hashlib.sha256(f"{vm_version()}\0{opt}\0".encode() + _encode_source(source)).hexdigest()
 
     def _compile(self, source: str, name: str, opt: int) -> bytes:
         luau = load_pyluau()
@@ -114,7 +111,7 @@ class BytecodeCache:
     def _write_file(self, cache_key: str, code: bytes) -> None:
         if self._folder is None:
             return
-        with suppress(OSError):  # a folder that is full or read-only costs time, nothing else
+        with suppress(OSError):  # a full or read-only folder only costs time
             _write_atomically(self._folder / cache_key, code)
 
 
@@ -127,19 +124,19 @@ def _write_atomically(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        os.replace(name, path)  # noqa: PTH105  # a name, as mkstemp gives it
+        os.replace(name, path)  # noqa: PTH105  # mkstemp returns a string
     except OSError:
         os.unlink(name)  # noqa: PTH108
         raise
 
 
 def _load_or_create_key(path: Path) -> bytes:
-    """Return the key of a folder, made on first use; whoever is first wins."""
+    """Return the key of a folder; the first process creates it."""
     with suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
     key = path.read_bytes()
     if len(key) != _KEY_BYTES:
-        raise ConfigError(f"{str(path)!r} should hold {_KEY_BYTES} bytes and holds {len(key)}: delete the folder")
+        raise ConfigError(f"{str(path)!r} has {len(key)} bytes; expected {_KEY_BYTES}; delete the folder")
     return key

@@ -1,8 +1,8 @@
-"""VMs, made once and used by many scripts; scripts in one VM see nothing of each other."""
+"""A pool of VMs that scripts reuse; scripts that share a VM are isolated from each other."""
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vaka.core.types.errors import Closed
@@ -20,55 +20,51 @@ MAX_COMPILED_PROGRAMS = 1024
 MAX_PRELUDES = 16
 MAX_PRINTED_CHARS = 256 << 10
 SLOW_STEP_SECONDS = 0.01
-"""Seconds of work after which a step has held up everyone else for too long; the program is then run in threads."""
+"""CPU seconds after which a step has blocked the event loop for too long; its program then runs in threads."""
 FAST_STEPS_TO_RECOVER = 64
-"""Quick steps after which a program is run in the event loop again."""
+"""Fast steps after which a program runs in the event loop again."""
 MAX_RESIDUAL_BYTES = 2 << 20
-"""Bytes that a VM may hold more than a fresh one before it is thrown away."""
+"""Bytes by which a reused VM may exceed its initial size before it is discarded."""
 
 
 class PrintBuffer:
-    """What the script printed that runs in a VM, within reason."""
+    """The lines that a step has printed, up to ``MAX_PRINTED_CHARS``."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._remaining_chars = MAX_PRINTED_CHARS
 
     def add(self, line: str | bytes) -> None:
-        """Keep a line."""
         if self._remaining_chars <= 0:
             return
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         self._remaining_chars -= len(text) + 1
-        self._lines.append(
-            text
-            if self._remaining_chars > 0
-            else f"{text[: self._remaining_chars]}… (more was printed than can be shown)"
-        )
+        if self._remaining_chars <= 0:
+            text = f"{text[: self._remaining_chars]}… (more was printed than can be shown)"
+        self._lines.append(text)
 
     def drain(self) -> list[str]:
-        """Return the lines since this was last asked."""
+        """Return the lines since the last call."""
         lines, self._lines, self._remaining_chars = self._lines, [], MAX_PRINTED_CHARS
         return lines
 
 
 @dataclass(slots=True, eq=False)
 class PooledVm:
-    """A VM and who uses it."""
+    """A VM and the number of scripts that use it."""
 
     state: "State"
     limits_key: tuple[int | None, int]
     initial_bytes: int
-    """Bytes it held when it was made."""
     print_buffer: PrintBuffer
     script_count: int = 0
     out_of_memory: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a script of this VM runs in a thread."""
+    """Locked while a script of this VM runs in a thread."""
     _preludes: "dict[bytes, Function]" = field(default_factory=dict[bytes, "Function"])
 
     def load_prelude(self, code: bytes) -> "Function":
-        """Return a prelude, loaded once for all scripts: its globals are the VM's, which nobody can change."""
+        """Return a prelude, loaded once for all scripts; its globals are those of the VM, which are read-only."""
         function = self._preludes.get(code)
         if function is None:
             if len(self._preludes) >= MAX_PRELUDES:
@@ -79,7 +75,7 @@ class PooledVm:
 
 @dataclass(frozen=True, slots=True)
 class CompiledProgram:
-    """A program as a VM takes it."""
+    """The bytecode and limits of a program."""
 
     script: bytes
     main: bytes | None
@@ -88,10 +84,10 @@ class CompiledProgram:
 
 
 class VmPool:
-    """Lends VMs to scripts.
+    """Assigns VMs to scripts.
 
-    A script has a VM to itself as long as there are fewer than ``most``; beyond that scripts share, each in a place of
-    its own, and share the memory of the VM. Up to ``idle`` VMs are kept for later.
+    Each script has its own VM until there are ``max_vms``; further scripts share a VM and its memory, each with its own
+    globals. Up to ``max_idle`` VMs stay allocated for later scripts.
     """
 
     def __init__(
@@ -108,16 +104,15 @@ class VmPool:
 
     @property
     def vm_count(self) -> int:
-        """How many VMs there are."""
-        return sum(len(seats) for kinds in (self._idle, self._busy) for seats in kinds.values())
+        return sum(len(vms) for table in (self._idle, self._busy) for vms in table.values())
 
     def compile_program(self, program: Program) -> CompiledProgram:
-        """Return a program compiled, from memory if it was here before."""
+        """Return the bytecode of a program, compiled once."""
         key = (program.digest, program.limits)
-        known = self._compiled_programs.get(key)
-        if known is None:
+        compiled = self._compiled_programs.get(key)
+        if compiled is None:
             sources = [*program.preludes, require.REQUIRE_PRELUDE]
-            known = self._compiled_programs[key] = CompiledProgram(
+            compiled = self._compiled_programs[key] = CompiledProgram(
                 self.bytecode.compile(program.source, program.name, program.opt),
                 self.bytecode.compile(program.main, "main", program.opt) if program.main else None,
                 [self.bytecode.compile(source, "prelude") for source in sources],
@@ -125,14 +120,14 @@ class VmPool:
             )
             _evict_oldest(self._compiled_programs)
         self._compiled_programs.move_to_end(key)
-        return known
+        return compiled
 
     def is_slow(self, program: Program) -> bool:
-        """Say whether a step of this program took long not so long ago."""
+        """Return whether one of the last steps of this program was slow."""
         return bool(self._slow_programs) and program.digest in self._slow_programs
 
     def record_step_time(self, program: Program, seconds: float) -> None:
-        """Take note of how much work a step was."""
+        """Record the CPU time of a step."""
         if seconds > SLOW_STEP_SECONDS:
             self._slow_programs[program.digest] = FAST_STEPS_TO_RECOVER
             _evict_oldest(self._slow_programs)
@@ -142,76 +137,55 @@ class VmPool:
                 del self._slow_programs[program.digest]
 
     def acquire(self, limits: ScriptLimits) -> PooledVm:
-        """Return a VM for one more script; ``give`` it back."""
+        """Return a VM for one more script, which must ``release`` it. Raises ``Closed``."""
         if self.closed:
             raise Closed("the pool of VMs is closed")
-        kind = (limits.memory, limits.depth)
-        idle = self._idle.get(kind)
-        if idle:
-            seat = idle.pop()
-        else:
-            shared = self._share_busy_vm(kind)
-            if shared is not None:
-                return shared
-            seat = self._create_vm(limits, kind)
-        seat.script_count = 1
-        self._busy.setdefault(kind, []).append(seat)
-        return seat
+        key = (limits.memory, limits.depth)
+        idle, busy = self._idle.get(key), self._busy.setdefault(key, [])
+        if not idle and self.vm_count >= self.max_vms:
+            shareable = [vm for vm in busy if not vm.out_of_memory]
+            if shareable:
+                vm = min(shareable, key=lambda vm: vm.script_count)
+                vm.script_count += 1
+                return vm
+        vm = idle.pop() if idle else self._create_vm(limits, key)
+        vm.script_count = 1
+        busy.append(vm)
+        return vm
 
     def release(self, vm: PooledVm) -> None:
-        """Take a VM back from a script that has ended."""
+        """Return a VM to the pool after its script has ended."""
         vm.script_count -= 1
         if vm.script_count:
             return
         self._busy[vm.limits_key].remove(vm)
-        idle = self._idle.setdefault(vm.limits_key, [])
-        if (
-            self.closed
-            or vm.out_of_memory
-            or sum(map(len, self._idle.values())) >= self.max_idle
-            or not _is_reusable(vm)
-        ):
+        is_full = sum(map(len, self._idle.values())) >= self.max_idle
+        if self.closed or vm.out_of_memory or is_full or not _is_reusable(vm):
             vm.state.close()
         else:
-            idle.append(vm)
+            self._idle.setdefault(vm.limits_key, []).append(vm)
 
     def close(self) -> None:
-        """Free the VMs that nobody uses; those in use go when their scripts end."""
+        """Free the idle VMs; those in use are freed when their scripts end."""
         self.closed = True
-        for seats in self._idle.values():
-            while seats:
-                seats.pop().state.close()
-
-    def _share_busy_vm(self, limits_key: tuple[int | None, int]) -> PooledVm | None:
-        if self.vm_count < self.max_vms:
-            return None
-        sound = [seat for seat in self._busy.get(limits_key, ()) if not seat.out_of_memory]
-        if not sound:
-            return None
-        seat = min(sound, key=lambda seat: seat.script_count)
-        seat.script_count += 1
-        return seat
+        for vms in self._idle.values():
+            while vms:
+                vms.pop().state.close()
 
     def _create_vm(self, limits: ScriptLimits, limits_key: tuple[int | None, int]) -> PooledVm:
-        printed = PrintBuffer()
-        state: State = load_pyluau().State(limits=native_limits(limits), key=self.bytecode.key, print=printed.add)
-        return PooledVm(state, limits_key, state.memory_used, printed)
+        buffer = PrintBuffer()
+        state: State = load_pyluau().State(limits=native_limits(limits), key=self.bytecode.key, print=buffer.add)
+        return PooledVm(state, limits_key, state.memory_used, buffer)
 
 
 def native_limits(limits: ScriptLimits) -> "Limits":
-    """Return limits as the VM takes them."""
-    made: Limits = load_pyluau().Limits(
-        memory=limits.memory,
-        seconds=limits.seconds,
-        instructions=limits.instructions,
-        coroutines=limits.coroutines,
-        depth=limits.depth,
-    )
-    return made
+    """Return limits as pyluau's type."""
+    native: Limits = load_pyluau().Limits(**asdict(limits))
+    return native
 
 
 def _is_reusable(vm: PooledVm) -> bool:
-    """Say whether a VM is as good as new; one that was left much to carry is not."""
+    """Return whether a VM is close to its initial size, after a garbage collection if necessary."""
     if vm.state.memory_used - vm.initial_bytes > MAX_RESIDUAL_BYTES:
         vm.state.collect()
     return vm.state.memory_used - vm.initial_bytes <= MAX_RESIDUAL_BYTES

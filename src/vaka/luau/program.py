@@ -19,15 +19,10 @@ from vaka.luau.bytecode import BytecodeCache, vm_version
 from vaka.luau.require import FindPackage, Library, read_library
 
 MIB = 1 << 20
-
 MIN_MEMORY = MIB
-
 MAX_DEPTH = 500
-
 _BYTE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
 _COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-
 _TIME_UNITS = {"": 1.0, "S": 1.0, "MS": 1e-3, "M": 60.0}
 
 
@@ -36,41 +31,41 @@ class ScriptLimits:
     """What one script may use; ``None`` is no limit. Time counts only while the script runs, not while it waits."""
 
     memory: int | None = 64 * MIB
-    """Bytes its VM may hold; scripts that share a VM share them."""
+    """Bytes of its VM; scripts in the same VM share them."""
     seconds: float | None = 5.0
-    """Running time, from its start to its end."""
+    """Total running time."""
     instructions: int | None = None
-    """Safe points (calls and turns of loops) it may pass: the same number on every machine, at a price in speed."""
+    """Safe points (calls and loop iterations) it may pass: deterministic on every machine, but slower to check."""
     coroutines: int | None = 10_000
-    """Coroutines it may have alive at once."""
+    """Coroutines that may be alive at once."""
     depth: int = 100
-    """How deep tables may be nested that go to the host."""
+    """Nesting depth of tables that are passed to the host."""
 
     def __post_init__(self) -> None:
         if self.memory is not None and not _is_int_at_least(self.memory, MIN_MEMORY):
-            raise InvalidInput(f"memory is {MIN_MEMORY // MIB}M or more, not {self.memory!r}")
+            raise InvalidInput(f"memory must be {MIN_MEMORY // MIB}M or more, not {self.memory!r}")
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise InvalidInput(f"seconds is a number above 0, not {self.seconds!r}")
+            raise InvalidInput(f"seconds must be a number above 0, not {self.seconds!r}")
         for name in ("instructions", "coroutines"):
             value = getattr(self, name)
             if value is not None and not _is_int_at_least(value, 1):
-                raise InvalidInput(f"{name} is a whole number above 0, not {value!r}")
+                raise InvalidInput(f"{name} must be a whole number above 0, not {value!r}")
         if not _is_int_at_least(self.depth, 1) or self.depth > MAX_DEPTH:
-            raise InvalidInput(f"depth is a whole number from 1 to {MAX_DEPTH}, not {self.depth!r}")
+            raise InvalidInput(f"depth must be a whole number from 1 to {MAX_DEPTH}, not {self.depth!r}")
 
     @classmethod
     def parse(cls, text: str) -> "ScriptLimits":
-        """Read ``memory=64M,seconds=5,instructions=10M,coroutines=1000,depth=50``; what is not named is as usual."""
-        given: dict[str, Any] = {}
+        """Parse ``memory=64M,seconds=5,instructions=10M,coroutines=1000,depth=50``; the others have their defaults."""
+        limits: dict[str, Any] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))
-            read = _LIMIT_PARSERS.get(name)
-            if read is None or not equals:
-                raise InvalidInput(f"limit {part!r} is not known: say {_LIMIT_SYNTAX}")
-            if name in given:
+            parse = _LIMIT_PARSERS.get(name)
+            if parse is None or not equals:
+                raise InvalidInput(f"limit {part!r} is unknown; expected {_LIMIT_SYNTAX}")
+            if name in limits:
                 raise InvalidInput(f"limit {name!r} is given twice")
-            given[name] = None if value == "none" and name != "depth" else read(part, value)
-        return cls(**given)
+            limits[name] = None if value == "none" and name != "depth" else parse(part, value)
+        return cls(**limits)
 
 
 def _is_int_at_least(value: object, minimum: int) -> bool:
@@ -82,7 +77,7 @@ def _parse_number(part: str, text: str, units: Mapping[str, float], integer: boo
     unit = units.get(matched[2].upper()) if matched else None
     if matched is None or unit is None:
         known = ", ".join(sorted(filter(None, units)))
-        raise InvalidInput(f"limit {part!r} is no number with a unit such as {known}: say {_LIMIT_SYNTAX}")
+        raise InvalidInput(f"limit {part!r} is not a number with a unit such as {known}; expected {_LIMIT_SYNTAX}")
     number = float(matched[1]) * unit
     if integer and not number.is_integer():
         raise InvalidInput(f"limit {part!r} is not a whole number")
@@ -106,45 +101,37 @@ _LIMIT_SYNTAX = (
 )
 
 MAX_SOURCE_BYTES = 8 << 20
-
 BUILTIN_LIBRARY = Path(__file__).parent / "lib"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A script and what it is run with. Two programs with one ``digest`` ask their hosts for the same things."""
+    """A script and all that determines its behaviour: programs with equal ``digest`` make the same host calls."""
 
     source: str
     name: str = "script"
-    """What errors call it: ``name:line: message``."""
+    """Its name in error messages: ``name:line: message``."""
     library: Library = field(default_factory=Library)
     preludes: tuple[str, ...] = ()
-    """Sources in Luau that furnish the script's place before it runs, each called with it and with the primitives."""
+    """Luau sources that run before the script, each called with its environment and the primitives."""
     main: str = ""
-    """A source in Luau that runs the script: it is called with the script as a function and then the arguments, in the
-    same place. Empty: the script is called with the arguments."""
+    """A Luau source that runs the script: it is called in the same environment with the script as a function and then
+    the arguments. Empty: the script itself is called with the arguments."""
     opt: int = 2
     limits: ScriptLimits = field(default_factory=ScriptLimits)
     trusted: bool = False
-    """Whether it may run inside this process: the project's own scripts, nobody else's."""
+    """Whether it may run inside this process: only the project's own scripts."""
 
     @cached_property
     def digest(self) -> Digest:
-        """What makes a run reproducible: sources, libraries, preludes, VM and options; limits do not."""
+        """The digest of sources, libraries, preludes, VM and options, without limits; a replay compares it."""
         modules = sorted((name, module.source) for name, module in self.library.modules.items())
         aliases = sorted(self.library.aliases.items())
-        whole = [
-            vm_version(),
-            self.opt,
-            self.name,
-            self.source,
-            self.main,
-            require.REQUIRE_PRELUDE,
-            self.preludes,
-            modules,
+        content = [
+            vm_version(), self.opt, self.name, self.source, self.main, require.REQUIRE_PRELUDE, self.preludes, modules,
             aliases,
-        ]
-        return Digest(hashlib.sha256(msgspec.json.encode(whole)).hexdigest())
+        ]  # fmt: skip
+        return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
 
     def check(self, bytecode: BytecodeCache | None = None) -> None:
         """Compile the script and its library; raise ``ScriptError`` with ``file:line: what is wrong``, one a line."""
@@ -156,35 +143,30 @@ class Program:
 
     @classmethod
     async def load(
-        cls,
-        path: Path | str,
-        *,
-        libs: Sequence[Path | str] = (),
-        packages: FindPackage | None = None,
+        cls, path: Path | str, *, libs: Sequence[Path | str] = (), packages: FindPackage | None = None,
         template: "Program | None" = None,
-    ) -> "Program":
-        """Read a script and what it can require; all else is as in ``like``.
+    ) -> "Program":  # fmt: skip
+        """Read a script and the modules it can require; all other fields are those of ``template``.
 
         Raises ``NotFound``, or ``ScriptError`` with ``file:line: what is wrong`` if the script does not compile. A
         module that does not compile is an error where it is required.
         """
         path = Path(path)
         source = await asyncio.to_thread(read_source, path)
-        template = template or cls("")
         library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
-        program = replace(template, source=source, name=path.name, library=library)
+        program = replace(template or cls(""), source=source, name=path.name, library=library)
         BytecodeCache().compile(source, program.name, program.opt)
         return program
 
 
 def read_source(path: Path) -> str:
-    """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for a file that is none."""
+    """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for one that is too large or not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise NotFound(f"script {str(path)!r} cannot be read: {error.strerror}") from error
     if len(content) > MAX_SOURCE_BYTES:
-        raise ScriptError(f"{path.name}: a script has at most {MAX_SOURCE_BYTES} bytes, this one {len(content)}")
+        raise ScriptError(f"{path.name}: the script has {len(content)} bytes; expected at most {MAX_SOURCE_BYTES}")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

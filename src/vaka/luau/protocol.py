@@ -1,11 +1,12 @@
 """The step protocol between a script and its host, and the JSON encoding of the values they exchange.
 
-A script runs until it needs host calls, returns them as a step, and continues with each answer. The VM may be in this process or in a
-worker; a generator replaces it in tests.
+A script runs until it needs host calls, returns them as a step, and continues with each answer. The VM may be in this
+process or in a worker; a generator replaces it in tests.
 
-Values that JSON cannot hold are tagged by a table with one field: ``{"$bytes": "/w=="}`` for a string that is not UTF-8, ``$buffer``,
-``$vector``, ``$number`` (``nan``, ``inf``, ``-inf``), ``$map`` for a table with keys other than strings (as pairs), ``$several`` for
-several results. A script's own table that looks like a tag becomes ``{"$table": …}``.
+Values that JSON cannot hold are tagged by a table with one field: ``{"$bytes": "/w=="}`` for a string that is not
+UTF-8, ``$buffer``, ``$vector``, ``$number`` (``nan``, ``inf``, ``-inf``), ``$map`` for a table with keys other than
+strings (as pairs), ``$several`` for several results. A script's own table that looks like a tag becomes
+``{"$table": …}``.
 """
 
 import base64
@@ -21,7 +22,7 @@ from vaka.core.types.message import ToolResult
 
 
 class HostCall(NamedTuple):
-    """Something a script wants from its host; ids count from 1 in the order of the program."""
+    """A call of a host function; ids count from 1 in the order in which the script makes them."""
 
     id: int
     name: str
@@ -29,7 +30,7 @@ class HostCall(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """All coroutines of the script wait. ``calls`` are new, for those in ``dropped`` nobody waits any more."""
+    """All coroutines of the script wait. ``calls`` are new; the answers of those in ``dropped`` are not needed."""
 
     calls: Sequence[HostCall]
     dropped: Sequence[int] = ()
@@ -47,78 +48,77 @@ Step: TypeAlias = Waiting | Finished
 class Script(Protocol):
     """A script in its VM. ``at`` is its clock until the next step, in milliseconds since 1970.
 
-    Every method raises ``ScriptError`` when the script failed, ``ScriptLimit`` when it used too much.
+    Every method raises ``ScriptError`` when the script fails, ``ScriptLimit`` when it exceeds a limit.
     """
 
     async def start(self, arguments: Sequence[JSON], *, seed: int, at: int) -> Step:
-        """Run until it waits or ends."""
+        """Run until the script waits or ends."""
         ...
 
     async def answer(self, call: int, values: Sequence[JSON], *, at: int) -> Step:
-        """Give a call its results and run on."""
+        """Return the results of a call to the script and resume it."""
         ...
 
     async def fail(self, call: int, error: JSON, *, at: int) -> Step:
-        """Raise an error, which the script may catch, where the call was made, and run on."""
+        """Raise an error, which the script may catch, where the call was made, and resume the script."""
         ...
 
     async def close(self) -> None:
-        """Let go of the script; twice is once."""
+        """Free the script; a second call does nothing."""
         ...
 
 
 class MultipleResults(tuple[JSON, ...]):
-    """What a host function returns to give a script several results."""
+    """Several results of one host function."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """An async function a script can call. It raises ``ScriptError`` for what the script may catch.
+    """An async function that scripts can call. It raises ``ScriptError`` for errors that the script may catch.
 
-    One that returns a ``ToolResult`` gives the script what ``plain`` makes of it.
+    If it returns a ``ToolResult``, the script receives ``value_of_result``.
     """
 
     function: Callable[..., Awaitable[Any]]
     wants_request: bool = False
-    """Whether it wants the ``Request`` as its first argument."""
+    """Whether its first argument is the ``ScriptRequest``."""
     local: bool = False
-    """Its answer follows from what the script was told: it is not recorded, and runs again when a script is replayed.
-
-    It is answered at once, before anything else."""
+    """Whether its answer depends only on the recorded answers: it is not recorded, runs again when the script is
+    replayed, and is answered at once, before any other call."""
     durable: bool = False
-    """Its answer must be in the log before the script goes on."""
+    """Whether its answer must be in the log before the script continues."""
 
 
 HostFunctions: TypeAlias = Mapping[str, HostFunction]
-"""What a script can call, by name: ``http.get``, ``agent.state.set`` …"""
+"""Host functions by name: ``http``, ``state.set`` …"""
 
 
 class ReplayJournal(Protocol):
-    """Remembers what a script was told. ``vaka.core.loop.children.script_journal.ScriptJournal`` keeps it in a session's log."""
+    """Records the answers that a script received; ``ScriptJournal`` stores them in a session's log."""
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
-        """Return the start of the script, remembered or new; ``detail`` is what is decided once, such as its seed."""
+        """Return the recorded start of the script, or record one; ``detail`` holds constants such as the seed."""
         ...
 
     def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        """Yield what the script was told after its start, in order."""
+        """Yield the recorded answers after the start, in order."""
         ...
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
-        """Remember an answer, and return it as it will be remembered."""
+        """Record an answer, and return it as a replay would."""
         ...
 
     async def commit(self) -> None:
-        """Return when everything so far will be remembered whatever happens."""
+        """Return when everything recorded so far is durable."""
         ...
 
 
 def value_of_result(result: ToolResult) -> JSON:
-    """Return the result of a tool as a script sees it; raise ``ScriptError`` for one that failed."""
+    """Return the value of a tool's result for a script; raise ``ScriptError`` for one that failed."""
     if result.failed:
         raise ScriptError(result.text or result.reason)
     return result.text if result.value is None else result.value
@@ -136,14 +136,14 @@ _type: Callable[[Any], Any] = type
 
 
 def pack(value: Any) -> JSON:
-    """Return a value as JSON; raise ``ScriptError`` for one that no script could hold."""
+    """Return a value as JSON; raise ``ScriptError`` for one that Luau cannot represent."""
     if type(value) is MultipleResults:
         return {"$several": [_pack(item, 1) for item in value]}
     return _pack(value, 0)
 
 
 def unpack(value: JSON) -> Any:
-    """Return what ``pack`` was given."""
+    """Return the value that ``pack`` encoded."""
     kind = _type(value)
     if kind is dict:
         return _unpack_table(value)
@@ -153,9 +153,9 @@ def unpack(value: JSON) -> Any:
 
 
 def unpack_results(value: JSON) -> list[Any]:
-    """Return what a script is given for a packed answer: its one result, or several."""
-    several = unpack(value)
-    return list(several) if isinstance(several, MultipleResults) else [several]
+    """Return the results of a packed answer: one, or several."""
+    results = unpack(value)
+    return list(results) if isinstance(results, MultipleResults) else [results]
 
 
 def _pack(value: Any, depth: int) -> JSON:
@@ -169,7 +169,7 @@ def _pack(value: Any, depth: int) -> JSON:
     if kind is float:
         return value if isfinite(value) else {"$number": str(value)}
     if depth >= MAX_NESTING:
-        raise ScriptError(f"lists and tables are nested deeper than {MAX_NESTING}, or one holds itself")
+        raise ScriptError(f"lists and tables are nested deeper than {MAX_NESTING}, or one contains itself")
     if issubclass(kind, dict):
         return _pack_table(value, depth + 1)
     if kind is list or kind is tuple:
@@ -202,7 +202,7 @@ def _pack_other(value: Any, depth: int) -> JSON:
             return _pack(plain(value), depth)
     if issubclass(kind, list | tuple):
         return [_pack(item, depth + 1) for item in value]
-    raise ScriptError(f"a {kind.__name__} is nothing a script can have")
+    raise ScriptError(f"a {kind.__name__} cannot be a value of a script")
 
 
 def _is_vector(value: Any) -> bool:
@@ -214,7 +214,7 @@ def _check_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ScriptError(f"a text with half a surrogate pair at {error.start} is nothing a script can have") from None
+        raise ScriptError(f"a text with half a surrogate pair at {error.start} cannot be a value of a script") from None
     return value
 
 
@@ -224,16 +224,16 @@ def _exact_float(value: int) -> float:
     except OverflowError:
         number = inf
     if number != value:
-        raise ScriptError(f"{str(value)[:40]} is not exactly a number of a script")
+        raise ScriptError(f"{str(value)[:40]} cannot be represented exactly as a Luau number")
     return number
 
 
 def _unpack_table(value: dict[str, JSON]) -> Any:
     if len(value) == 1:
         ((key, inner),) = value.items()
-        read = _TAG_DECODERS.get(key)
-        if read is not None:
-            return read(inner)
+        decode = _TAG_DECODERS.get(key)
+        if decode is not None:
+            return decode(inner)
     return {key: unpack(item) for key, item in value.items()}
 
 
@@ -242,7 +242,7 @@ def _decode_base64(value: JSON) -> bytes:
 
 
 def _make_vector(value: JSON) -> Any:
-    from pyluau import Vector  # noqa: PLC0415  # an extra; who has a vector has it
+    from pyluau import Vector  # noqa: PLC0415  # an extra; only pyluau makes vectors
 
     return Vector(*value)
 

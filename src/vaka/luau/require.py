@@ -1,7 +1,7 @@
-"""What a script can ``require``: modules by name, read once, before the script runs.
+"""The modules a script can ``require``, read before the script runs.
 
-A name is the path of a file inside a library, without ``.luau``; ``a/init.luau`` is known as ``a``. ``./b`` and
-``../b`` count from the module that says so and never leave its library; a script is in no library and cannot use them.
+A name is the path of a file inside a library, without ``.luau``; ``a/init.luau`` is named ``a``. ``./b`` and ``../b``
+are relative to the requiring module and never leave its library. A script is not in a library and cannot use them.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import TypeAlias
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 
 REQUIRE_CALL = "$require"
-"""The request by which ``require.luau`` asks for a module."""
+"""The host call by which ``require.luau`` requests a module."""
 REQUIRE_PRELUDE = (Path(__file__).parent / "require.luau").read_text("utf-8")
 SOURCE_SUFFIX = ".luau"
 DECLARATION_SUFFIX = ".d.luau"
@@ -29,24 +29,24 @@ _PACKAGE_REQUIRE = re.compile(r"""\brequire\s*[(,]?\s*["'](@[^"'\n]*[^"'\n/])["'
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A file that can be required, under its full name."""
+    """A file that can be required by its full name."""
 
     name: str
     source: str
     package: str = ""
-    """The package it belongs to, with its version; names inside it are looked for there first."""
+    """The package it belongs to, with its version; names inside it are looked up there first."""
     is_folder: bool = False
     """Whether it is the ``init.luau`` of a folder, so that ``./b`` is inside it."""
 
     @property
     def file(self) -> str:
-        """What errors call it; the same on every machine."""
+        """Its name in error messages; the same on every machine."""
         return f"{self.name}/init{SOURCE_SUFFIX}" if self.is_folder else f"{self.name}{SOURCE_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
 class PackageModules:
-    """A package as ``require`` needs it: its files by path without ``.luau``, and which of them was meant."""
+    """The files of a package by path without ``.luau``, and the path of the required module."""
 
     title: str
     """Name and version, such as ``@scope/name@1.2.3``."""
@@ -55,33 +55,33 @@ class PackageModules:
 
 
 FindPackage: TypeAlias = Callable[[str], Awaitable[PackageModules]]
-"""Finds what a name that begins with ``@`` means; raises a ``VakaError`` when there is no such package."""
+"""Finds the package of a name that starts with ``@``; raises a ``VakaError`` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Everything a script can require."""
+    """All modules that a script can require."""
 
     modules: Mapping[str, Module] = field(default_factory=dict[str, Module])
     folders: tuple[str, ...] = ()
-    """Where the modules were looked for."""
+    """The folders that were searched."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that stand for something that may not be read, and why."""
+    """Names that cannot be read, and why."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What names of packages, as scripts write them, stand for."""
+    """The modules of package names as scripts write them."""
 
     def find(self, name: str, origin: str = "") -> Module:
-        """Return the module that ``name`` means to the module ``origin``; raise ``ScriptError`` if there is none."""
-        here = self.modules.get(origin)
-        key = _module_key(name, here)
+        """Return the module ``name`` as required by the module ``origin``; raise ``ScriptError`` if there is none."""
+        requiring = self.modules.get(origin)
+        key = _module_key(name, requiring)
         if key.startswith("@") and key not in self.modules:
             if key in self.refused:
                 raise ScriptError(f"require: {name!r}: {self.refused[key]}")
             if key not in self.aliases:
-                raise ScriptError(f"require: {name!r}: packages are found by names that are written out in the source")
+                raise ScriptError(f"require: {name!r}: the name of a package must be a literal string in the source")
             key = self.aliases[key]
-        inside = f"{here.package}/{key}" if here is not None and here.package else key
-        module = self.modules.get(inside) or self.modules.get(key)
+        in_package = f"{requiring.package}/{key}" if requiring is not None and requiring.package else key
+        module = self.modules.get(in_package) or self.modules.get(key)
         if module is None:
             raise self._not_found_error(name, key)
         return module
@@ -91,21 +91,18 @@ class Library:
             return ScriptError(f"require: module {name!r}: {self.refused[key]}")
         places = ", ".join(self.folders) or "no library folder"
         near = difflib.get_close_matches(key, self.modules, n=1)
-        hint = f"; there is {near[0]!r}" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         looked = f"looked for {key}{SOURCE_SUFFIX} and {key}/init{SOURCE_SUFFIX} in {places}"
         return ScriptError(f"require: module {name!r} not found: {looked}{hint}")
 
 
 async def read_library(
-    folders: Sequence[Path | str],
-    source: str = "",
-    find_package: FindPackage | None = None,
-    *,
-    builtin: Sequence[Path] = (),
-) -> Library:
-    """Read the modules of some folders (the first has precedence), and the packages that ``source`` and they name.
+    folders: Sequence[Path | str], source: str = "", find_package: FindPackage | None = None,
+    *, builtin: Sequence[Path] = (),
+) -> Library:  # fmt: skip
+    """Read the modules of some folders (the first has precedence), and the packages that ``source`` and they require.
 
-    ``own`` are folders that come last and are not worth a word in errors. A folder that is not there has no modules.
+    ``builtin`` folders come last and are not named in errors. A missing folder has no modules.
     """
     roots = [*(Path(folder) for folder in folders), *builtin]
     modules, refused = await asyncio.to_thread(_read_folders, roots)
@@ -116,38 +113,38 @@ async def read_library(
 
 
 def find_package_names(source: str) -> list[str]:
-    """Return the names of packages that a source requires by a written-out name, in order."""
+    """Return the packages that a source requires by literal names, in order."""
     return list(dict.fromkeys(_PACKAGE_REQUIRE.findall(source)))
 
 
 def _module_key(name: str, origin: Module | None) -> str:
-    """Return the key a name stands for, or raise ``ScriptError`` for one that no module can have."""
+    """Return the module name that ``name`` resolves to; raise ``ScriptError`` for an invalid one."""
     if not name:
         raise ScriptError("require: the name of a module is empty")
     shown = repr(name[:200])
     if "\0" in name or not name.isprintable():
-        raise ScriptError(f"require: {shown}: a name has no control characters")
+        raise ScriptError(f"require: {shown}: a name must not contain control characters")
     if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        raise ScriptError(f"require: {shown} is an absolute path: a module is named by its path inside a library")
+        raise ScriptError(f"require: {shown} is an absolute path; expected a path inside a library")
     if "\\" in name:
-        raise ScriptError(f"require: {shown}: parts of a name are separated by /")
+        raise ScriptError(f"require: {shown}: a name must use '/', not a backslash")
     if name.startswith(("./", "../")):
         return _resolve_relative(name, origin)
     if any(part in {"", ".", ".."} for part in name.split("/")) or (".." in name and not name.startswith("@")):
-        raise ScriptError(f"require: {shown}: a name has no '..', no '.' and nothing empty between its slashes")
+        raise ScriptError(f"require: {shown}: a name must not contain '..', '.' or an empty part")
     return name.removesuffix("/init")
 
 
 def _resolve_relative(name: str, origin: Module | None) -> str:
     if origin is None:
-        raise ScriptError(f"require: {name!r}: a script is in no library, name the module by its path inside one")
+        raise ScriptError(f"require: {name!r}: a script is not in a library; expected a path inside a library")
     root = origin.package.split("/") if origin.package else []
     parts = origin.name.split("/")[len(root) :]
     if not origin.is_folder:
         parts = parts[:-1]
     for part in name.split("/"):
         if not part:
-            raise ScriptError(f"require: {name!r} names no module")
+            raise ScriptError(f"require: {name!r} has an empty part")
         if part == "..":
             if not parts:
                 raise ScriptError(f"require: {name!r} leaves the library of {origin.file}")
@@ -162,7 +159,7 @@ def _read_folders(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, s
     refused: dict[str, str] = {}
     size = 0
     for root in roots:
-        mine: dict[str, Module] = {}
+        root_modules: dict[str, Module] = {}
         for path, why in _walk_sources(root):
             name = path.relative_to(root).as_posix().removesuffix(SOURCE_SUFFIX)
             if why:
@@ -170,13 +167,12 @@ def _read_folders(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, s
                 continue
             module = _make_module(name, _read_text(path))
             size += len(module.source)
-            if module.name not in mine or not module.is_folder:
-                mine[module.name] = module
-        modules = {**mine, **modules}
+            if module.name not in root_modules or not module.is_folder:
+                root_modules[module.name] = module
+        modules = {**root_modules, **modules}
         if len(modules) > MAX_LIBRARY_FILES or size > MAX_LIBRARY_BYTES:
-            raise ConfigError(
-                f"{str(root)!r} is too large for a library: {MAX_LIBRARY_FILES} files and {MAX_LIBRARY_BYTES} bytes"
-            )
+            expected = f"expected at most {MAX_LIBRARY_FILES} files and {MAX_LIBRARY_BYTES} bytes"
+            raise ConfigError(f"library {str(root)!r} is too large; {expected}")
     return modules, refused
 
 
@@ -188,13 +184,13 @@ def _make_module(name: str, source: str, package: str = "") -> Module:
 
 
 def _walk_sources(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the sources below a folder, and why one may not be read."""
+    """Yield the sources below a folder, each with ``""`` or the reason why it cannot be read."""
     inside = root.resolve()
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in folders:
             if (Path(folder) / name).is_symlink():
-                yield Path(folder) / name, "a link to a folder is not followed"
+                yield Path(folder) / name, "links to folders are not followed"
         for name in sorted(files):
             if name.startswith(".") or not name.endswith(SOURCE_SUFFIX) or name.endswith(DECLARATION_SUFFIX):
                 continue

@@ -1,6 +1,6 @@
-"""Drive a script: answer its calls, many at a time, and hand the answers over one by one.
+"""Drive a script: run its host calls concurrently, and deliver their answers one by one.
 
-What a script is told is remembered in a ledger, so that after a crash it can be told the same again, in the same order.
+A journal records the answers, so that after a crash the script can be replayed with the same answers in the same order.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from vaka.core.loop.children.script_journal import (
     ScriptAnswer,
     ScriptRequest,
     mismatch_error,
-)
+)  # fmt: skip
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
@@ -37,22 +37,22 @@ from vaka.luau.protocol import (
     unpack,
     unpack_results,
     value_of_result,
-)
+)  # fmt: skip
 
 MAX_ANSWERS = 20_000
-"""Answers after which a script is not driven on: told all of them again, it would take too long to come back."""
+"""Answers after which a script is stopped: replaying more would take too long."""
 
 _YIELD_INTERVAL = 64
-"""Local answers after which everyone else has a turn."""
+"""Local answers after which the driver yields to other tasks."""
 _UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped)
-"""What no script may catch: the log cannot be written any more, or is not this script's."""
+"""Errors that no script may catch: the log cannot be written, or belongs to another script."""
 _CATCHABLE_ERRORS = (
     VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,
 )  # fmt: skip
 
 
 class StructuredScriptError(ScriptError):
-    """What a host function raises to give a script an error that is more than a text."""
+    """An error of a host function whose value is not a string."""
 
     def __init__(self, message: str, value: JSON) -> None:
         super().__init__(message)
@@ -60,48 +60,38 @@ class StructuredScriptError(ScriptError):
 
 
 class NullJournal:
-    """A ledger for scripts that nobody will bring back: it remembers nothing."""
+    """A journal that records nothing, for scripts that are never replayed."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
-        """Return a start, now."""
         return ScriptAnswer(ScriptRequest(0, SCRIPT_START, Digest("")), detail, "", self._now_ms())
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        """Yield nothing."""
-        nothing: Sequence[ScriptAnswer] = ()
-        for told in nothing:
-            yield told
+        for answer in list[ScriptAnswer]():
+            yield answer
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
-        """Return the answer."""
         return ScriptAnswer(request, value, error, self._now_ms(), result)
 
     async def commit(self) -> None:
-        """Do nothing: nothing is remembered."""
+        """Do nothing: there is nothing to commit."""
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
 
 async def drive(
-    script: Script,
-    functions: HostFunctions,
-    journal: ReplayJournal,
-    arguments: Sequence[JSON] = (),
-    *,
-    detail: dict[str, JSON] | None = None,
-    max_answers: int = MAX_ANSWERS,
-    deadline: float | None = None,
-) -> Sequence[JSON]:
-    """Run a script to its end, which closes it, and return its results.
+    script: Script, functions: HostFunctions, journal: ReplayJournal, arguments: Sequence[JSON] = (), *,
+    detail: dict[str, JSON] | None = None, max_answers: int = MAX_ANSWERS, deadline: float | None = None,
+) -> Sequence[JSON]:  # fmt: skip
+    """Run a script to its end, close it, and return its results.
 
-    ``detail`` is remembered with its start. ``deadline`` is in seconds from now, waiting included. Raises what the
-    script raised, ``ScriptLimit``, ``ReplayError``, and ``Waits`` when nothing but people can bring it on.
+    ``detail`` is recorded with its start. ``deadline`` is in seconds from now, waiting included. Raises the script's
+    error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when only a person's decision can continue it.
     """
     driver = _Driver(script, functions, journal, max_answers)
     try:
@@ -113,12 +103,12 @@ async def drive(
 
 
 async def _run_until(deadline: float, work: Coroutine[Any, Any, Sequence[JSON]]) -> Sequence[JSON]:
-    clock = asyncio.timeout(deadline)
+    timeout = asyncio.timeout(deadline)
     try:
-        async with clock:
+        async with timeout:
             return await work
     except TimeoutError:
-        if not clock.expired():
+        if not timeout.expired():
             raise
         raise ScriptLimit(f"the script was not done within {deadline} s") from None
 
@@ -132,7 +122,7 @@ class _PendingCall(NamedTuple):
 
 
 class _Driver:
-    """One run of a script: what it waits for, what of that runs, and what has come back."""
+    """One run of a script: its pending calls, the tasks that run them, and the completed ones."""
 
     def __init__(self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int) -> None:
         self.script = script
@@ -155,17 +145,17 @@ class _Driver:
         start = self.journal.record_start({"seed": secrets.randbits(53), **detail})
         self.clock_ms = start.at
         await self.process_step(await self.script.start(arguments, seed=start.value["seed"], at=self.clock_ms))
-        async with aclosing(self.journal.replay()) as log:
-            async for told in log:
-                self.check_replayed(told.request)
-                await self.deliver_answer(told)
+        async with aclosing(self.journal.replay()) as answers:
+            async for answer in answers:
+                self.check_replayed(answer.request)
+                await self.deliver_answer(answer)
         while self.final_step is None:
             self.start_calls()
             await self.deliver_answer(await self.next_answer())
         return self.final_step.values
 
     async def close(self) -> None:
-        """End whatever runs, and the script."""
+        """Cancel all tasks and close the script."""
         tasks = [*self.tasks.values(), *self.cancelled_tasks]
         self.tasks.clear()
         try:
@@ -179,18 +169,18 @@ class _Driver:
             await self.script.close()
 
     async def process_step(self, step: Step) -> None:
-        """Take note of a step; calls that need no record are answered at once, in their order."""
-        for turn in itertools.count(1):
+        """Register the calls of a step; local calls are answered at once, in order."""
+        for number in itertools.count(1):
             if isinstance(step, Finished):
                 self.final_step = step
                 return
-            for number in step.dropped:
-                self.drop_call(number)
+            for call_number in step.dropped:
+                self.drop_call(call_number)
             for call in step.calls:
                 self.register_call(call)
             if not self.local_calls:
                 return
-            if turn % _YIELD_INTERVAL == 0:
+            if number % _YIELD_INTERVAL == 0:
                 await asyncio.sleep(0)
             step = await self.answer_local(self.local_calls.popleft())
 
@@ -198,18 +188,18 @@ class _Driver:
         function = self.functions.get(call.name)
         args = None if function is None or function.local else match_arguments(call, function)
         if function is None or args is None or isinstance(args, str):
-            self.local_calls.append(call)  # what is wrong with a call follows from it as well
+            self.local_calls.append(call)  # an invalid call fails the same way on every replay
             return
-        opened = _PendingCall(function, ScriptRequest.from_arguments(call.id, call.name, pack(call.args)), args)
-        self.pending_calls[call.id] = opened
-        self.unstarted_calls.append(opened)
+        pending = _PendingCall(function, ScriptRequest.from_arguments(call.id, call.name, pack(call.args)), args)
+        self.pending_calls[call.id] = pending
+        self.unstarted_calls.append(pending)
 
     def drop_call(self, number: int) -> None:
         self.decisions.pop(number, None)
         self.local_calls = deque(call for call in self.local_calls if call.id != number)
         if self.pending_calls.pop(number, None) is None:
             return
-        self.unstarted_calls = deque(opened for opened in self.unstarted_calls if opened.request.number != number)
+        self.unstarted_calls = deque(pending for pending in self.unstarted_calls if pending.request.number != number)
         task = self.tasks.pop(number, None)
         if task is not None:
             task.cancel()
@@ -228,32 +218,34 @@ class _Driver:
             raise
         except _CATCHABLE_ERRORS as error:
             value = _packed_error_value(error)
-            said = describe_host_error(call.name, error) if value is None else unpack(value)
-            return await self.script.fail(call.id, said, at=self.clock_ms)
+            value = describe_host_error(call.name, error) if value is None else unpack(value)
+            return await self.script.fail(call.id, value, at=self.clock_ms)
         return await self.script.answer(call.id, unpack_results(value), at=self.clock_ms)
 
     def describe_unknown_function(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.functions, n=1)
-        hint = f"; there is {near[0]!r}" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the host has no function {name!r}{hint}"
 
     def check_replayed(self, request: ScriptRequest) -> None:
-        """Check that the script asks now for what it was told then."""
+        """Check that the script makes the request of a recorded answer; raise ``ReplayError`` otherwise."""
         if self.final_step is not None:
-            raise ReplayError(f"the script has ended, and was told more: {request.name!r} as request {request.number}")
-        opened = self.pending_calls.get(request.number)
-        if opened is None:
+            raise ReplayError(
+                f"the script has ended, but the log has an answer to {request.name!r} as request {request.number}"
+            )
+        pending = self.pending_calls.get(request.number)
+        if pending is None:
             raise ReplayError(f"the script does not ask for {request.name!r} as request {request.number} any more")
-        if opened.request != request:
-            raise mismatch_error(opened.request, request.name)
-        self.unstarted_calls.remove(opened)
+        if pending.request != request:
+            raise mismatch_error(pending.request, request.name)
+        self.unstarted_calls.remove(pending)
 
     def start_calls(self) -> None:
         while self.unstarted_calls:
-            opened = self.unstarted_calls.popleft()
-            task = asyncio.create_task(call_host_function(*opened))
-            self.tasks[opened.request.number] = task
-            task.add_done_callback(partial(self.handle_task_done, opened))
+            pending = self.unstarted_calls.popleft()
+            task = asyncio.create_task(call_host_function(*pending))
+            self.tasks[pending.request.number] = task
+            task.add_done_callback(partial(self.handle_task_done, pending))
 
     def handle_task_done(self, pending: _PendingCall, task: "asyncio.Task[Any]") -> None:
         if self.tasks.get(pending.request.number) is not task:
@@ -265,25 +257,25 @@ class _Driver:
             self.wakeup.set_result(None)
 
     async def next_answer(self) -> ScriptAnswer:
-        """Wait for the next answer, and have it remembered."""
+        """Wait for the next answer, and record it."""
         while True:
             while not self.completed_calls:
                 await self.wait_for_completion()
-            opened, task = self.completed_calls.popleft()
-            number, name, _ = opened.request
+            pending, task = self.completed_calls.popleft()
+            number, name, _ = pending.request
             if self.tasks.pop(number, None) is None:
-                _retrieve_exception(task)  # it was dropped after it had come back
+                _retrieve_exception(task)  # the script dropped the call after it completed
                 continue
             error = ScriptError(f"{name} was cancelled") if task.cancelled() else task.exception()
             if isinstance(error, DecisionPending):
                 self.decisions[number] = error.decisions
                 continue
-            return await self.record_answer(opened, error, None if error else task.result())
+            return await self.record_answer(pending, error, None if error else task.result())
 
     async def wait_for_completion(self) -> None:
         if not self.tasks:
             if not self.decisions:
-                raise ScriptError("the script waits for nothing that could come")
+                raise ScriptError("the script waits, but no host call is running")
             await self.journal.commit()
             raise DecisionPending([decision for decisions in self.decisions.values() for decision in decisions])
         self.wakeup = asyncio.get_running_loop().create_future()
@@ -291,9 +283,7 @@ class _Driver:
 
     async def record_answer(self, pending: _PendingCall, error: BaseException | None, value: Any) -> ScriptAnswer:
         if self.answer_count >= self.max_answers:
-            raise ScriptError(
-                f"the script was told {self.max_answers} answers, too many to be told again: use on_input"
-            )
+            raise ScriptError(f"the script received {self.max_answers} answers, too many to replay: use on_input")
         if isinstance(error, _UNCATCHABLE_ERRORS) or (error is not None and not isinstance(error, Exception)):
             raise error
         name = pending.request.name
@@ -303,16 +293,14 @@ class _Driver:
             try:
                 packed = pack(value)
             except ScriptError as fault:
-                error = ScriptError(f"{name} gave what it may not: {fault}")
+                error = ScriptError(f"{name} returned an invalid value: {fault}")
+        message = ""
         if error is not None:
-            told = await self.journal.record_answer(
-                pending.request, _packed_error_value(error), describe_host_error(name, error)
-            )
-        else:
-            told = await self.journal.record_answer(pending.request, packed, "", result)
+            packed, message = _packed_error_value(error), describe_host_error(name, error)
+        answer = await self.journal.record_answer(pending.request, packed, message, result)
         if pending.function.durable:
             await self.journal.commit()
-        return told
+        return answer
 
     async def deliver_answer(self, answer: ScriptAnswer) -> None:
         number, self.clock_ms = answer.request.number, answer.at
@@ -322,8 +310,8 @@ class _Driver:
         if answer.result is not None:
             try:
                 value = pack(value_of_result(answer.result))
-            except ScriptError as failed:
-                error = str(failed) or "failed"
+            except ScriptError as failure:
+                error = str(failure) or "failed"
         if error:
             step = await self.script.fail(number, error if value is None else unpack(value), at=self.clock_ms)
         else:
@@ -332,29 +320,28 @@ class _Driver:
 
 
 async def call_host_function(function: HostFunction, request: ScriptRequest, args: Sequence[JSON]) -> Any:
-    """Call a host function with what the script gave it."""
     return await (function.function(request, *args) if function.wants_request else function.function(*args))
 
 
 def match_arguments(call: HostCall, function: HostFunction) -> Sequence[JSON] | str:
-    """Return the arguments of a call as the function takes them, or say what is wrong with their number.
+    """Return the arguments that a function takes from a call, or an error message if their number is wrong.
 
-    A nil beyond the last argument is nothing.
+    Nils beyond the last argument are ignored.
     """
     least, most = _argument_counts(function)
-    given = len(call.args)
+    count = len(call.args)
     if most is not None:
-        while given > most and call.args[given - 1] is None:
-            given -= 1
-        if given > most:
-            return f"{call.name} takes {most} argument{'' if most == 1 else 's'} at most, and was given {given}"
-    if given < least:
-        return f"{call.name} needs {least} argument{'s' if least > 1 else ''} at least, and was given {given}"
-    return call.args if given == len(call.args) else call.args[:given]
+        while count > most and call.args[count - 1] is None:
+            count -= 1
+        if count > most:
+            return f"{call.name} takes {most} argument{'' if most == 1 else 's'} at most, and was given {count}"
+    if count < least:
+        return f"{call.name} needs {least} argument{'s' if least > 1 else ''} at least, and was given {count}"
+    return call.args if count == len(call.args) else call.args[:count]
 
 
 def describe_host_error(name: str, error: BaseException) -> str:
-    """Say what a script is told of an error in its host: what vaka raises on purpose is meant for it."""
+    """Return the message of a host function's error; a ``VakaError`` needs no prefix, since it is meant to be read."""
     text = str(error).encode("utf-8", "replace").decode()
     if isinstance(error, VakaError):
         return text or error.code
@@ -362,23 +349,23 @@ def describe_host_error(name: str, error: BaseException) -> str:
 
 
 def _packed_error_value(error: BaseException) -> JSON:
-    """Return the value of an error that has one, packed."""
+    """Return the packed value of a ``StructuredScriptError``, ``None`` for any other error."""
     if not isinstance(error, StructuredScriptError):
         return None
     try:
         return pack(error.value)
     except ScriptError:
-        return None  # its text has to do
+        return None  # the script receives the message instead
 
 
 def _argument_counts(function: HostFunction) -> tuple[int, int | None]:
-    """Return how many arguments of a script a host function needs, and takes."""
+    """Return how many arguments a host function needs and takes from a script; ``None`` for any number."""
     target: Any = function.function
     bound = 1 if hasattr(target, "__self__") else 0
     target = getattr(target, "__func__", target)
     code = getattr(target, "__code__", None)
     if code is None:
-        return 0, None  # something callable that does not say
+        return 0, None  # a callable without a signature
     skipped = bound + (1 if function.wants_request else 0)
     takes = max(code.co_argcount - skipped, 0)
     least = max(takes - len(target.__defaults__ or ()), 0)
@@ -386,6 +373,6 @@ def _argument_counts(function: HostFunction) -> tuple[int, int | None]:
 
 
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    """Look at how a task ended, so that nobody is told that nobody did."""
+    """Retrieve the exception of a task, or asyncio would log that it was never retrieved."""
     if task.done() and not task.cancelled():
         task.exception()

@@ -19,61 +19,61 @@ from vaka.luau.worker import WorkerPool
 
 
 class ScriptRunner(Protocol):
-    """A place where scripts run."""
+    """Opens scripts in a VM of some process."""
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
-        """Return a script that can be started once; what it prints goes to ``printed``, line by line."""
+        """Return a script that can be started once; ``print_line`` receives each line it prints."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything; twice is once."""
+        """Free all VMs and processes; a second call does nothing."""
         ...
 
 
 class ScriptEngine:
-    """Opens each script where it belongs. Nothing is started before it is needed."""
+    """Runs trusted scripts in this process and untrusted ones in workers, which start on first use."""
 
     def __init__(self, *, trusted: ScriptRunner | None = None, untrusted: ScriptRunner | None = None) -> None:
         self._trusted_runner = trusted or VmRunner()
         self._untrusted_runner = untrusted or WorkerPool()
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
-        """Return a script that can be started once; what it prints goes to ``printed``, line by line."""
+        """Return a script that can be started once; ``print_line`` receives each line it prints."""
         return (self._trusted_runner if program.trusted else self._untrusted_runner).open(program, print_line)
 
     async def close(self) -> None:
-        """End the workers, and free the VMs that nobody uses."""
+        """End the workers and free the idle VMs."""
         await self._untrusted_runner.close()
         await self._trusted_runner.close()
 
 
 ToolArgumentParser: TypeAlias = Callable[["str | dict[str, Any]"], "ParsedArguments | InvalidArguments"]
-"""Reads the arguments of a tool, as its schema says."""
+"""Parses the arguments of a tool call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptServices:
-    """Everything a script in a session is run with."""
+    """The services of the runtime that scripts use."""
 
     runner: ScriptRunner
-    models: Callable[[str], Model]
+    find_model: Callable[[str], Model]
     """Finds a model by name; ``default`` is the agent's own."""
     network: Network
     values: KeyValueStore
     cache: ScriptCache
     argument_parser: Callable[[dict[str, Any]], ToolArgumentParser]
-    """Makes a reader of a JSON Schema."""
-    fits: Callable[[JSON, JSON], str]
-    """Says what is wrong with a value by a JSON Schema; nothing when it fits."""
-    agents: Callable[[str, JSON], Tool | None]
-    """Finds an agent by name, as a tool that is called with a prompt."""
+    """Makes a parser from a JSON Schema."""
+    find_schema_problem: Callable[[JSON, JSON], str]
+    """Returns why a value does not fit a JSON Schema (schema, value), ``""`` when it fits."""
+    find_agent: Callable[[str, JSON], Tool | None]
+    """Finds an agent by name and configuration, as a tool that takes a prompt."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def for_untrusted(self) -> "ScriptServices":
-        """Return what a script nobody trusts is run with: its agent's own model, and no name that could be a file."""
+        """Return the services of an untrusted script: only its agent's own model, whose name cannot be a file."""
 
         def find_own_model(name: str) -> Model:
-            model = self.models("default")
+            model = self.find_model("default")
             if name not in ("default", model.name):
                 raise ScriptError(f"generate: this script may ask the model 'default' only, not {name!r}")
             return model
@@ -82,6 +82,6 @@ class ScriptServices:
             model = config["model"] if hasattr(config, "keys") and "model" in config else None
             if model not in (None, "default"):
                 raise ScriptError(f"create_agent: this script may name the model 'default' only, not {model!r}")
-            return self.agents(name, config)
+            return self.find_agent(name, config)
 
-        return replace(self, models=find_own_model, agents=find_agent)
+        return replace(self, find_model=find_own_model, find_agent=find_agent)

@@ -17,7 +17,7 @@ from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau import prelude
 from vaka.luau.bytecode import BytecodeCache
 from vaka.luau.host.compat import surface_functions
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import ScriptIo
 from vaka.luau.packages.install import package_finder
 from vaka.luau.program import BUILTIN_LIBRARY, Program, ScriptLimits, read_source
 from vaka.luau.require import read_library
@@ -30,15 +30,15 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class ScriptSource:
-    """A script on its way to becoming a program: read and compiled now, its library when it first runs."""
+    """A script that is read and compiled at once; its library is read when it first runs."""
 
     def __init__(
         self, script: "str | Path", libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
         *, trusted: bool = True,
     ) -> None:  # fmt: skip
-        """``script`` is a file, or the text of a script: what has a line break or a blank is text."""
-        file = isinstance(script, Path) or not re.search(r"\s", script)
-        self.path = Path(script) if file else None
+        """``script`` is a path, or the text of a script: a string that contains white space is text."""
+        is_file = isinstance(script, Path) or not re.search(r"\s", script)
+        self.path = Path(script) if is_file else None
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
         self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
@@ -48,9 +48,9 @@ class ScriptSource:
 
     @property
     def leading_comment(self) -> str:
-        """The comment the script begins with, as one text."""
-        found = _LEADING_COMMENT.match(self.text + "\n")
-        lines = found[1].splitlines() if found else []
+        """The comment at the start of the script, as one line."""
+        match = _LEADING_COMMENT.match(self.text + "\n")
+        lines = match[1].splitlines() if match else []
         return " ".join(line.strip().lstrip("-").strip() for line in lines).strip()
 
     async def program(self) -> Program:
@@ -67,7 +67,7 @@ class ScriptSource:
         return self._program
 
     def startup_info(self, mode: str, journal: ScriptJournal) -> dict[str, JSON]:
-        """Return what the script is told of where it is."""
+        """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``prelude.main_source``."""
         turn = journal.turn
         return {
             "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
@@ -100,7 +100,7 @@ class LuauTool:
         )  # fmt: skip
 
     def bind(self, services: ScriptServices) -> "BoundLuauTool":
-        """Return the tool with what the runtime lends it."""
+        """Return the tool connected to the runtime's services."""
         return BoundLuauTool(self, services)
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class LuauTool:
 
 
 class BoundLuauTool:
-    """A Luau tool at work; implements ``Tool``."""
+    """A Luau tool with the services it runs with; implements ``Tool``."""
 
     def __init__(self, tool: LuauTool, services: ScriptServices) -> None:
         self._source, self.spec = tool.source, tool.spec
@@ -116,42 +116,41 @@ class BoundLuauTool:
         self._parse_arguments = services.argument_parser(self.spec.parameters)
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Return the arguments ``raw`` stands for, or what is wrong with them."""
         return self._parse_arguments(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
-        """Run the script, or go on with it, and return what it came to."""
+        """Run the script, or resume it after a crash, and return its result."""
         program = await self._source.program()
         name = self.spec.name
-        async with open_script_journal(context, name, program.digest, {}) as (nest, before):
-            if before is not None:
-                return _value_or_raise(before.value, before.stop if before.failed else "")
+        async with open_script_journal(context, name, program.digest, {}) as (journal, earlier_end):
+            if earlier_end is not None:
+                return _value_or_raise(earlier_end.value, earlier_end.stop if earlier_end.failed else "")
             try:
-                value = await self._run(context, program, nest, arguments)
+                value = await self._run(context, program, journal, arguments)
             except ScriptError as error:
-                await record_script_end(context, nest, name, None, str(error))
+                await record_script_end(context, journal, name, None, str(error))
                 raise
-            await record_script_end(context, nest, name, value)
+            await record_script_end(context, journal, name, value)
             return value
 
     async def _run(
         self, context: ToolContext, program: Program, journal: ScriptJournal, arguments: dict[str, Any]
     ) -> JSON:
-        talk = _ToolConversation(context, journal)
-        async with AsyncExitStack() as closing:
-            own = HostServices(input=talk.input, output=talk.output)
-            parts = build_host_services(self._services, journal, context.path, closing, own, self.spec.layer)
+        conversation = _ToolConversation(context, journal)
+        async with AsyncExitStack() as exit_stack:
+            io = ScriptIo(input=conversation.input, output=conversation.output)
+            host = build_host_services(self._services, journal, context.path, exit_stack, io, self.spec.layer)
             script = self._services.runner.open(program, lambda line: context.emit(f"{line}\n"))
-            given = self._source.startup_info("tool", journal)
-            values = await drive(script, surface_functions(parts), journal, [given, arguments])
-        value, error, where = [*values, None, None, None][:3]
-        if where == "nothing":
+            startup_info = self._source.startup_info("tool", journal)
+            values = await drive(script, surface_functions(host), journal, [startup_info, arguments])
+        value, error, source = [*values, None, None, None][:3]
+        if source == "nothing":
             raise ScriptError("tool did not call output")
         return _value_or_raise(value, "" if error is None else str(error))
 
 
 class _ToolConversation:
-    """A tool that says something and wants to hear more: whoever is asked answers."""
+    """The ``input`` and ``output`` of a tool: each ``input`` asks a person, showing the last output."""
 
     def __init__(self, context: ToolContext, journal: ScriptJournal) -> None:
         self._context, self._journal = context, journal
@@ -161,14 +160,14 @@ class _ToolConversation:
         self._last_output = value if error is None else error
 
     async def input(self, request: ScriptRequest) -> JSON:
-        said = (
-            self._last_output if isinstance(self._last_output, str) else msgspec.json.encode(self._last_output).decode()
-        )
-        answer = await self._journal.ask_person(
-            request, said if self._last_output is not None else f"{self._context.call} wants more"
-        )
+        question = self._last_output
+        if question is None:
+            question = f"{self._context.call} wants more"
+        elif not isinstance(question, str):
+            question = msgspec.json.encode(question).decode()
+        answer = await self._journal.ask_person(request, question)
         if answer is None:
-            raise ScriptError("input: nobody answered")
+            raise ScriptError("input: the question was not answered")
         return answer
 
 
@@ -183,9 +182,9 @@ def _parameter_schema(params: dict[str, Any] | None) -> dict[str, Any]:
         return {"type": "object", "properties": {}, "additionalProperties": True}
     if params.get("type") == "object" or "$ref" in params or "anyOf" in params:
         return {"properties": {}, **params}
-    wrong = [name for name, schema in params.items() if not isinstance(schema, dict)]
-    if wrong:
-        raise InvalidInput(f"params: {wrong[0]!r} must be a JSON Schema, got {params[wrong[0]]!r}")
+    for name, schema in params.items():
+        if not isinstance(schema, dict):
+            raise InvalidInput(f"params: {name!r} must be a JSON Schema, got {schema!r}")
     required = [name for name, schema in params.items() if "default" not in schema and not schema.get("optional")]
     properties = {
         name: {key: part for key, part in schema.items() if key != "optional"} for name, schema in params.items()

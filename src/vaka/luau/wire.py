@@ -1,4 +1,4 @@
-"""What is said between a worker and its owner: frames of JSON, each after its length in four bytes."""
+"""Messages between a worker and its parent: frames of JSON, each after its length in four bytes."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeAlias, TypeVar
@@ -13,14 +13,14 @@ _LENGTH_BYTES = 4
 
 
 class LoadProgram(msgspec.Struct, tag="load", array_like=True):
-    """Keep a program under a number."""
+    """Store a program under a number."""
 
     program: int
     content: Program
 
 
 class ForgetProgram(msgspec.Struct, tag="forget", array_like=True):
-    """Do not keep a program any more."""
+    """Forget a stored program."""
 
     program: int
 
@@ -36,7 +36,7 @@ class StartScript(msgspec.Struct, tag="start", array_like=True):
 
 
 class AnswerCall(msgspec.Struct, tag="answer", array_like=True):
-    """Give a call its results."""
+    """Answer a host call and resume the script."""
 
     script: int
     call: int
@@ -45,7 +45,7 @@ class AnswerCall(msgspec.Struct, tag="answer", array_like=True):
 
 
 class FailCall(msgspec.Struct, tag="fail", array_like=True):
-    """Raise an error where a call was made."""
+    """Raise an error where a host call was made and resume the script."""
 
     script: int
     call: int
@@ -54,16 +54,17 @@ class FailCall(msgspec.Struct, tag="fail", array_like=True):
 
 
 class CloseScript(msgspec.Struct, tag="close", array_like=True):
-    """Let go of a script; nothing is said in return."""
+    """Free a script; there is no report."""
 
     script: int
 
 
-WorkerCommand: TypeAlias = LoadProgram | ForgetProgram | StartScript | AnswerCall | FailCall | CloseScript
+StepCommand: TypeAlias = StartScript | AnswerCall | FailCall
+WorkerCommand: TypeAlias = LoadProgram | ForgetProgram | StepCommand | CloseScript
 
 
 class WorkerReady(msgspec.Struct, tag="ready", array_like=True):
-    """The first word of a worker."""
+    """The first report of a worker: it can run scripts."""
 
     version: str
 
@@ -86,7 +87,7 @@ class ScriptEnded(msgspec.Struct, tag="ended", array_like=True):
 
 
 class ScriptFailed(msgspec.Struct, tag="failed", array_like=True):
-    """A script has failed: by itself, or by a limit."""
+    """A script has failed; ``limit``: because it exceeded a limit."""
 
     script: int
     message: str
@@ -102,49 +103,46 @@ T = TypeVar("T")
 
 
 class FrameReader(Generic[T]):
-    """Puts frames together from pieces as they come. Raises ``ValueError`` for what is no frame."""
+    """Decodes frames from a stream of bytes. Raises ``ValueError`` for an invalid frame."""
 
     def __init__(self, decoder: "msgspec.json.Decoder[T]") -> None:
         self._decoder = decoder
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[T]:
-        """Yield what is complete now."""
-        held = self._buffer
-        held += data
+        """Yield the frames that ``data`` completes."""
+        buffer = self._buffer
+        buffer += data
         start = 0
-        while len(held) - start >= _LENGTH_BYTES:
-            size = int.from_bytes(held[start : start + _LENGTH_BYTES], "big")
+        while len(buffer) - start >= _LENGTH_BYTES:
+            size = int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
             if size > MAX_FRAME_BYTES:
                 raise ValueError(f"a frame of {size} bytes is more than {MAX_FRAME_BYTES}")
             end = start + _LENGTH_BYTES + size
-            if len(held) < end:
+            if len(buffer) < end:
                 break
-            yield self._decode(bytes(held[start + _LENGTH_BYTES : end]))
+            yield self._decode(bytes(buffer[start + _LENGTH_BYTES : end]))
             start = end
-        del held[:start]
+        del buffer[:start]
 
     def _decode(self, content: bytes) -> T:
         try:
             return self._decoder.decode(content)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise ValueError(f"a frame is not what it should be: {error}") from error
+            raise ValueError(f"a frame is invalid: {error}") from error
 
 
 _encoder = msgspec.json.Encoder()
 
 
 def encode_frame(message: WorkerCommand | WorkerReport) -> bytes:
-    """Return a message as it is sent."""
     content = _encoder.encode(message)
     return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
 
 def command_reader() -> FrameReader[WorkerCommand]:
-    """Return the reader of a worker."""
     return FrameReader(msgspec.json.Decoder(WorkerCommand))
 
 
 def report_reader() -> FrameReader[WorkerReport]:
-    """Return the reader of its owner."""
     return FrameReader(msgspec.json.Decoder(WorkerReport))

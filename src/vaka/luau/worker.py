@@ -1,11 +1,11 @@
-"""Scripts in processes of their own: a bug in the VM, or a script that finds one, costs no more than a worker."""
+"""Run scripts in worker processes: a script that exploits a bug in the VM can damage only its worker."""
 
 import asyncio
 import os
 import signal
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
@@ -33,7 +33,7 @@ class _PendingStep(NamedTuple):
 
 
 class WorkerProcess(asyncio.SubprocessProtocol):
-    """A worker, as its owner sees it. It does one thing after the other, in the order it was asked."""
+    """The parent's side of a worker, which executes commands one by one, in order."""
 
     def __init__(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         self.step_count = 0
         self.pid = 0
         self.failure = ""
-        """Why it is of no more use; empty as long as it is."""
+        """Why the worker cannot be used any more; empty while it works."""
         self._grace = grace
         self._loop = loop
         self._pending_steps: deque[_PendingStep] = deque()
@@ -56,13 +56,11 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the process."""
-        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101  # what asyncio gives a protocol like this
+        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101  # asyncio passes this type to a SubprocessProtocol
         self._transport = transport
         self.pid = transport.get_pid()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take what it says."""
         if fd != 1:
             self._stderr = (self._stderr + data)[-MAX_STDERR_BYTES:]
             return
@@ -70,15 +68,15 @@ class WorkerProcess(asyncio.SubprocessProtocol):
             for report in self._report_reader.feed(data):
                 self._handle_report(report)
         except ValueError as error:
-            self.kill(f"the worker {self.pid} said what it may not: {error}")
+            self.kill(f"the worker {self.pid} sent an invalid report: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everyone who waits that it is gone."""
+        """Fail all pending steps."""
         code = self._transport.get_returncode() if self._transport else None
         self.failure = self.failure or f"the worker {self.pid} {_describe_exit(code)}{self._last_stderr_line()}"
-        for asked in self._pending_steps:
-            if not asked.reply.done():
-                asked.reply.set_exception(ScriptError(self.failure))
+        for pending in self._pending_steps:
+            if not pending.reply.done():
+                pending.reply.set_exception(ScriptError(self.failure))
         self._pending_steps.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -87,10 +85,8 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         if not self.exit_future.done():
             self.exit_future.set_result(None)
 
-    async def request_step(
-        self, command: wire.StartScript | wire.AnswerCall | wire.FailCall, seconds: float
-    ) -> wire.StepReport:
-        """Have an order carried out; a worker that takes longer than it may is ended."""
+    async def request_step(self, command: wire.StepCommand, seconds: float) -> wire.StepReport:
+        """Execute a step; a worker that takes much longer than ``seconds`` is killed. Raises ``ScriptError``."""
         if self.failure:
             raise ScriptError(self.failure)
         reply: asyncio.Future[wire.StepReport] = self._loop.create_future()
@@ -101,13 +97,13 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         return await reply
 
     def send(self, command: wire.WorkerCommand) -> None:
-        """Give an order, if there is anyone to give it to."""
+        """Send a command, unless the worker has failed."""
         pipe: Any = self._transport.get_pipe_transport(0) if self._transport and not self.failure else None
         if pipe is not None:
             pipe.write(wire.encode_frame(command))
 
     def program_number(self, program: Program) -> int:
-        """Return the number under which the worker has a program."""
+        """Return the worker's number of a program, which is sent to it first if necessary."""
         key = (program.digest, program.limits)
         number = self._program_numbers.get(key)
         if number is None:
@@ -121,19 +117,17 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         return number
 
     def new_script_number(self) -> int:
-        """Return the number of a new script."""
         self._last_number += 1
         self.script_count += 1
         return self._last_number
 
     def kill(self, reason: str) -> None:
-        """End it at once."""
         self.failure = self.failure or reason
         if self._transport is not None and self._transport.get_returncode() is None:
             self._transport.kill()
 
     async def close(self) -> None:
-        """End it, and wait until it is gone."""
+        """Kill the process and wait for its end."""
         self.kill("the workers are closed")
         await self.exit_future
         if self._transport is not None:
@@ -145,44 +139,45 @@ class WorkerProcess(asyncio.SubprocessProtocol):
                 self.ready.set_result(report.version)
             return
         if not self._pending_steps or self._pending_steps[0].script != report.script:
-            raise ValueError(f"a report on script {report.script}, which nobody asked for")
-        asked = self._pending_steps.popleft()
+            raise ValueError(f"an unexpected report on script {report.script}")
+        pending = self._pending_steps.popleft()
         self.step_count += 1
         if self._pending_steps:
             self._arm_deadline()
-        if not asked.reply.done():
-            asked.reply.set_result(report)
+        if not pending.reply.done():
+            pending.reply.set_result(report)
 
     def _arm_deadline(self) -> None:
-        """See to it that someone looks when the order it is at now should have been carried out."""
+        """Schedule a check for the time by which the current step must be done."""
         self._deadline = self._loop.time() + self._pending_steps[0].seconds + self._grace
         if self._timer is not None:
             if self._timer.when() <= self._deadline:
-                return  # whoever looks then will look again
+                return  # the earlier check schedules the next one
             self._timer.cancel()
         self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """End a worker that does not come back from the order it is at."""
+        """Kill the worker if its current step is overdue."""
         self._timer = None
         if not self._pending_steps or self.failure:
             return
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
             return
-        asked = self._pending_steps[0]
-        self.kill(f"the worker {self.pid} did not answer within {asked.seconds + self._grace} s and was killed")
-        if not asked.reply.done():
-            asked.reply.set_exception(ScriptLimit(f"the script did not stop within {asked.seconds + self._grace} s"))
+        pending = self._pending_steps[0]
+        allowed = pending.seconds + self._grace
+        self.kill(f"the worker {self.pid} did not answer within {allowed} s and was killed")
+        if not pending.reply.done():
+            pending.reply.set_exception(ScriptLimit(f"the script did not stop within {allowed} s"))
 
     def _last_stderr_line(self) -> str:
-        words = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return f": {words[-1]}" if words else ""
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
 
 
 def _describe_exit(code: int | None) -> str:
     if code is None:
-        return "is gone"
+        return "has ended"
     if code >= 0:
         return f"ended by itself (exit {code})"
     try:
@@ -193,16 +188,15 @@ def _describe_exit(code: int | None) -> str:
 
 
 def _worker_environment() -> dict[str, str]:
-    """Return what a worker is given: where to find its code, and on Windows what no program starts without."""
-    needed = {"SYSTEMROOT": os.environ["SYSTEMROOT"]} if "SYSTEMROOT" in os.environ else {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}
+    """Return the environment of a worker: the import path, and SYSTEMROOT, which Windows programs need to start."""
+    system = {"SYSTEMROOT": os.environ["SYSTEMROOT"]} if "SYSTEMROOT" in os.environ else {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **system}
 
 
 class WorkerPool:
-    """Runs scripts in up to ``count`` processes, each with ``memory`` bytes for all its scripts.
+    """Runs scripts in up to ``max_workers`` processes, each with ``memory`` bytes for all its scripts.
 
-    A worker that dies takes its scripts with it, each of which fails with a ``ScriptError``; the next script gets
-    another one.
+    When a worker dies, its scripts fail with a ``ScriptError``; the next script starts another worker.
     """
 
     def __init__(
@@ -220,19 +214,16 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are there now."""
         return [worker.pid for worker in self._workers if not worker.failure]
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
-        """Return a script that can be started once. It needs limits of memory and time."""
+        """Return a script that can be started once; raise ``InvalidInput`` if it has no limit of memory or time."""
         if program.limits.seconds is None or program.limits.memory is None:
-            raise InvalidInput(
-                f"script {program.name!r} runs in a worker, so it needs a limit of memory and of seconds"
-            )
+            raise InvalidInput(f"script {program.name!r} runs in a worker: it needs a limit of memory and of seconds")
         return RemoteScript(self.find_worker, program, program.limits.seconds, print_line)
 
     async def close(self) -> None:
-        """End all workers, and whatever runs in them."""
+        """Kill all workers and their scripts."""
         self._closed = True
         async with self._lock:
             workers, self._workers = self._workers, []
@@ -240,7 +231,7 @@ class WorkerPool:
             await worker.close()
 
     async def find_worker(self) -> WorkerProcess:
-        """Return the worker with the least to do."""
+        """Return the worker with the fewest scripts, started if necessary."""
         async with self._lock:
             if self._closed:
                 raise Closed("the workers are closed")
@@ -252,14 +243,14 @@ class WorkerPool:
             return best
 
     async def _remove_dead(self) -> None:
-        """Forget the dead; remember whether they ever did anything."""
+        """Remove dead workers, counting those in a row that died before their first step."""
         for worker in [worker for worker in self._workers if worker.failure]:
             self._workers.remove(worker)
             self._failed_workers = 0 if worker.step_count else self._failed_workers + 1
             await worker.close()
 
     async def _start_worker(self) -> WorkerProcess:
-        load_pyluau()  # says what to install before a process fails to say it
+        load_pyluau()  # raises ConfigError here instead of in the worker
         if self._failed_workers:
             await asyncio.sleep(min(_RESTART_DELAY * 2**self._failed_workers, _MAX_RESTART_DELAY))
         loop = asyncio.get_running_loop()
@@ -278,10 +269,14 @@ class WorkerPool:
 
 
 class RemoteScript:
-    """A script in a worker."""
+    """A script in a worker; implements ``Script``."""
 
     def __init__(
-        self, find_worker: Callable[[], Any], program: Program, seconds: float, print_line: PrintLine | None
+        self,
+        find_worker: Callable[[], Awaitable[WorkerProcess]],
+        program: Program,
+        seconds: float,
+        print_line: PrintLine | None,
     ) -> None:
         self._find_worker = find_worker
         self._program = program
@@ -292,29 +287,22 @@ class RemoteScript:
         self._started = False
 
     async def start(self, arguments: Sequence[JSON], *, seed: int, at: int) -> Step:
-        """Run until it waits or ends."""
         if self._started:
             raise InvalidInput(f"script {self._program.name!r} was started already")
         self._started = True
         values = [pack(argument) for argument in arguments]
         worker = self._worker = await self._find_worker()
-        self._script_number = worker.script()
-        return await self._request_step(
-            wire.StartScript(self._script_number, worker.program(self._program), values, seed, at)
-        )
+        self._script_number, program = worker.new_script_number(), worker.program_number(self._program)
+        return await self._request_step(wire.StartScript(self._script_number, program, values, seed, at))
 
     async def answer(self, call: int, values: Sequence[JSON], *, at: int) -> Step:
-        """Give a call its results and run on."""
-        return await self._request_step(
-            wire.AnswerCall(self._script_number, call, [pack(value) for value in values], at)
-        )
+        packed = [pack(value) for value in values]
+        return await self._request_step(wire.AnswerCall(self._script_number, call, packed, at))
 
     async def fail(self, call: int, error: JSON, *, at: int) -> Step:
-        """Raise an error, which the script may catch, where the call was made, and run on."""
         return await self._request_step(wire.FailCall(self._script_number, call, pack(error), at))
 
     async def close(self) -> None:
-        """Let go of the script; twice is once."""
         worker = self._release_worker()
         if worker is not None:
             worker.send(wire.CloseScript(self._script_number))
@@ -325,10 +313,10 @@ class RemoteScript:
             worker.script_count -= 1
         return worker
 
-    async def _request_step(self, command: wire.StartScript | wire.AnswerCall | wire.FailCall) -> Step:
-        if self._worker is None:
-            raise InvalidInput(f"script {self._program.name!r} does not run")
+    async def _request_step(self, command: wire.StepCommand) -> Step:
         worker = self._worker
+        if worker is None:
+            raise InvalidInput(f"script {self._program.name!r} is not running")
         report = await worker.request_step(command, self._seconds)
         for line in report.printed:
             if self._print_line is not None:
@@ -341,12 +329,12 @@ class RemoteScript:
         try:
             return _step_of(report)
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
-            worker.kill(f"the worker {worker.pid} said what it may not: {error}")
+            worker.kill(f"the worker {worker.pid} sent an invalid report: {error}")
             raise ScriptError(worker.failure) from None
 
 
 def _step_of(report: wire.ScriptWaiting | wire.ScriptEnded) -> Step:
-    """Return what a report says; raises as ``unpack`` does for values that nobody packed."""
+    """Return the step of a report; raises as ``unpack`` does for values that ``pack`` cannot have made."""
     if isinstance(report, wire.ScriptEnded):
         return Finished([unpack(value) for value in report.values])
     calls = [HostCall(number, name, [unpack(value) for value in args]) for number, name, args in report.calls]

@@ -1,6 +1,6 @@
-"""The process in which scripts run that nobody trusts: orders come on its stdin, reports go to its stdout.
+"""The process that runs untrusted scripts: it reads commands from stdin and writes reports to stdout.
 
-It has no authority of its own: no environment, no file it could write, no new processes. It goes when its owner goes.
+It has no environment and cannot write files or start processes. It ends with its parent.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from vaka.luau.bytecode import vm_version
 from vaka.luau.pool import VmPool
 from vaka.luau.program import Program, ScriptLimits
 from vaka.luau.protocol import Finished, Step, pack, unpack
-from vaka.luau.vm import ScriptExecution
+from vaka.luau.vm import ScriptExecution, StepAction
 
 if sys.platform != "win32":
     import resource
@@ -27,71 +27,60 @@ READ_BYTES = 1 << 20
 MAX_OPEN_FILES = 16
 MAX_VMS = 64
 CPU_GRACE_SECONDS = 3.0
-"""Seconds of processor time that a step may take more than its script may run, before the kernel ends the worker."""
+"""CPU seconds by which a step may exceed its script's limit before the kernel kills the worker."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
 
 class CommandExecutor:
-    """Carries out orders."""
+    """Executes commands in VMs of this process."""
 
     def __init__(self, pool: VmPool, limit_cpu: Callable[[float], None] | None = None) -> None:
-        """``allow`` is told before each step how many seconds it may take."""
+        """``limit_cpu`` is called before each step with the seconds it may take."""
         self._pool = pool
         self._limit_cpu = limit_cpu
         self._programs: dict[int, Program] = {}
         self._executions: dict[int, ScriptExecution] = {}
 
     def execute(self, command: wire.WorkerCommand) -> wire.WorkerReport | None:
-        """Do what is ordered, and return what there is to say; ``LookupError`` for an order that makes no sense."""
+        """Execute a command and return its report, if any; ``LookupError`` for an unknown script or program."""
         match command:
             case wire.LoadProgram():
                 self._programs[command.program] = command.content
             case wire.ForgetProgram():
                 self._programs.pop(command.program, None)
             case wire.CloseScript():
-                machine = self._executions.pop(command.script, None)
-                if machine is not None:
-                    machine.close()
+                execution = self._executions.pop(command.script, None)
+                if execution is not None:
+                    execution.close()
             case wire.StartScript():
                 self._executions[command.script] = ScriptExecution(self._pool, self._programs[command.program])
-                return self._run_step(command.script, lambda machine: _start_script(machine, command))
-            case wire.AnswerCall():
-                return self._run_step(command.script, lambda machine: _answer_call(machine, command))
-            case wire.FailCall():
-                return self._run_step(command.script, lambda machine: _fail_call(machine, command))
+                return self._run_step(command)
+            case wire.AnswerCall() | wire.FailCall():
+                return self._run_step(command)
         return None
 
-    def _run_step(self, script: int, step: Callable[[ScriptExecution], Step]) -> wire.WorkerReport:
-        machine = self._executions[script]
+    def _run_step(self, command: wire.StepCommand) -> wire.WorkerReport:
+        script, execution = command.script, self._executions[command.script]
         if self._limit_cpu is not None:
-            self._limit_cpu(machine.program.limits.seconds or 0.0)
+            self._limit_cpu(execution.program.limits.seconds or 0.0)
         try:
-            done = step(machine)
-            report = _report_of(script, done, machine)
+            report = _report_of(script, execution.run_now(_step_action(execution, command)), execution)
         except VakaError as error:
             traceback = error.traceback if isinstance(error, ScriptError) else ""
             limit = isinstance(error, ScriptLimit)
-            report = wire.ScriptFailed(script, str(error), traceback, limit, machine.take_printed())
+            report = wire.ScriptFailed(script, str(error), traceback, limit, execution.take_printed())
         if not isinstance(report, wire.ScriptWaiting):
             self._executions.pop(script).close()
         return report
 
 
-def _start_script(execution: ScriptExecution, command: wire.StartScript) -> Step:
-    return execution.run_now(
-        execution.prepare_start([unpack(value) for value in command.arguments], command.seed, command.at)
-    )
-
-
-def _answer_call(execution: ScriptExecution, command: wire.AnswerCall) -> Step:
-    return execution.run_now(
-        execution.prepare_answer(command.call, [unpack(value) for value in command.values], command.at)
-    )
-
-
-def _fail_call(execution: ScriptExecution, command: wire.FailCall) -> Step:
-    return execution.run_now(execution.prepare_failure(command.call, unpack(command.error), command.at))
+def _step_action(execution: ScriptExecution, command: wire.StepCommand) -> StepAction:
+    if isinstance(command, wire.StartScript):
+        return execution.prepare_start([unpack(value) for value in command.arguments], command.seed, command.at)
+    if isinstance(command, wire.AnswerCall):
+        return execution.prepare_answer(command.call, [unpack(value) for value in command.values], command.at)
+    return execution.prepare_failure(command.call, unpack(command.error), command.at)
 
 
 def _report_of(script: int, step: Step, execution: ScriptExecution) -> wire.WorkerReport:
@@ -102,34 +91,34 @@ def _report_of(script: int, step: Step, execution: ScriptExecution) -> wire.Work
 
 
 def serve(executor: CommandExecutor, source: int, target: int) -> None:
-    """Carry out the orders that come from one descriptor until it ends, and report to the other."""
-    orders = wire.command_reader()
-    while piece := os.read(source, READ_BYTES):
-        for order in orders.feed(piece):
-            report = executor.execute(order)
+    """Execute the commands from one file descriptor until its end, and write the reports to the other."""
+    reader = wire.command_reader()
+    while data := os.read(source, READ_BYTES):
+        for command in reader.feed(data):
+            report = executor.execute(command)
             if report is not None:
                 write_report(target, report)
 
 
 def write_report(target: int, report: wire.WorkerReport) -> None:
-    """Write a report, all of it."""
-    left = memoryview(wire.encode_frame(report))
-    while left:
-        left = left[os.write(target, left) :]
+    """Write a report completely."""
+    remaining = memoryview(wire.encode_frame(report))
+    while remaining:
+        remaining = remaining[os.write(target, remaining) :]
 
 
 def detach_stdio() -> tuple[int, int]:
-    """Return the pipes to the owner, and let nobody else in this process write to them by accident."""
+    """Return the pipes to the parent, and replace stdin and stdout so that other code cannot use them by accident."""
     source, target = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
+        os.dup2(null, descriptor)
+    os.close(null)
     return source, target
 
 
 def exit_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its owner ends, where it can; the end of stdin tells the same."""
+    """Make Linux kill this process when its parent ends; elsewhere the end of stdin ends it."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -139,31 +128,31 @@ def exit_with_parent(parent: int) -> None:
 
 
 def run_warmup_script(pool: VmPool) -> None:
-    """Run a script, so that everything is loaded and every thread started before there can be no more."""
-    machine = ScriptExecution(pool, Program("return 1", limits=ScriptLimits()))
-    machine.run_now(machine.prepare_start([], 0, 0))
+    """Run a script, so that all modules are loaded and all threads started before the resource limits apply."""
+    execution = ScriptExecution(pool, Program("return 1", limits=ScriptLimits()))
+    execution.run_now(execution.prepare_start([], 0, 0))
 
 
 def apply_resource_limits(memory: int) -> None:
-    """Take away what scripts do not need: more memory than said, files, processes, dumps."""
+    """Limit memory to ``memory`` more bytes than now, and forbid file writes, new processes and core dumps."""
     if sys.platform == "win32":
         return
     limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": MAX_OPEN_FILES, "RLIMIT_NPROC": 0}
-    held = _address_space()
-    if held:
-        limits["RLIMIT_AS"] = held + memory
+    used = _address_space()
+    if used:
+        limits["RLIMIT_AS"] = used + memory
     for name, value in limits.items():
         number = getattr(resource, name, None)
         if number is not None:
-            with contextlib.suppress(OSError, ValueError):  # a system that has it and will not have it set
+            with contextlib.suppress(OSError, ValueError):  # some systems define the limit but refuse to set it
                 resource.setrlimit(number, (value, value))
 
 
 def limit_cpu_time(seconds: float) -> None:
-    """Have the kernel end this process if it works much longer than this, whatever its owner does."""
+    """Make the kernel kill this process if it uses much more CPU time than this, even if its parent is stuck."""
     if sys.platform != "win32":
-        most = int(time.process_time() + seconds + CPU_GRACE_SECONDS) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        limit = int(time.process_time() + seconds + CPU_GRACE_SECONDS) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
 def _address_space() -> int:
@@ -175,10 +164,10 @@ def _address_space() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Work for the process with the id that is the first argument, with so many bytes as the second says."""
-    owner, memory = (int(argument) for argument in arguments)
+    """Serve the process whose pid is the first argument; the second is the memory limit in bytes."""
+    parent, memory = (int(argument) for argument in arguments)
     source, target = detach_stdio()
-    exit_with_parent(owner)
+    exit_with_parent(parent)
     pool = VmPool(max_vms=MAX_VMS)
     run_warmup_script(pool)
     apply_resource_limits(memory)

@@ -16,7 +16,7 @@ class HostileScript(NamedTuple):
 
     @property
     def limits(self) -> ScriptLimits:
-        """Little time for those that take all there is, and more than enough for the others."""
+        """A short time limit for scripts that run into it, a long one for the others."""
         return replace(HOSTILE_LIMITS, seconds=0.2) if self.pattern == "out of time" else HOSTILE_LIMITS
 
 
@@ -67,10 +67,10 @@ HOSTILE_SCRIPTS = {
     "an error that is a function": HostileScript("error(print)", ScriptError, "^bad.luau:1: .*function"),
     "an error that is a thread": HostileScript("error(coroutine.create(print))", ScriptError, "^bad.luau:1: .*thread"),
     "an error that holds itself": HostileScript("local t = {} t.t = t error(t)", ScriptError, "^bad.luau:1: "),
-    "an error that cannot be said": HostileScript(
+    "an error whose __tostring fails": HostileScript(
         "error(setmetatable({}, {__tostring = function() error('again') end}))", ScriptError, "^bad.luau:1: "
     ),
-    "an error that is no text": HostileScript("error('\\xff\\xfe')", ScriptError, "bad.luau:1: "),
+    "an error that is not UTF-8": HostileScript("error('\\xff\\xfe')", ScriptError, "bad.luau:1: "),
     "a result that holds itself": HostileScript(
         "local t = {} t.t = t return t", ScriptError, "bad.luau: .*holds itself"
     ),
@@ -94,7 +94,9 @@ HOSTILE_SCRIPTS = {
     "coroutines that wait for each other": HostileScript(
         "park()", ScriptError, "every coroutine waits for another one"
     ),
-    "a yield to nobody": HostileScript("coroutine.yield(1)", ScriptError, "attempt to yield from outside a coroutine"),
+    "a yield outside a coroutine": HostileScript(
+        "coroutine.yield(1)", ScriptError, "attempt to yield from outside a coroutine"
+    ),
     "a change to the libraries": HostileScript("string.rep = nil", ScriptError, "readonly"),
     "a change to all strings": HostileScript("getmetatable('').__index = nil", ScriptError, "bad.luau:1: "),
     "a coroutine that fails alone": HostileScript(

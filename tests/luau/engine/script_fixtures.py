@@ -23,7 +23,7 @@ env.wake = primitives.wake
 
 
 class MemoryJournal:
-    """A ledger in memory. Given what an earlier one was told, it tells it again; each answer takes a millisecond."""
+    """A journal in memory that replays the given answers; each new answer takes a millisecond."""
 
     def __init__(self, start: ScriptAnswer | None = None, answers: Sequence[ScriptAnswer] = ()) -> None:
         self.first = start
@@ -38,22 +38,22 @@ class MemoryJournal:
         return self.first
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        for told in self.recorded_answers:
-            yield told
+        for answer in self.recorded_answers:
+            yield answer
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
-        told = ScriptAnswer(request, value, error, 1_000 + len(self.answers) + 1, result)
-        self.answers.append(told)
-        return told
+        answer = ScriptAnswer(request, value, error, 1_000 + len(self.answers) + 1, result)
+        self.answers.append(answer)
+        return answer
 
     async def commit(self) -> None:
         self.commits += 1
         self.committed_count = len(self.answers)
 
     def first_answers(self, count: int) -> "MemoryJournal":
-        """The book as a crash after so many answers left it."""
+        """Return the journal as it would be after a crash that left ``count`` answers."""
         return MemoryJournal(self.first, self.answers[:count])
 
 
@@ -83,9 +83,9 @@ class GeneratorScript:
     async def close(self) -> None:
         self.closed = True
 
-    def _step(self, go: Callable[[], tuple[str, Any]]) -> Step:
+    def _step(self, resume: Callable[[], tuple[str, Any]]) -> Step:
         try:
-            name, argument = go()
+            name, argument = resume()
         except StopIteration as stop:
             return Finished([stop.value])
         self.number += 1

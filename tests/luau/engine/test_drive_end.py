@@ -1,4 +1,4 @@
-"""However the driving of a script ends, nothing of it goes on."""
+"""When the driving of a script ends, all its calls are cancelled and the script is closed."""
 
 import asyncio
 from collections.abc import Generator, Sequence
@@ -15,7 +15,7 @@ from vaka.luau.vm import VmRunner
 
 
 class NeverReturns:
-    """A host function that never comes back, and knows how often it was left."""
+    """A host function that never returns, and counts its cancellations."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -30,8 +30,8 @@ class NeverReturns:
             self.cancel_count += 1
 
 
-async def test_a_call_that_the_script_gives_up_is_cancelled() -> None:
-    held = NeverReturns()
+async def test_a_call_that_the_script_drops_is_cancelled() -> None:
+    blocked = NeverReturns()
     source = """
         local waiting = coroutine.create(function() ask("hold") end)
         coroutine.resume(waiting)
@@ -40,38 +40,38 @@ async def test_a_call_that_the_script_gives_up_is_cancelled() -> None:
         ask("double", 2)
         return "done"
     """
-    assert await run_source(source, {"hold": HostFunction(held.hold), **DOUBLE_FUNCTIONS}) == ["done"]
-    assert held.cancel_count == 1
+    assert await run_source(source, {"hold": HostFunction(blocked.hold), **DOUBLE_FUNCTIONS}) == ["done"]
+    assert blocked.cancel_count == 1
 
 
-async def test_calls_that_nobody_waits_for_at_the_end_are_cancelled() -> None:
-    held = NeverReturns()
+async def test_calls_still_running_at_the_end_of_a_script_are_cancelled() -> None:
+    blocked = NeverReturns()
     source = "spawn(function() ask('hold') end) ask('double', 1) return 1"
-    assert await run_source(source, {"hold": HostFunction(held.hold), **DOUBLE_FUNCTIONS}) == [1]
-    assert held.cancel_count == 1
+    assert await run_source(source, {"hold": HostFunction(blocked.hold), **DOUBLE_FUNCTIONS}) == [1]
+    assert blocked.cancel_count == 1
 
 
 async def test_cancelling_cancels_every_call_and_closes_the_script() -> None:
-    held = NeverReturns()
+    blocked = NeverReturns()
     vms = VmRunner()
     program = Program("spawn(function() ask('hold') end) ask('hold')", preludes=(ASK_PRELUDE,))
     script = vms.open(program)
-    driving = asyncio.create_task(drive(script, {"hold": HostFunction(held.hold)}, NullJournal()))
-    await held.entered.wait()
+    driving = asyncio.create_task(drive(script, {"hold": HostFunction(blocked.hold)}, NullJournal()))
+    await blocked.entered.wait()
     driving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await driving
-    assert held.cancel_count == 2
+    assert blocked.cancel_count == 2
     assert vms.pool.vm_count == 1
     await vms.close()
     assert vms.pool.vm_count == 0
 
 
-async def test_a_script_that_takes_longer_than_its_deadline_is_ended() -> None:
-    held = NeverReturns()
+async def test_a_script_that_exceeds_its_deadline_is_stopped() -> None:
+    blocked = NeverReturns()
     with pytest.raises(ScriptLimit, match=r"the script was not done within 0.01 s"):
-        await run_source("ask('hold')", {"hold": HostFunction(held.hold)}, deadline=0.01)
-    assert held.cancel_count == 1
+        await run_source("ask('hold')", {"hold": HostFunction(blocked.hold)}, deadline=0.01)
+    assert blocked.cancel_count == 1
 
 
 async def test_a_timeout_of_a_function_is_not_the_deadline() -> None:
@@ -95,7 +95,7 @@ async def test_a_function_that_cancels_itself_is_an_error_of_that_function() -> 
 
 
 @pytest.mark.parametrize("error", [Closed("the session was closed"), ReplayError("not the same")])
-async def test_what_ends_the_session_ends_the_script(error: Exception) -> None:
+async def test_an_error_that_ends_the_session_cannot_be_caught(error: Exception) -> None:
     async def lose() -> None:
         raise error
 
@@ -104,17 +104,17 @@ async def test_what_ends_the_session_ends_the_script(error: Exception) -> None:
             await run_source("pcall(ask, 'lose')", {"lose": HostFunction(lose, local=local)})
 
 
-def never_played() -> Generator[tuple[str, Any], Any, Any]:
+def never_started() -> Generator[tuple[str, Any], Any, Any]:
     yield "never", "played"
 
 
-async def test_a_script_that_waits_for_nothing_is_an_error() -> None:
+async def test_a_script_that_waits_without_a_call_is_an_error() -> None:
     class Idle(GeneratorScript):
         async def start(self, arguments: Sequence[Any], *, seed: int, at: int) -> Step:
             return Waiting([])
 
-    with pytest.raises(ScriptError, match="waits for nothing"):
-        await drive(Idle(never_played), {}, NullJournal())
+    with pytest.raises(ScriptError, match="no host call is running"):
+        await drive(Idle(never_started), {}, NullJournal())
 
 
 async def test_a_call_may_be_dropped_in_the_step_in_which_another_is_made() -> None:
@@ -129,4 +129,4 @@ async def test_a_call_may_be_dropped_in_the_step_in_which_another_is_made() -> N
         assert word == "a"
 
     functions = {"say": HostFunction(say, local=True), **DOUBLE_FUNCTIONS}
-    assert await drive(Drops(never_played), functions, NullJournal()) == [3]
+    assert await drive(Drops(never_started), functions, NullJournal()) == [3]

@@ -1,4 +1,4 @@
-"""Scripts that mean no good fail alone: the process is alive, and the next script unharmed."""
+"""A hostile script fails without affecting the process or the next script."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -44,27 +44,27 @@ async def assert_fails_alone(runner: ScriptRunner, hostile: HostileScript) -> No
 
 @pytest.fixture
 async def vms() -> AsyncGenerator[VmRunner]:
-    home = VmRunner(VmPool(max_vms=1))
-    yield home
-    await home.close()
+    runner = VmRunner(VmPool(max_vms=1))
+    yield runner
+    await runner.close()
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_SCRIPTS.values(), ids=HOSTILE_SCRIPTS)
-async def test_a_script_that_means_no_good_fails_alone(vms: VmRunner, hostile: HostileScript) -> None:
+async def test_a_hostile_script_fails_without_affecting_the_next(vms: VmRunner, hostile: HostileScript) -> None:
     await assert_fails_alone(vms, hostile)
 
 
-async def test_they_fail_alone_in_a_worker_too() -> None:
-    home = WorkerPool(1)
+async def test_hostile_scripts_fail_in_one_worker_without_ending_it() -> None:
+    workers = WorkerPool(1)
     try:
         for hostile in HOSTILE_SCRIPTS.values():
-            await assert_fails_alone(home, hostile)
-        assert len(home.pids) == 1
+            await assert_fails_alone(workers, hostile)
+        assert len(workers.pids) == 1
     finally:
-        await home.close()
+        await workers.close()
 
 
-async def test_they_harm_nobody_who_waits_in_the_same_vm(vms: VmRunner) -> None:
+async def test_hostile_scripts_do_not_affect_a_script_that_waits_in_the_same_vm(vms: VmRunner) -> None:
     started = asyncio.Event()
     release = asyncio.Event()
 
@@ -129,23 +129,23 @@ async def test_nothing_of_a_script_is_visible_to_the_next_one(vms: VmRunner) -> 
 
 
 async def test_a_thousand_scripts_wait_at_once_and_finish() -> None:
-    home = VmRunner(VmPool(max_vms=8))
+    runner = VmRunner(VmPool(max_vms=8))
     arrived = 0
-    everyone = asyncio.Event()
+    all_arrived = asyncio.Event()
 
     async def gather(number: int) -> int:
         nonlocal arrived
         arrived += 1
         if arrived == 1000:
-            everyone.set()
-        await everyone.wait()
+            all_arrived.set()
+        await all_arrived.wait()
         return number
 
     source = "local n = ...; mine = n; local got = ask('gather', n); assert(mine == n); return got * 2"
     program = Program(source, "many.luau", preludes=(ASK_PRELUDE,))
     functions = {"gather": HostFunction(gather)}
-    runs = (drive(home.open(program), functions, NullJournal(), [number]) for number in range(1000))
+    runs = (drive(runner.open(program), functions, NullJournal(), [number]) for number in range(1000))
     assert await asyncio.gather(*runs) == [[number * 2] for number in range(1000)]
-    assert home.pool.vm_count <= 8
-    await home.close()
-    assert home.pool.vm_count == 0
+    assert runner.pool.vm_count <= 8
+    await runner.close()
+    assert runner.pool.vm_count == 0

@@ -1,4 +1,4 @@
-"""A script that is told again what it was told before is where it was: whatever it does, and wherever it was cut."""
+"""Replaying recorded answers restores a script, whatever it does and wherever it was interrupted."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from vaka.luau.protocol import HostFunction
 from vaka.luau.scheduler import drive
 from vaka.luau.vm import VmRunner
 
-# Several tasks at once, each a list of calls; what happened is returned in the order in which it did.
+# Several concurrent tasks, each a list of calls; returns the events in their order.
 SCRIPT = """
     local plan = ...
     local happened, left, main = {}, #plan, coroutine.running()
@@ -45,14 +45,14 @@ relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[Health
 
 
 class Host:
-    """Does the work, and knows what it was asked for."""
+    """Host functions that count their calls."""
 
     def __init__(self, slower: int = 0) -> None:
         self.slower = slower
-        self.made = 0
+        self.call_count = 0
 
     async def work(self, number: int, delay: int) -> Any:
-        self.made += 1
+        self.call_count += 1
         for _ in range(delay * (1 + self.slower)):
             await asyncio.sleep(0)
         return {"number": number, "delay": delay}
@@ -74,7 +74,7 @@ class Host:
 
 @relaxed
 @given(plans, st.integers(0, 3))
-async def test_in_a_vm(plan: list[Any], slower: int) -> None:
+async def test_a_script_in_a_vm_is_restored_by_replay(plan: list[Any], slower: int) -> None:
     vms = VmRunner()
     book = MemoryJournal()
     first = await drive(vms.open(PROGRAM), Host().functions(), book, [plan])
@@ -82,17 +82,17 @@ async def test_in_a_vm(plan: list[Any], slower: int) -> None:
         host, again = Host(slower), book.first_answers(count)
         result = await drive(vms.open(PROGRAM), host.functions(), again, [plan])
         assert again.answers[:count] == book.answers[:count]
-        assert host.made == len(again.answers) - count, "what was answered is not done again"
+        assert host.call_count == len(again.answers) - count, "an answered call must not be call_count again"
         silent, whole = Host(), again.first_answers(len(again.answers))
         assert await drive(vms.open(PROGRAM), silent.functions(), whole, [plan]) == result
-        assert silent.made == 0
+        assert silent.call_count == 0
     assert await drive(vms.open(PROGRAM), Host().functions(), book.first_answers(len(book.answers)), [plan]) == first
     await vms.close()
 
 
 @relaxed
 @given(st.lists(calls, max_size=6), st.integers(0, 3))
-async def test_in_a_generator(plan: list[Any], slower: int) -> None:
+async def test_a_generator_is_restored_by_replay(plan: list[Any], slower: int) -> None:
     def body() -> Any:
         happened: list[Any] = []
         for number, call in enumerate(plan):
@@ -122,4 +122,4 @@ async def test_in_a_generator(plan: list[Any], slower: int) -> None:
         again, other = book.first_answers(count), Host(slower)
         assert await drive(GeneratorScript(body), functions(other), again) == first
         assert again.answers == book.answers
-        assert other.made == len(book.answers) - count
+        assert other.call_count == len(book.answers) - count

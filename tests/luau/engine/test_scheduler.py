@@ -1,4 +1,4 @@
-"""Scripts that are driven: their calls are answered, many at a time, and the answers handed over one by one."""
+"""The driver runs host calls concurrently and delivers their answers one by one."""
 
 import asyncio
 from collections.abc import Generator
@@ -47,14 +47,14 @@ async def test_calls_of_several_coroutines_run_at_the_same_time() -> None:
     ]
 
 
-async def test_a_host_function_can_give_several_results() -> None:
+async def test_a_host_function_can_return_several_results() -> None:
     async def both() -> MultipleResults:
         return MultipleResults((1, "two"))
 
     assert await run_source("return ask('both')", {"both": HostFunction(both)}) == [1, "two"]
 
 
-async def test_a_host_function_that_wants_it_gets_the_request() -> None:
+async def test_a_host_function_with_wants_request_receives_the_request() -> None:
     requests: list[ScriptRequest] = []
 
     async def look(request: ScriptRequest, word: str) -> str:
@@ -67,7 +67,7 @@ async def test_a_host_function_that_wants_it_gets_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ScriptError("not today"), "not today"),
         (NetworkTimeout("too late", reason="timeout"), "too late"),
@@ -76,13 +76,13 @@ async def test_a_host_function_that_wants_it_gets_the_request() -> None:
         (ScriptError(""), "script"),
     ],
 )
-async def test_an_error_of_a_host_function_can_be_caught_by_the_script(error: Exception, said: str) -> None:
+async def test_an_error_of_a_host_function_can_be_caught_by_the_script(error: Exception, message: str) -> None:
     async def refuse() -> None:
         raise error
 
     for local in (False, True):
         functions = {"refuse": HostFunction(refuse, local=local)}
-        assert await run_source("return pcall(ask, 'refuse')", functions) == [False, said]
+        assert await run_source("return pcall(ask, 'refuse')", functions) == [False, message]
 
 
 async def test_an_error_can_be_a_table() -> None:
@@ -94,7 +94,7 @@ async def test_an_error_can_be_a_table() -> None:
         assert await run_source(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
 
 
-async def test_an_error_whose_value_no_script_can_have_is_its_text() -> None:
+async def test_an_error_whose_value_cannot_be_packed_is_its_message() -> None:
     async def refuse() -> None:
         raise StructuredScriptError("no \ud800", {"code": {1, 2}})
 
@@ -103,7 +103,7 @@ async def test_an_error_whose_value_no_script_can_have_is_its_text() -> None:
         assert await run_source("return pcall(ask, 'refuse')", functions) == [False, "no ?"]
 
 
-async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
+async def test_an_uncaught_error_names_the_line_of_the_call() -> None:
     async def refuse() -> None:
         raise ScriptError("not today")
 
@@ -112,66 +112,66 @@ async def test_an_error_that_nobody_catches_has_the_place_of_the_call() -> None:
     assert "test.luau:2" in caught.value.traceback
 
 
-async def test_an_unknown_function_is_an_error_that_names_the_near_one() -> None:
-    with pytest.raises(ScriptError, match=r"test\.luau:1: the host has no function 'doubel'; there is 'double'"):
+async def test_the_error_of_an_unknown_function_suggests_a_similar_one() -> None:
+    with pytest.raises(ScriptError, match=r"test\.luau:1: the host has no function 'doubel'; did you mean 'double'"):
         await run_source("ask('doubel', 1)", DOUBLE_FUNCTIONS)
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         ("ask('double')", "double needs 1 argument at least, and was given 0"),
         ("ask('double', 1, 2)", "double takes 1 argument at most, and was given 2"),
     ],
 )
-async def test_a_wrong_number_of_arguments_is_an_error_that_names_the_function(call: str, said: str) -> None:
-    assert await run_source(f"return select(2, pcall(function() {call} end))", DOUBLE_FUNCTIONS) == [said]
+async def test_a_wrong_number_of_arguments_is_an_error_that_names_the_function(call: str, message: str) -> None:
+    assert await run_source(f"return select(2, pcall(function() {call} end))", DOUBLE_FUNCTIONS) == [message]
 
 
-async def test_nil_beyond_the_last_argument_is_nothing() -> None:
+async def test_nils_beyond_the_last_argument_are_ignored() -> None:
     assert await run_source("return ask('double', 4, nil, nil)", DOUBLE_FUNCTIONS) == [8]
     assert await run_source("return ask('double', 4, table.unpack({}, 1, 5000))", DOUBLE_FUNCTIONS) == [8]
 
 
-async def test_a_method_of_an_object_is_counted_without_itself() -> None:
-    class Shelf:
+async def test_self_is_not_counted_as_an_argument() -> None:
+    class Library:
         async def put(self, thing: str, place: str = "top") -> str:
             return f"{thing} {place}"
 
-    assert await run_source("return ask('put', 'book')", {"put": HostFunction(Shelf().put)}) == ["book top"]
+    assert await run_source("return ask('put', 'book')", {"put": HostFunction(Library().put)}) == ["book top"]
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), {"a": [lambda: 1]}, 2**60 + 1, "\ud800"])
-async def test_what_no_script_can_have_is_an_error_of_the_function_that_gave_it(value: Any) -> None:
+async def test_an_invalid_value_is_an_error_of_the_function_that_returned_it(value: Any) -> None:
     async def give() -> Any:
         return value
 
     for local in (False, True):
-        ok, said = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give, local=local)})
+        ok, message = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give, local=local)})
         assert not ok
-        assert "script" in said
+        assert "cannot be" in message
 
 
-async def test_a_list_that_holds_itself_is_an_error_of_the_function_that_gave_it() -> None:
+async def test_a_list_that_contains_itself_is_an_error_of_the_function_that_returned_it() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
     async def give() -> Any:
         return endless
 
-    ok, said = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give)})
-    assert (ok, said) == (
+    ok, message = await run_source("return pcall(ask, 'give')", {"give": HostFunction(give)})
+    assert (ok, message) == (
         False,
-        "give gave what it may not: lists and tables are nested deeper than 200, or one holds itself",
+        "give returned an invalid value: lists and tables are nested deeper than 200, or one contains itself",
     )
 
 
 async def test_local_functions_are_answered_at_once_and_not_recorded() -> None:
-    said: list[str] = []
+    words: list[str] = []
 
     async def say(word: str) -> int:
-        said.append(word)
-        return len(said)
+        words.append(word)
+        return len(words)
 
     source = """
         spawn(function() ask("double", 1) ask("say", "after") end)
@@ -183,14 +183,14 @@ async def test_local_functions_are_answered_at_once_and_not_recorded() -> None:
     functions = {"say": HostFunction(say, local=True), **DOUBLE_FUNCTIONS}
     book = MemoryJournal()
     assert await run_source(source, functions, journal=book) == [4]
-    assert said == ["one", "two", "after", "end"]
-    assert [told.request.name for told in book.answers] == ["double", "double"]
-    said.clear()
+    assert words == ["one", "two", "after", "end"]
+    assert [answer.request.name for answer in book.answers] == ["double", "double"]
+    words.clear()
     assert await run_source(source, functions, journal=book.first_answers(2)) == [4]
-    assert said == ["one", "two", "after", "end"]
+    assert words == ["one", "two", "after", "end"]
 
 
-async def test_bytes_cross_and_are_remembered() -> None:
+async def test_bytes_are_passed_and_recorded() -> None:
     async def turn(value: Any) -> Any:
         assert value == b"\xff\x00"
         return [value, bytearray(b"\xfe"), {"$bytes": "mine"}]
@@ -206,12 +206,12 @@ async def test_bytes_cross_and_are_remembered() -> None:
     assert await run_source(source, functions, journal=book.first_answers(1)) == [True, True, "mine"]
 
 
-async def test_the_answer_of_a_lasting_function_is_kept_before_the_script_goes_on() -> None:
+async def test_the_answer_of_a_durable_function_is_committed_before_the_script_continues() -> None:
     book = MemoryJournal()
-    kept: list[int] = []
+    counts: list[int] = []
 
     async def look() -> None:
-        kept.append(book.committed_count)
+        counts.append(book.committed_count)
 
     functions = {
         "double": HostFunction(double, durable=True),
@@ -219,10 +219,10 @@ async def test_the_answer_of_a_lasting_function_is_kept_before_the_script_goes_o
         "free": HostFunction(double),
     }
     await run_source("ask('free', 1) ask('look') ask('double', 1) ask('look')", functions, journal=book)
-    assert kept == [0, 2]
+    assert counts == [0, 2]
 
 
-async def test_the_clock_and_the_dice_of_a_script_come_from_the_ledger() -> None:
+async def test_the_clock_and_the_random_seed_come_from_the_journal() -> None:
     source = "local a = os.time(); local n = math.random(1, 2^30); ask('double', 1); return a, os.time(), n"
     book = MemoryJournal()
     book.record_start({"seed": 42})
@@ -232,7 +232,7 @@ async def test_the_clock_and_the_dice_of_a_script_come_from_the_ledger() -> None
     assert await run_source(source, DOUBLE_FUNCTIONS, journal=again) == [1, 61, first[2]]
 
 
-async def test_detail_is_remembered_with_the_start() -> None:
+async def test_detail_is_recorded_with_the_start() -> None:
     book = MemoryJournal()
     await run_source("return 1", {}, journal=book, detail={"input": "x"})
     assert book.first is not None
@@ -259,7 +259,7 @@ PARALLEL = """
 
 
 class ReorderingHost:
-    """Host functions that come back in an order of their own."""
+    """Host functions that return in an order of their own."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -279,11 +279,11 @@ class ReorderingHost:
         return await double(number)
 
     def functions(self) -> HostFunctions:
-        mine = {name: HostFunction(getattr(self, name)) for name in ("late", "fail", "double")}
-        return {**mine, "pause": HostFunction(yield_once)}
+        methods = {name: HostFunction(getattr(self, name)) for name in ("late", "fail", "double")}
+        return {**methods, "pause": HostFunction(yield_once)}
 
 
-async def test_a_script_that_is_told_any_prefix_again_comes_to_the_same_end() -> None:
+async def test_replaying_any_prefix_of_the_answers_gives_the_same_result() -> None:
     book, host = MemoryJournal(), ReorderingHost()
     first = await run_source(PARALLEL, host.functions(), journal=book)
     assert len(first[0]) == 7
@@ -293,14 +293,14 @@ async def test_a_script_that_is_told_any_prefix_again_comes_to_the_same_end() ->
         result = await run_source(PARALLEL, late.functions(), journal=again)
         assert sorted(result[0]) == sorted(first[0])
         assert result[1] == first[1]
-        answered = [told.request for told in book.answers[:count]]
+        answered = [answer.request for answer in book.answers[:count]]
         assert again.answers[:count] == book.answers[:count]
-        asked = [told.request for told in again.answers[count:]]
-        assert not set(asked) & set(answered), "an answered call was made again"
+        requested = [answer.request for answer in again.answers[count:]]
+        assert not set(requested) & set(answered), "an answered call was made again"
     assert result == first
 
 
-async def test_a_generator_stands_in_for_a_vm() -> None:
+async def test_a_generator_replaces_a_vm() -> None:
     def body(first: int) -> Generator[tuple[str, Any], Any, Any]:
         total = yield "double", first
         try:
@@ -325,36 +325,36 @@ async def record_answers(source: str) -> MemoryJournal:
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "message"),
     [
         ("return ask('double', 2)", "request 1 is 'double' now, and was 'double' or had other arguments"),
         ("return ask('other', 1)", "request 1 is 'other' now, and was 'double' or had other arguments"),
-        ("return 1", "the script has ended, and was told more: 'double' as request 1"),
-        ("return ask('say')", "the script has ended, and was told more: 'double' as request 1"),
+        ("return 1", "the script has ended, but the log has an answer to 'double' as request 1"),
+        ("return ask('say')", "the script has ended, but the log has an answer to 'double' as request 1"),
         ("ask('say') return ask('double', 1)", "the script does not ask for 'double' as request 1 any more"),
     ],
 )
-async def test_a_script_that_asks_for_something_else_is_not_driven_on(now: str, said: str) -> None:
+async def test_a_script_that_makes_other_requests_is_a_replay_error(now: str, message: str) -> None:
     book = await record_answers("return ask('double', 1)")
     functions = {**DOUBLE_FUNCTIONS, "other": HostFunction(double), "say": HostFunction(yield_once, local=True)}
-    with pytest.raises(ReplayError, match=said):
+    with pytest.raises(ReplayError, match=message):
         await run_source(now, functions, journal=book.first_answers(1))
 
 
-async def test_a_script_that_was_told_too_much_is_refused_with_advice() -> None:
+async def test_a_script_with_too_many_answers_is_stopped_with_advice() -> None:
     book = MemoryJournal()
     source = "for i = 1, 10 do ask('double', i) end"
-    with pytest.raises(ScriptError, match="told 5 answers, too many to be told again: use on_input"):
-        await run_source(source, DOUBLE_FUNCTIONS, journal=book, most=5)
+    with pytest.raises(ScriptError, match="received 5 answers, too many to replay: use on_input"):
+        await run_source(source, DOUBLE_FUNCTIONS, journal=book, max_answers=5)
     assert len(book.answers) == 5
     with pytest.raises(ScriptError, match="use on_input"):
-        await run_source(source, DOUBLE_FUNCTIONS, journal=book.first_answers(5), most=5)
+        await run_source(source, DOUBLE_FUNCTIONS, journal=book.first_answers(5), max_answers=5)
 
 
 # ---------------------------------------------------------------------------------------------------- people
 
 
-async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> None:
+async def test_pending_decisions_are_raised_when_no_other_call_is_running() -> None:
     async def ask_a_person(name: str) -> str:
         raise DecisionPending([DecisionId(f"decision-{name}")])
 
@@ -368,7 +368,7 @@ async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> No
     with pytest.raises(DecisionPending) as caught:
         await run_source(source, {"person": HostFunction(ask_a_person), **DOUBLE_FUNCTIONS}, journal=book)
     assert sorted(caught.value.decisions) == ["decision-a", "decision-b", "decision-c"]
-    assert [told.request.name for told in book.answers] == ["double"] * 3
+    assert [answer.request.name for answer in book.answers] == ["double"] * 3
     assert book.committed_count == 3
 
     async def answered(name: str) -> str:
@@ -377,10 +377,10 @@ async def test_what_waits_for_people_is_told_when_nothing_else_can_go_on() -> No
     again = book.first_answers(3)
     await run_source(source, {"person": HostFunction(answered), **DOUBLE_FUNCTIONS}, journal=again)
     assert again.answers[:3] == book.answers
-    assert {told.request.name for told in again.answers[3:]} == {"person"}
+    assert {answer.request.name for answer in again.answers[3:]} == {"person"}
 
 
-async def test_a_tool_gives_the_script_its_value_or_its_error() -> None:
+async def test_a_tool_result_becomes_its_value_or_an_error() -> None:
     async def tool(name: str) -> ToolResult:
         if name == "bad":
             return ToolResult(call=CallId("1"), content=(Text(text="it broke"),), failed=True, reason="error")
@@ -391,7 +391,7 @@ async def test_a_tool_gives_the_script_its_value_or_its_error() -> None:
     source = "return ask('tool', 'text'), ask('tool', 'value').n, pcall(ask, 'tool', 'bad')"
     book = MemoryJournal()
     assert await run_source(source, {"tool": HostFunction(tool)}, journal=book) == ["words", 1, False, "it broke"]
-    assert [told.value for told in book.answers] == [None, None, None]
+    assert [answer.value for answer in book.answers] == [None, None, None]
     assert await run_source(source, {"tool": HostFunction(tool)}, journal=book.first_answers(2)) == [
         "words",
         1,

@@ -1,4 +1,4 @@
-"""What scripts and hosts hand each other survives as JSON."""
+"""Values of scripts survive the encoding as JSON."""
 
 import enum
 import math
@@ -31,12 +31,12 @@ def test_every_value_survives_as_json(value: Any) -> None:
 
 
 @given(st.lists(values, max_size=4))
-def test_several_results_stay_several(several: list[Any]) -> None:
+def test_multiple_results_survive_as_json(several: list[Any]) -> None:
     assert is_same(unpack_results(msgspec.json.decode(msgspec.json.encode(pack(MultipleResults(several))))), several)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equal, and of one type: 1 and True are not the same."""
+    """Return whether two values are equal and of the same type: 1 and True are not the same."""
     if type(one) is not type(other):
         return type(one) in {int, float} and type(other) in {int, float} and one == other
     if isinstance(one, dict):
@@ -47,11 +47,11 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("value", [{"a": 1, "b": [None, 1.5, "ü"]}, [], {}, "", {"$bytes": 1, "more": 2}, [{"$x": 1}]])
-def test_json_stays_as_it_is(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     assert pack(value) == value
 
 
-def test_numbers_that_json_does_not_have_survive() -> None:
+def test_nan_infinity_and_negative_zero_survive() -> None:
     assert math.isnan(unpack(pack(math.nan)))
     assert unpack(pack([math.inf, -math.inf])) == [math.inf, -math.inf]
     assert math.copysign(1, unpack(pack(-0.0))) == -1
@@ -65,7 +65,7 @@ def test_vectors_survive() -> None:
     assert type(again[vector]) is pyluau.Vector
 
 
-def test_whole_numbers_that_a_script_has_exactly_are_fine_however_large() -> None:
+def test_large_integers_that_are_exact_as_floats_survive() -> None:
     assert unpack(pack(2**60)) == 2**60
 
 
@@ -77,24 +77,24 @@ class Level(enum.IntEnum):
     HIGH = 3
 
 
-def test_what_is_a_kind_of_text_or_number_is_given_as_that() -> None:
+def test_subclasses_of_str_and_int_become_plain_values() -> None:
     assert pack([Colour.RED, Level.HIGH, (1, 2)]) == ["red", 3, [1, 2]]
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
-        ({1, 2}, "a set is nothing a script can have"),
-        ([object()], "a object is nothing a script can have"),
+        ({1, 2}, "a set cannot be a value of a script"),
+        ([object()], "a object cannot be a value of a script"),
         ({None: 1}, "None cannot be a key of a script's table"),
         ({(1, 2): 1}, r"\(1, 2\) cannot be a key of a script's table"),
         ({math.nan: 1}, "nan cannot be a key of a script's table"),
-        (2**53 + 1, "9007199254740993 is not exactly a number of a script"),
-        (10**400, "is not exactly a number of a script"),
+        (2**53 + 1, "9007199254740993 cannot be represented exactly as a Luau number"),
+        (10**400, "cannot be represented exactly as a Luau number"),
         ("a\udfff", "half a surrogate pair at 1"),
         ({"\udfff": 1}, "half a surrogate pair at 0"),
     ],
 )
-def test_what_no_script_can_have_is_refused(value: Any, said: str) -> None:
-    with pytest.raises(ScriptError, match=said):
+def test_values_that_luau_cannot_represent_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
         pack(value)

@@ -1,4 +1,4 @@
-"""Scripts in VMs of this process, which are pooled."""
+"""Scripts in pooled VMs of this process."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ from vaka.luau.vm import VmRunner
 WORK = "local n = 0 for i = 1, 3e6 do n += i % 7 end return n"
 
 
-async def test_a_script_is_stepped() -> None:
+async def test_a_script_runs_in_steps() -> None:
     vms = VmRunner()
     script = vms.open(Program("local a = ... local b, c = ask('x', a) return a, b, c", preludes=(ASK_PRELUDE,)))
     step = await script.start([1], seed=1, at=5)
@@ -33,16 +33,16 @@ async def test_a_script_is_stepped() -> None:
 async def test_a_script_starts_once_and_does_nothing_after_its_end() -> None:
     vms = VmRunner()
     script = vms.open(Program("return 1", "one.luau"))
-    with pytest.raises(InvalidInput, match=r"'one\.luau' does not run"):
+    with pytest.raises(InvalidInput, match=r"'one\.luau' is not running"):
         await script.answer(1, [], at=0)
     await script.start([], seed=1, at=0)
     with pytest.raises(InvalidInput, match=r"'one\.luau' was started already"):
         await script.start([], seed=1, at=0)
-    with pytest.raises(InvalidInput, match=r"'one\.luau' does not run"):
+    with pytest.raises(InvalidInput, match=r"'one\.luau' is not running"):
         await script.fail(1, "x", at=0)
 
 
-async def test_what_a_script_prints_goes_line_by_line_to_who_opened_it() -> None:
+async def test_printed_lines_are_passed_to_print_line() -> None:
     vms = VmRunner()
     lines: list[str] = []
     program = Program("print('a', 1, nil, true) ask('x') print('\\xff') error('end')", preludes=(ASK_PRELUDE,))
@@ -55,7 +55,7 @@ async def test_what_a_script_prints_goes_line_by_line_to_who_opened_it() -> None
     await script.close()
 
 
-async def test_a_script_that_prints_without_end_is_cut() -> None:
+async def test_the_output_of_a_script_that_prints_endlessly_is_truncated() -> None:
     vms = VmRunner()
     lines: list[str] = []
     program = Program("while true do print('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx') end", limits=ScriptLimits(seconds=0.2))
@@ -65,7 +65,7 @@ async def test_a_script_that_prints_without_end_is_cut() -> None:
     assert lines[-1].endswith("(more was printed than can be shown)")
 
 
-async def test_vms_are_used_again_up_to_the_number_that_may_idle() -> None:
+async def test_up_to_max_idle_vms_are_reused() -> None:
     pool = VmPool(max_idle=2)
     program = Program("ask('x')", preludes=(ASK_PRELUDE,))
     scripts = [VmRunner(pool).open(program) for _ in range(5)]
@@ -86,7 +86,7 @@ async def test_vms_are_used_again_up_to_the_number_that_may_idle() -> None:
         await VmRunner(pool).open(program).start([], seed=1, at=0)
 
 
-async def test_a_vm_that_ran_out_of_memory_is_not_used_again() -> None:
+async def test_a_vm_that_ran_out_of_memory_is_not_reused() -> None:
     pool = VmPool()
     program = Program("local t = {} while true do table.insert(t, {}) end", limits=ScriptLimits(memory=4 << 20))
     with pytest.raises(ScriptLimit, match="out of memory"):
@@ -94,7 +94,7 @@ async def test_a_vm_that_ran_out_of_memory_is_not_used_again() -> None:
     assert pool.vm_count == 0
 
 
-async def test_other_limits_mean_another_vm() -> None:
+async def test_scripts_with_different_limits_do_not_share_a_vm() -> None:
     pool = VmPool(max_vms=1)
     small = Program("ask('x')", preludes=(ASK_PRELUDE,), limits=ScriptLimits(memory=4 << 20))
     scripts = [VmRunner(pool).open(small), VmRunner(pool).open(replace(small, limits=ScriptLimits(memory=8 << 20)))]
@@ -115,7 +115,7 @@ async def test_the_same_seed_gives_the_same_numbers() -> None:
     assert first.values[1] == 61
 
 
-async def test_a_program_whose_steps_take_long_does_not_hold_up_the_others() -> None:
+async def test_a_slow_program_does_not_block_the_others() -> None:
     vms = VmRunner()
     endless = Program("while true do end", "endless.luau", limits=ScriptLimits(seconds=None))
     vms.pool.record_step_time(endless, 1.0)
@@ -143,7 +143,7 @@ async def test_a_step_in_a_thread_can_be_cancelled() -> None:
     assert await drive(vms.open(program), {}, NullJournal(), [False]) == [1]
 
 
-async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_takes_long() -> None:
+async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_is_slow() -> None:
     vms = VmRunner(VmPool(max_vms=1))
     long = Program(f"ask('x') {WORK}", "long.luau", preludes=(ASK_PRELUDE,))
     short = Program("return ask('x')", "short.luau", preludes=(ASK_PRELUDE,))
@@ -159,7 +159,7 @@ async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_takes_long() 
     assert vms.pool.vm_count == 1
 
 
-async def test_a_slow_program_is_quick_again_after_many_quick_steps() -> None:
+async def test_a_slow_program_is_fast_again_after_many_fast_steps() -> None:
     pool = VmPool()
     program = Program("return 1")
     pool.record_step_time(program, 1.0)
@@ -169,7 +169,7 @@ async def test_a_slow_program_is_quick_again_after_many_quick_steps() -> None:
     assert not pool.is_slow(program)
 
 
-async def test_scripts_run_where_they_belong() -> None:
+async def test_untrusted_scripts_run_in_workers() -> None:
     opened: list[str] = []
 
     class RecordingRunner(VmRunner):

@@ -1,4 +1,4 @@
-"""Scripts in worker processes: a worker may die, its owner does not, and the next script gets another one."""
+"""Scripts in worker processes: a worker that dies does not affect its parent and is replaced."""
 
 import asyncio
 import os
@@ -28,9 +28,9 @@ WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK_PRELUDE,))
 
 @pytest.fixture
 async def workers() -> AsyncGenerator[WorkerPool]:
-    made = WorkerPool(1)
-    yield made
-    await made.close()
+    pool = WorkerPool(1)
+    yield pool
+    await pool.close()
 
 
 async def echo(*values: Any) -> Any:
@@ -40,7 +40,7 @@ async def echo(*values: Any) -> Any:
 FUNCTIONS = {"x": HostFunction(echo)}
 
 
-async def test_a_script_in_a_worker_is_a_script_like_any_other(workers: WorkerPool) -> None:
+async def test_a_script_in_a_worker_behaves_like_a_local_one(workers: WorkerPool) -> None:
     library = Library({"m": Module("m", "return {n = ask('x', 'module')}")}, ("libs",))
     source = """
         print("hello", ...)
@@ -57,19 +57,19 @@ async def test_a_script_in_a_worker_is_a_script_like_any_other(workers: WorkerPo
     assert list(again) == first
 
 
-async def test_errors_of_a_script_come_back_with_their_traceback(workers: WorkerPool) -> None:
+async def test_a_script_error_has_its_traceback(workers: WorkerPool) -> None:
     program = Program("local function f() error('broken') end\nf()", "bad.luau")
     with pytest.raises(ScriptError, match=r"^bad\.luau:1: broken$") as caught:
         await drive(workers.open(program), {}, NullJournal())
     assert "bad.luau:1" in caught.value.traceback
 
 
-async def test_a_script_that_does_not_compile_says_where(workers: WorkerPool) -> None:
+async def test_a_syntax_error_names_its_line(workers: WorkerPool) -> None:
     with pytest.raises(ScriptError, match=r"^bad\.luau:1: "):
         await drive(workers.open(Program("return (", "bad.luau")), {}, NullJournal())
 
 
-async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: WorkerPool) -> None:
+async def test_scripts_of_a_killed_worker_fail_and_the_worker_is_replaced(workers: WorkerPool) -> None:
     scripts = [workers.open(WAIT) for _ in range(3)]
     for script in scripts:
         assert isinstance(await script.start([1], seed=1, at=0), Waiting)
@@ -83,7 +83,7 @@ async def test_a_killed_worker_is_reported_to_its_scripts_and_replaced(workers: 
     assert workers.pids != [pid]
 
 
-async def test_a_worker_that_is_killed_while_a_script_runs_is_reported(workers: WorkerPool) -> None:
+async def test_a_script_whose_worker_is_killed_while_it_runs_fails(workers: WorkerPool) -> None:
     await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
     running = asyncio.create_task(drive(workers.open(Program("while true do end")), {}, NullJournal()))
@@ -95,7 +95,7 @@ async def test_a_worker_that_is_killed_while_a_script_runs_is_reported(workers: 
     assert await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [2]) == [[2]]
 
 
-async def test_a_worker_that_does_not_come_back_is_killed() -> None:
+async def test_a_worker_that_does_not_answer_is_killed() -> None:
     workers = WorkerPool(1, grace=0.2)
     try:
         await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
@@ -135,13 +135,13 @@ async def test_a_hundred_scripts_wait_in_one_worker(workers: WorkerPool) -> None
     assert len(workers.pids) == 1
 
 
-async def test_many_programs_go_through_one_worker(workers: WorkerPool) -> None:
+async def test_one_worker_runs_many_programs(workers: WorkerPool) -> None:
     for number in range(300):
         assert await drive(workers.open(Program(f"return {number}")), {}, NullJournal()) == [number]
     assert await drive(workers.open(Program("return 0")), {}, NullJournal()) == [0]
 
 
-async def test_closing_ends_the_workers_and_what_runs_in_them() -> None:
+async def test_closing_kills_the_workers_and_their_scripts() -> None:
     workers = WorkerPool(1)
     script = workers.open(WAIT)
     await script.start([], seed=1, at=0)
@@ -156,7 +156,9 @@ async def test_closing_ends_the_workers_and_what_runs_in_them() -> None:
         await drive(workers.open(WAIT), {}, NullJournal())
 
 
-async def test_a_worker_has_nothing_of_its_owners(workers: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_has_no_environment_files_or_processes_of_its_parent(
+    workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VAKA_SECRET", "hidden")
     await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
@@ -168,17 +170,17 @@ async def test_a_worker_has_nothing_of_its_owners(workers: WorkerPool, monkeypat
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (16, 16)
     assert resource.prlimit(pid, resource.RLIMIT_AS)[0] < (3 << 30)
     assert os.getpgid(pid) == pid
-    kept = {str(link.readlink()) for link in (process / "fd").iterdir()}
-    assert all(name.startswith(("pipe:", "/dev/null", "socket:")) for name in kept), kept
+    open_files = {str(link.readlink()) for link in (process / "fd").iterdir()}
+    assert all(name.startswith(("pipe:", "/dev/null", "socket:")) for name in open_files), open_files
 
 
-OWNER = """
+PARENT = """
 import asyncio, os
 from vaka.luau.program import Program
-from vaka.luau.worker import Workers
+from vaka.luau.worker import WorkerPool
 
 async def main():
-    workers = Workers(1)
+    workers = WorkerPool(1)
     await workers.open(Program("return 1")).start([], seed=1, at=0)
     print(workers.pids[0], flush=True)
     os.kill(os.getpid(), 9)
@@ -187,15 +189,15 @@ asyncio.run(main())
 """
 
 
-def test_a_worker_goes_when_its_owner_is_killed() -> None:
-    owner = subprocess.run([sys.executable, "-c", OWNER], capture_output=True, check=False)
-    assert owner.returncode == -9
-    pid = int(owner.stdout)
+def test_a_worker_ends_when_its_parent_is_killed() -> None:
+    parent = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, check=False)
+    assert parent.returncode == -9
+    pid = int(parent.stdout)
     while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
         os.sched_yield()
 
 
-async def test_limits_are_needed() -> None:
+async def test_a_script_in_a_worker_needs_limits() -> None:
     for limits in (ScriptLimits(seconds=None), ScriptLimits(memory=None)):
         with pytest.raises(InvalidInput, match="needs a limit of memory and of seconds"):
             WorkerPool().open(Program("return 1", limits=limits))
@@ -205,7 +207,7 @@ async def test_limits_are_needed() -> None:
 
 async def test_a_script_in_a_worker_starts_once(workers: WorkerPool) -> None:
     script = workers.open(WAIT)
-    with pytest.raises(InvalidInput, match="does not run"):
+    with pytest.raises(InvalidInput, match="is not running"):
         await script.answer(1, [], at=0)
     await script.start([], seed=1, at=0)
     with pytest.raises(InvalidInput, match="was started already"):
@@ -214,36 +216,36 @@ async def test_a_script_in_a_worker_starts_once(workers: WorkerPool) -> None:
     await script.close()
 
 
-# ---------------------------------------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------------------------------------- protocol
 
 CHILD = """
 import os, sys, time
 sys.path[:0] = {path!r}
 from vaka.luau import wire
-os.write(1, wire.frame(wire.Ready("x")))
+os.write(1, wire.encode_frame(wire.WorkerReady("x")))
 os.read(0, 1 << 20)
-os.write(1, {said!r})
+os.write(1, {data!r})
 os.read(0, 1)
 """
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("data", "why"),
     [
         (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is more than"),
-        (b"\0\0\0\x04nope", "a frame is not what it should be"),
-        (b'\0\0\0\x0e["ended",1,2,3]', "a frame is not what it should be"),
-        (wire.encode_frame(wire.ScriptEnded(99, [], [])), "a report on script 99, which nobody asked for"),
-        (b"\0\0\x10\0" + b"[" * 4096, "a frame is not what it should be"),
+        (b"\0\0\0\x04nope", "a frame is invalid"),
+        (b'\0\0\0\x0e["ended",1,2,3]', "a frame is invalid"),
+        (wire.encode_frame(wire.ScriptEnded(99, [], [])), "an unexpected report on script 99"),
+        (b"\0\0\x10\0" + b"[" * 4096, "a frame is invalid"),
     ],
 )
-async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> None:
+async def test_a_worker_that_sends_an_invalid_frame_is_killed(data: bytes, why: str) -> None:
     loop = asyncio.get_running_loop()
-    code = CHILD.format(path=sys.path, said=said)
+    code = CHILD.format(path=sys.path, data=data)
     _, worker = await loop.subprocess_exec(lambda: WorkerProcess(60.0), sys.executable, "-c", code)
     await worker.ready
     number = worker.new_script_number()
-    with pytest.raises(ScriptError, match=f"said what it may not: {why}"):
+    with pytest.raises(ScriptError, match=f"sent an invalid report: {why}"):
         await worker.request_step(wire.StartScript(number, worker.program_number(WAIT), [], 1, 0), 60.0)
     await worker.close()
 
@@ -251,9 +253,9 @@ async def test_a_worker_that_talks_nonsense_is_ended(said: bytes, why: str) -> N
 @pytest.mark.parametrize(
     "value", [{"$bytes": 5}, {"$bytes": "?"}, {"$map": [[{"a": 1}, 2]]}, {"$map": 1}, {"$table": 3}, {"$number": "x"}]
 )
-async def test_a_worker_that_gives_what_no_script_has_is_ended(value: Any) -> None:
+async def test_a_worker_that_sends_an_invalid_value_is_killed(value: Any) -> None:
     loop = asyncio.get_running_loop()
-    code = CHILD.format(path=sys.path, said=wire.encode_frame(wire.ScriptEnded(1, [value], [])))
+    code = CHILD.format(path=sys.path, data=wire.encode_frame(wire.ScriptEnded(1, [value], [])))
     _, worker = await loop.subprocess_exec(lambda: WorkerProcess(60.0), sys.executable, "-c", code)
     await worker.ready
 
@@ -261,13 +263,13 @@ async def test_a_worker_that_gives_what_no_script_has_is_ended(value: Any) -> No
         return worker
 
     script = RemoteScript(find, WAIT, 60.0, None)
-    with pytest.raises(ScriptError, match="said what it may not"):
+    with pytest.raises(ScriptError, match="sent an invalid report"):
         await script.start([], seed=1, at=0)
     await script.close()
     await worker.close()
 
 
-async def test_a_worker_that_ends_by_itself_leaves_its_last_words() -> None:
+async def test_the_error_of_a_worker_that_exits_has_its_last_stderr_line() -> None:
     loop = asyncio.get_running_loop()
     _, worker = await loop.subprocess_exec(
         lambda: WorkerProcess(60.0), sys.executable, "-c", "import sys; sys.exit('no such thing')"
@@ -277,7 +279,7 @@ async def test_a_worker_that_ends_by_itself_leaves_its_last_words() -> None:
     await worker.close()
 
 
-def test_orders_are_carried_out() -> None:
+def test_commands_are_executed() -> None:
     pool = VmPool()
     worker = worker_main.CommandExecutor(pool)
     assert worker.execute(wire.LoadProgram(1, WAIT)) is None
@@ -299,34 +301,34 @@ def test_orders_are_carried_out() -> None:
     assert pool.vm_count == 0
 
 
-def test_orders_are_read_from_a_pipe_until_it_ends() -> None:
-    source, orders = os.pipe()
+def test_commands_are_read_from_a_pipe_until_its_end() -> None:
+    source, commands = os.pipe()
     reports, target = os.pipe()
     sent = wire.encode_frame(wire.LoadProgram(1, Program("return 1"))) + wire.encode_frame(
         wire.StartScript(2, 1, [], 1, 0)
     )
-    os.write(orders, sent)
-    os.close(orders)
+    os.write(commands, sent)
+    os.close(commands)
     worker_main.serve(worker_main.CommandExecutor(VmPool()), source, target)
     assert list(wire.report_reader().feed(os.read(reports, 1 << 16))) == [wire.ScriptEnded(2, [1], [])]
     for descriptor in (source, reports, target):
         os.close(descriptor)
 
 
-def test_frames_are_put_together_from_any_pieces() -> None:
-    said: list[wire.WorkerReport] = [
+def test_frames_are_decoded_from_pieces_of_any_size() -> None:
+    reports: list[wire.WorkerReport] = [
         wire.ScriptEnded(1, ["a" * 300], []),
         wire.ScriptFailed(2, "m", "t", True, ["line"]),
         wire.WorkerReady("x"),
     ]
-    whole = b"".join(map(wire.encode_frame, said))
-    for size in (1, 2, 3, 7, 100, len(whole)):
-        frames = wire.report_reader()
-        heard = [report for at in range(0, len(whole), size) for report in frames.feed(whole[at : at + size])]
-        assert heard == said
+    data = b"".join(map(wire.encode_frame, reports))
+    for size in (1, 2, 3, 7, 100, len(data)):
+        reader = wire.report_reader()
+        decoded = [report for at in range(0, len(data), size) for report in reader.feed(data[at : at + size])]
+        assert decoded == reports
 
 
-def test_a_program_survives_the_wire() -> None:
+def test_a_program_survives_encoding() -> None:
     library = Library({"m": Module("m", "return 1", "@a/b@1", is_folder=True)}, ("libs",), {"x": "no"}, {"@a": "m"})
     program = Program("return 1", "a.luau", library, ("p",), "main", 1, ScriptLimits(seconds=1), trusted=True)
     again = msgspec.json.decode(msgspec.json.encode(program), type=Program)
@@ -334,13 +336,13 @@ def test_a_program_survives_the_wire() -> None:
     assert again.digest == program.digest
 
 
-async def test_the_kernel_ends_a_worker_that_works_too_long(workers: WorkerPool) -> None:
+async def test_a_worker_has_a_cpu_limit(workers: WorkerPool) -> None:
     await drive(workers.open(WAIT), FUNCTIONS, NullJournal(), [1])
     (pid,) = workers.pids
     assert 3 <= resource.prlimit(pid, resource.RLIMIT_CPU)[0] <= 20
 
 
-async def test_the_limit_of_the_kernel_moves_on_with_the_work() -> None:
+async def test_the_cpu_limit_is_raised_before_each_step() -> None:
     allowed: list[float] = []
     worker = worker_main.CommandExecutor(VmPool(), allowed.append)
     worker.execute(wire.LoadProgram(1, WAIT))
@@ -349,7 +351,7 @@ async def test_the_limit_of_the_kernel_moves_on_with_the_work() -> None:
     assert allowed == [5.0, 5.0]
 
 
-async def test_a_worker_without_room_to_live_is_reported_each_time() -> None:
+async def test_a_worker_without_enough_memory_fails_each_time() -> None:
     workers = WorkerPool(1, memory=4096)
     program = Program("local t = {} for i = 1, 1e6 do t[i] = {} end return 1")
     for _ in range(2):

@@ -1,6 +1,7 @@
 """A fake of the Haivivi services on 127.0.0.1: records requests and answers from the data files beside it.
 
-Scripts control it over HTTP: ``POST /_plan`` queues answers for a request, ``GET /_seen`` returns the requests so far."""
+Scripts control it over HTTP: ``POST /_plan`` queues answers for a request, ``GET /_seen`` returns the requests so far.
+"""
 
 import asyncio
 import json

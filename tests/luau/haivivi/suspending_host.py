@@ -6,7 +6,7 @@ from pathlib import Path
 from vaka.core.ports.net import Network
 from vaka.core.types.ids import JSON
 from vaka.luau.host.compat import surface_functions
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ScriptEnvironment, ScriptStorage
 from vaka.luau.prelude import main_source, prelude_source
 from vaka.luau.program import Program
 from vaka.luau.require import read_library
@@ -20,13 +20,17 @@ async def run_suspending_script(
 ) -> list[str]:
     """Run a script to its end and return what it logged."""
     logged: list[str] = []
-    parts = HostServices(network=network, values=MemoryStore().values, env=env, log=lambda _, line: logged.append(line))
+    services = HostServices(
+        network=network,
+        storage=ScriptStorage(values=MemoryStore().values),
+        env=ScriptEnvironment(variables=env, log=lambda _, line: logged.append(line)),
+    )
     program = Program(
         source, library=await read_library(libraries), preludes=(prelude_source(("builtin",)),), main=main_source()
     )
     vms = VmRunner()
     try:
-        await drive(vms.open(program), surface_functions(parts), NullJournal(), [{"mode": "plain"}, *arguments])
+        await drive(vms.open(program), surface_functions(services), NullJournal(), [{"mode": "plain"}, *arguments])
     finally:
         await vms.close()
     return logged

@@ -27,16 +27,16 @@ async def make_archive(
     folder: Path, name: str = "demo", version: str = "1.0.0", code: str = "return 1", **fields: Any
 ) -> bytes:
     """Pack a package of one module, written below a folder."""
-    place = folder / "made" / name / version / str(abs(hash(code)))
+    package = folder / "made" / name / version / str(abs(hash(code)))
     return await pack_folder(
-        write_files(place, {"pkg.json": manifest_json(name, version, **fields), "init.luau": code.encode()})
+        write_files(package, {"pkg.json": manifest_json(name, version, **fields), "init.luau": code.encode()})
     )
 
 
 async def publish_package(registry: FolderRegistry, name: str, version: str, **dependencies: str) -> Release:
-    """Publish a package of one module that needs others."""
-    made = await make_archive(registry.root.parent, name, version, dependencies=dependencies)
-    return await registry.publish(made)
+    """Publish a package of one module with dependencies."""
+    archive = await make_archive(registry.root.parent, name, version, dependencies=dependencies)
+    return await registry.publish(archive)
 
 
 def tar_entry(

@@ -1,4 +1,4 @@
-"""An archive from a stranger gives plain files within bounds, or an error; nothing else ever happens."""
+"""An untrusted archive yields regular files within limits, or a ``PackageError``."""
 
 import tarfile
 import zlib
@@ -27,11 +27,11 @@ def refusal_message(data: bytes, limits: PackageLimits = SMALL) -> str:
 
 
 @given(FILES)
-def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
+def test_packed_files_are_unpacked_unchanged(files: dict[str, bytes]) -> None:
     assert unpack_archive(pack_files(files)) == files
 
 
-def test_what_may_be_packed_within_limits_may_be_unpacked_within_them() -> None:
+def test_files_that_can_be_packed_within_limits_can_be_unpacked_within_them() -> None:
     folder = "/".join(["日" * 60] * 8)
     files = {f"{folder}/{number:04}.luau": bytes(513) for number in range(100)}
     limits = PackageLimits(packed=1_000_000, unpacked=51_300, entries=100)
@@ -39,11 +39,11 @@ def test_what_may_be_packed_within_limits_may_be_unpacked_within_them() -> None:
 
 
 @given(FILES)
-def test_the_same_files_in_any_order_are_the_same_bytes(files: dict[str, bytes]) -> None:
+def test_equal_files_in_any_order_give_equal_bytes(files: dict[str, bytes]) -> None:
     assert pack_files(files) == pack_files(dict(reversed(files.items())))
 
 
-def test_the_bytes_of_an_archive_name_no_time_person_or_system() -> None:
+def test_an_archive_contains_no_time_user_or_system() -> None:
     packed = pack_files({"init.luau": b"return 1"})
     assert packed[:10] == bytes.fromhex("1f8b08000000000002ff")
     header = zlib.decompress(packed, wbits=31)[:512]
@@ -51,7 +51,7 @@ def test_the_bytes_of_an_archive_name_no_time_person_or_system() -> None:
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_what_other_programs_pack_is_read_with_long_names_and_folders(format: int) -> None:
+def test_archives_of_other_programs_are_read_with_long_names_and_folders(format: int) -> None:
     long = "folder/" * 10 + "a-module-with-quite-a-long-name-" * 2 + ".luau"
     data = make_tar(
         tar_entry("./", kind=tarfile.DIRTYPE),
@@ -64,7 +64,7 @@ def test_what_other_programs_pack_is_read_with_long_names_and_folders(format: in
     assert unpack_archive(gzip_bytes(data)) == {"sub/a.luau": b"a", long: b"b", "pkg.json": b"{}"}
 
 
-def test_names_in_every_script_survive() -> None:
+def test_names_outside_ascii_are_preserved() -> None:
     files = {"été/日本.luau": b"1", "init.luau": b"2"}
     assert unpack_archive(pack_files(files)) == files
 
@@ -84,7 +84,7 @@ def test_names_in_every_script_survive() -> None:
         "a//b",
     ],
 )
-def test_a_path_that_leads_out_or_means_something_else_is_refused(name: str) -> None:
+def test_a_path_outside_its_folder_or_not_portable_is_refused(name: str) -> None:
     assert "path" in refusal_message(gzip_bytes(make_tar(tar_entry(name, b"x"))))
     assert "path" in refusal_message(gzip_bytes(make_tar(tar_entry(name, b"x"), format=tarfile.GNU_FORMAT)))
     with pytest.raises(PackageError, match="path"):
@@ -92,7 +92,7 @@ def test_a_path_that_leads_out_or_means_something_else_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "/"])
-def test_a_folder_that_leads_out_is_refused_too(name: str) -> None:
+def test_a_folder_outside_the_package_is_refused(name: str) -> None:
     data = bytearray(make_tar(tar_entry("x" * len(name), kind=tarfile.DIRTYPE)))
     assert "path" in refusal_message(gzip_bytes(set_raw_name(data, name)))
 
@@ -104,7 +104,7 @@ def test_a_folder_with_data_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "problem"),
     [
         (tarfile.SYMTYPE, "a symbolic link"),
         (tarfile.LNKTYPE, "a hard link"),
@@ -115,9 +115,9 @@ def test_a_folder_with_data_is_refused() -> None:
         (tarfile.GNUTYPE_SPARSE, "of kind b'S'"),
     ],
 )
-def test_what_is_no_plain_file_is_refused(kind: bytes, said: str) -> None:
+def test_an_entry_that_is_not_a_regular_file_is_refused(kind: bytes, problem: str) -> None:
     data = make_tar(tar_entry("init.luau", b"x"), tar_entry("other", kind=kind, link="/etc/passwd"))
-    assert refusal_message(gzip_bytes(data)) == f"archive: 'other' is {said}; expected plain files only"
+    assert refusal_message(gzip_bytes(data)) == f"archive: 'other' is {problem}; expected regular files only"
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_what_is_no_plain_file_is_refused(kind: bytes, said: str) -> None:
         ("A/b", "a"),
     ],
 )
-def test_two_entries_that_some_system_takes_for_one_are_refused(names: tuple[str, str]) -> None:
-    said = refusal_message(gzip_bytes(make_tar(*(tar_entry(name, b"x") for name in names))))
-    assert said.endswith(("is there twice", "is also a folder"))
+def test_two_entries_that_some_file_system_treats_as_one_are_refused(names: tuple[str, str]) -> None:
+    problem = refusal_message(gzip_bytes(make_tar(*(tar_entry(name, b"x") for name in names))))
+    assert problem.endswith(("exists twice", "is also a folder"))
 
 
-def test_a_small_archive_of_endless_zeros_is_stopped_at_the_limit() -> None:
+def test_decompression_stops_at_the_limit() -> None:
     bomb = gzip_bytes(make_tar(tar_entry("init.luau", bytes(4_000_000))))
     assert (
         refusal_message(bomb, PackageLimits(packed=len(bomb), unpacked=1000, entries=4))
@@ -145,7 +145,7 @@ def test_a_small_archive_of_endless_zeros_is_stopped_at_the_limit() -> None:
     )
 
 
-def test_zeros_after_the_end_count_too() -> None:
+def test_zeros_after_the_end_count_towards_the_limit() -> None:
     assert "unpacks to more than" in refusal_message(gzip_bytes(make_tar(tar_entry("a", b"x")) + bytes(400_000)))
 
 
@@ -183,21 +183,21 @@ def test_a_package_that_would_be_too_large_is_not_packed() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x1f\x8b", b"not gzip", b"PK\x03\x04zip", b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\xff\xff"]
 )
-def test_what_is_no_gzip_is_refused(data: bytes) -> None:
+def test_data_that_is_not_gzip_is_refused(data: bytes) -> None:
     assert "gzip" in refusal_message(data)
 
 
-def test_a_broken_gzip_is_refused_wherever_it_breaks() -> None:
-    whole = pack_files({"init.luau": b"return 1", "pkg.json": b"{}"})
-    for cut in range(len(whole)):
-        assert "gzip" in refusal_message(whole[:cut])
-    assert "broken" in refusal_message(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    assert refusal_message(whole + b"x") == "archive: bytes after the end of the gzip file"
-    assert refusal_message(whole + whole) == "archive: bytes after the end of the gzip file"
+def test_a_truncated_or_corrupt_gzip_file_is_refused() -> None:
+    packed = pack_files({"init.luau": b"return 1", "pkg.json": b"{}"})
+    for cut in range(len(packed)):
+        assert "gzip" in refusal_message(packed[:cut])
+    assert "corrupt" in refusal_message(packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:])
+    assert refusal_message(packed + b"x") == "archive: bytes after the end of the gzip file"
+    assert refusal_message(packed + packed) == "archive: bytes after the end of the gzip file"
 
 
 def set_raw_name(data: bytearray, name: str) -> bytes:
-    """Put a name into the first header that the standard library would not write, with the right checksum."""
+    """Write a name that the standard library refuses into the first header, with the right checksum."""
     data[:100] = name.encode().ljust(100, b"\0")
     return fix_checksum(data)
 
@@ -209,9 +209,9 @@ def fix_checksum(data: bytearray) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "problem"),
     [
-        (slice(124, 136), b"77777777777\0", "is cut off"),
+        (slice(124, 136), b"77777777777\0", "is truncated"),
         (slice(124, 136), b"-0000000001\0", "is not an octal number"),
         (slice(124, 136), b"\xff" * 12, "is not an octal number"),
         (slice(124, 136), b"\x80" + b"\0" * 10 + b"\x08", "is not an octal number"),
@@ -220,10 +220,10 @@ def fix_checksum(data: bytearray) -> bytes:
         (slice(0, 2), b"\xff\xfe", "is not UTF-8"),
     ],
 )
-def test_a_header_that_lies_is_refused(field: slice, value: bytes, said: str) -> None:
+def test_a_header_with_an_invalid_field_is_refused(field: slice, value: bytes, problem: str) -> None:
     data = bytearray(make_tar(tar_entry("init.luau", b"return 1")))
     data[field] = value
-    with pytest.raises(PackageError, match=said):
+    with pytest.raises(PackageError, match=problem):
         unpack_archive(gzip_bytes(fix_checksum(data)))
 
 
@@ -234,17 +234,17 @@ def test_a_header_with_a_wrong_checksum_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", bytes(1024), b"x" * 100, b"x" * 512, b"x" * 1024])
-def test_what_is_no_tar_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_tar_is_refused(data: bytes) -> None:
     assert refusal_message(gzip_bytes(data)).startswith("archive: ")
 
 
-def test_a_tar_that_is_cut_off_is_refused() -> None:
+def test_a_truncated_tar_is_refused() -> None:
     data = make_tar(tar_entry("init.luau", b"return 1" * 100))
-    assert refusal_message(gzip_bytes(data[:700]), PackageLimits()) == "archive: 'init.luau' is cut off"
-    assert refusal_message(gzip_bytes(data[:300]), PackageLimits()) == "archive: the tar is cut off"
+    assert refusal_message(gzip_bytes(data[:700]), PackageLimits()) == "archive: 'init.luau' is truncated"
+    assert refusal_message(gzip_bytes(data[:300]), PackageLimits()) == "archive: the tar is truncated"
 
 
-def test_bytes_hidden_after_the_end_are_refused() -> None:
+def test_bytes_after_the_end_of_the_tar_are_refused() -> None:
     data = make_tar(tar_entry("init.luau", b"x"))[:1024]
     assert (
         refusal_message(gzip_bytes(data + bytes(1024) + b"hidden" + bytes(506)))
@@ -253,7 +253,7 @@ def test_bytes_hidden_after_the_end_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "problem"),
     [
         ({"path": "../evil"}, "leads out of its folder"),
         ({"size": "1"}, "extension 'size' of tar"),
@@ -263,13 +263,13 @@ def test_bytes_hidden_after_the_end_are_refused() -> None:
         ({"comment": "x" * 20_000}, "an extension header of"),
     ],
 )
-def test_an_extension_that_changes_what_is_read_is_refused(headers: dict[str, str], said: str) -> None:
+def test_an_extension_that_changes_the_meaning_of_an_entry_is_refused(headers: dict[str, str], problem: str) -> None:
     info, data = tar_entry("init.luau", b"x")
     info.pax_headers = headers
-    assert said in refusal_message(gzip_bytes(make_tar((info, data))), PackageLimits())
+    assert problem in refusal_message(gzip_bytes(make_tar((info, data))), PackageLimits())
 
 
-def test_an_extension_that_only_remarks_is_passed_over() -> None:
+def test_an_extension_without_meaning_is_ignored() -> None:
     info, data = tar_entry("init.luau", b"x")
     info.pax_headers = {"comment": "hello", "mtime": "1.5"}
     assert unpack_archive(gzip_bytes(make_tar((info, data)))) == {"init.luau": b"x"}
@@ -278,13 +278,13 @@ def test_an_extension_that_only_remarks_is_passed_over() -> None:
 @pytest.mark.parametrize(
     "body", [b"x", b"99 path=a\n", b"0 path=a\n", b"10 path=ab", b"999999999 path=a\n", b"3 path=a\n"]
 )
-def test_a_broken_extension_header_is_refused(body: bytes) -> None:
+def test_an_invalid_extension_header_is_refused(body: bytes) -> None:
     data = make_tar(tar_entry("ext", body, kind=tarfile.XHDTYPE), tar_entry("init.luau", b"x"))
-    assert refusal_message(gzip_bytes(data), PackageLimits()) == "archive: a broken extension header"
+    assert refusal_message(gzip_bytes(data), PackageLimits()) == "archive: an invalid extension header"
 
 
 @given(st.binary(max_size=2000))
-def test_any_bytes_are_files_or_an_error_of_ours(data: bytes) -> None:
+def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(PackageError):
         unpack_archive(data)
     try:
@@ -295,10 +295,10 @@ def test_any_bytes_are_files_or_an_error_of_ours(data: bytes) -> None:
 
 
 @given(st.integers(0, 1535), st.integers(1, 255))
-def test_one_changed_byte_of_a_tar_gives_files_or_an_error_of_ours(position: int, flip: int) -> None:
+def test_one_changed_byte_of_a_tar_gives_files_or_a_package_error(position: int, flip: int) -> None:
     data = bytearray(make_tar(tar_entry("init.luau", b"return 1" * 50)))
     data[position] ^= flip
     try:
         assert len(unpack_archive(gzip_bytes(bytes(data)))) == 1
     except PackageError as error:
-        assert str(error)  # noqa: PT017  # either outcome is right
+        assert str(error)  # noqa: PT017  # files or an error: both are valid

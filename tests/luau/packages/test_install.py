@@ -1,4 +1,4 @@
-"""Packages arrive whole and checked, or the project stays as it was; ``require`` finds what the project means."""
+"""``install`` adds packages completely and checked, or changes nothing; ``require`` finds the right version."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ from vaka.luau.packages.versions import Range, Version
 
 
 class LyingRegistry:
-    """A registry that sends other bytes than it promised."""
+    """A registry that sends other bytes than its release announces."""
 
     def __init__(self, honest: FolderRegistry, bytes_sent: bytes) -> None:
         self.honest = honest
@@ -36,18 +36,18 @@ class LyingRegistry:
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> FolderRegistry:
-    made = FolderRegistry(tmp_path / "registry")
-    await publish_package(made, "json", "1.0.0")
-    await publish_package(made, "json", "1.1.0")
-    await publish_package(made, "json", "2.0.0-rc.1")
-    await publish_package(made, "text", "1.0.0", json="^1")
+    registry = FolderRegistry(tmp_path / "registry")
+    await publish_package(registry, "json", "1.0.0")
+    await publish_package(registry, "json", "1.1.0")
+    await publish_package(registry, "json", "2.0.0-rc.1")
+    await publish_package(registry, "text", "1.0.0", json="^1")
     files = {
         "pkg.json": manifest_json("@demo/web", "1.2.0", type="tool", dependencies={"text": "~1.0"}),
         "init.luau": b"return {}",
         "sub/module.luau": b"return 'sub'",
     }
-    await made.publish(await pack_folder(write_files(tmp_path / "made" / "web", files)))
-    return made
+    await registry.publish(await pack_folder(write_files(tmp_path / "made" / "web", files)))
+    return registry
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def file_tree(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_everything_a_project_needs_is_unpacked_where_the_documentation_says(
+async def test_all_packages_of_a_resolution_are_unpacked_by_name_and_version(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     assert await install(resolution, root, registry) == ["@demo/web@1.2.0", "json@1.1.0", "text@1.0.0"]
@@ -79,26 +79,30 @@ async def test_everything_a_project_needs_is_unpacked_where_the_documentation_sa
     ]
 
 
-async def test_what_is_there_is_not_fetched_again(resolution: Resolution, registry: FolderRegistry, root: Path) -> None:
+async def test_installed_packages_are_not_fetched_again(
+    resolution: Resolution, registry: FolderRegistry, root: Path
+) -> None:
     await install(resolution, root, registry)
     shutil.rmtree(registry.root)
     assert await install(resolution, root, registry) == []
 
 
-async def test_only_what_is_missing_is_added(resolution: Resolution, registry: FolderRegistry, root: Path) -> None:
+async def test_only_missing_packages_are_added(resolution: Resolution, registry: FolderRegistry, root: Path) -> None:
     await install(resolution, root, registry)
     shutil.rmtree(root / "json")
     assert await install(resolution, root, registry) == ["json@1.1.0"]
 
 
-async def test_versions_lie_beside_each_other(registry: FolderRegistry, root: Path) -> None:
+async def test_several_versions_of_a_package_are_installed_beside_each_other(
+    registry: FolderRegistry, root: Path
+) -> None:
     for wanted in ("1.0.0", "1.1.0"):
         await install(await resolve({"json": wanted}, registry), root, registry)
     assert await InstalledPackages(root).versions("json") == [Version(1, 0, 0), Version(1, 1, 0)]
 
 
 @pytest.mark.parametrize(
-    "other", ["return 'evil'", "return 1 -- a comment that makes it longer than it was said to be"]
+    "other", ["return 'evil'", "return 1 -- a comment that makes the archive longer than announced"]
 )
 async def test_an_archive_with_another_digest_is_refused_and_nothing_is_installed(
     resolution: Resolution, registry: FolderRegistry, root: Path, tmp_path: Path, other: str
@@ -110,21 +114,21 @@ async def test_an_archive_with_another_digest_is_refused_and_nothing_is_installe
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
-        ({"version": Version(1, 0, 1)}, "is in the place of 'text'"),
-        ({"checksum": "sha256:" + "0" * 64}, "its files make sha256:"),
-        ({"dependencies": {"json": Range("*")}}, "it needs other packages than the registry said"),
+        ({"version": Version(1, 0, 1)}, "instead of 'text'"),
+        ({"checksum": "sha256:" + "0" * 64}, "its files have sha256:"),
+        ({"dependencies": {"json": Range("*")}}, "its dependencies differ from those in the registry"),
     ],
 )
-async def test_a_registry_that_said_otherwise_than_it_sent_is_refused(
-    resolution: Resolution, registry: FolderRegistry, root: Path, change: dict[str, object], said: str
+async def test_an_archive_that_differs_from_its_release_is_refused(
+    resolution: Resolution, registry: FolderRegistry, root: Path, change: dict[str, object], problem: str
 ) -> None:
     honest = resolution.packages["text"]
     sent = await registry.fetch("text", honest.version, limit=honest.size)
-    lied = msgspec.structs.replace(honest, **change)
-    wrong = msgspec.structs.replace(resolution, packages={**resolution.packages, "text": lied})
-    with pytest.raises(Corrupt, match=said):
+    false_release = msgspec.structs.replace(honest, **change)
+    wrong = msgspec.structs.replace(resolution, packages={**resolution.packages, "text": false_release})
+    with pytest.raises(Corrupt, match=problem):
         await install(wrong, root, LyingRegistry(registry, sent))
     assert list(root.iterdir()) == []
 
@@ -157,7 +161,7 @@ async def test_a_package_beyond_the_limits_of_the_project_is_refused(
     assert list(root.iterdir()) == []
 
 
-async def test_a_changed_file_is_told_and_replaced_only_when_asked(
+async def test_a_changed_file_is_an_error_and_is_replaced_only_with_repair(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
@@ -195,7 +199,7 @@ async def test_every_kind_of_damage_is_repaired(
     assert await install(resolution, root, registry) == []
 
 
-async def test_many_who_install_at_once_do_not_disturb_each_other(
+async def test_concurrent_installs_do_not_disturb_each_other(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await asyncio.gather(*(install(resolution, root, registry) for _ in range(6)))
@@ -203,7 +207,7 @@ async def test_many_who_install_at_once_do_not_disturb_each_other(
     assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []
 
 
-async def test_a_range_finds_the_highest_installed_version_that_suits(registry: FolderRegistry, root: Path) -> None:
+async def test_a_range_finds_the_highest_installed_match(registry: FolderRegistry, root: Path) -> None:
     for wanted in ("1.0.0", "1.1.0", "2.0.0-rc.1"):
         await install(await resolve({"json": wanted}, registry), root, registry)
     installed = InstalledPackages(root)
@@ -217,12 +221,12 @@ async def test_a_range_finds_the_highest_installed_version_that_suits(registry: 
     ]
 
 
-async def test_a_pre_release_is_found_without_a_range_when_there_is_nothing_else(
+async def test_a_pre_release_is_found_without_a_range_if_nothing_else_is_installed(
     registry: FolderRegistry, root: Path
 ) -> None:
     await install(await resolve({"json": "2.0.0-rc.1"}, registry), root, registry)
     assert (await InstalledPackages(root).find("json")).manifest.version == Version(2, 0, 0, ("rc", 1))
-    with pytest.raises(NotFound, match=r"'json': \* is asked for, installed are 2\.0\.0-rc\.1"):
+    with pytest.raises(NotFound, match=r"'json': \* is required, installed: 2\.0\.0-rc\.1"):
         await InstalledPackages(root).find("json", "*")
 
 
@@ -244,20 +248,20 @@ async def test_without_a_range_the_lock_decides_then_the_manifest_then_the_highe
     assert (await locked.find("json", ">1.0.0")).manifest.version.without_build == "1.1.0"
 
 
-async def test_what_the_lock_names_and_nobody_installed_is_told(
+async def test_a_locked_version_that_is_not_installed_is_an_error(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(await resolve({"json": "1.0.0"}, registry), root, registry)
-    with pytest.raises(NotFound, match=r"'json': the lock file asks for 1\.1\.0, installed are 1\.0\.0"):
+    with pytest.raises(NotFound, match=r"'json': the lock file requires 1\.1\.0, installed: 1\.0\.0"):
         await InstalledPackages(root, lock=resolution).find("json")
 
 
-async def test_a_package_that_is_not_installed_is_told(root: Path) -> None:
-    with pytest.raises(NotFound, match=r"package 'json': \^1 is asked for, no version is installed"):
+async def test_a_package_that_is_not_installed_is_an_error(root: Path) -> None:
+    with pytest.raises(NotFound, match=r"package 'json': \^1 is required, no version is installed"):
         await InstalledPackages(root).find("json", "^1")
-    with pytest.raises(NotFound, match="package 'json': any version is asked for, no version is installed"):
+    with pytest.raises(NotFound, match="package 'json': any version is required, no version is installed"):
         await InstalledPackages(root).find("json")
-    with pytest.raises(PackageError, match="cannot name a package"):
+    with pytest.raises(PackageError, match="is not a package name"):
         await InstalledPackages(root).find("../json")
 
 
@@ -279,9 +283,7 @@ async def test_require_finds_the_entry_and_the_modules_of_a_package(
         await installed.module_source("@demo/web/sub/other")
 
 
-async def test_what_was_read_once_stays_as_it_was_read(
-    resolution: Resolution, registry: FolderRegistry, root: Path
-) -> None:
+async def test_a_package_is_read_only_once(resolution: Resolution, registry: FolderRegistry, root: Path) -> None:
     await install(resolution, root, registry)
     installed = InstalledPackages(root)
     first = await installed.find("json")
@@ -289,22 +291,22 @@ async def test_what_was_read_once_stays_as_it_was_read(
     assert await installed.find("json", "^1") is first
 
 
-async def test_a_changed_package_is_found_out_when_it_is_loaded(
+async def test_a_changed_package_is_refused_when_it_is_loaded(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
     (root / "json/1.1.0/init.luau").write_bytes(b"return 'evil'")
-    with pytest.raises(Corrupt, match=r"its pkg\.json says sha256:"):
+    with pytest.raises(Corrupt, match=r"its pkg\.json has sha256:"):
         await InstalledPackages(root).find("json")
 
 
-async def test_only_the_lock_knows_a_package_whose_checksum_was_changed_too(
+async def test_only_the_lock_detects_a_package_whose_checksum_was_changed_too(
     resolution: Resolution, registry: FolderRegistry, root: Path
 ) -> None:
     await install(resolution, root, registry)
     write_files(root / "json/1.1.0", {"init.luau": b"return 'evil'", "pkg.json": manifest_json("json", "1.1.0")})
     assert (await InstalledPackages(root, lock=resolution).module_source("json")).code == b"return 'evil'"
-    with pytest.raises(Corrupt, match="its files make sha256:"):
+    with pytest.raises(Corrupt, match="its files have sha256:"):
         await InstalledPackages(root, lock=resolution, verify=True).module_source("json")
     with pytest.raises(Corrupt, match="cannot be verified: no lock file names it"):
         await InstalledPackages(root, verify=True).module_source("json")
@@ -317,18 +319,18 @@ async def test_a_package_with_a_checksum_is_verified_without_a_lock(
     assert (await InstalledPackages(root, verify=True).module_source("json")).code == b"return 1"
 
 
-async def test_a_package_in_the_place_of_another_is_refused(root: Path) -> None:
+async def test_a_package_in_the_folder_of_another_is_refused(root: Path) -> None:
     write_files(root / "json/1.0.0", {"pkg.json": manifest_json("other", "1.0.0"), "init.luau": b""})
-    with pytest.raises(Corrupt, match=r"json/1\.0\.0: holds 'other' 1\.0\.0"):
+    with pytest.raises(Corrupt, match=r"json/1\.0\.0: contains 'other' 1\.0\.0"):
         await InstalledPackages(root).find("json")
 
 
-async def test_what_is_no_version_among_the_installed_is_passed_over(root: Path) -> None:
+async def test_installed_folders_that_are_not_versions_are_ignored(root: Path) -> None:
     write_files(root / "json", {"1.0.0/pkg.json": b"", "notes/a": b"", ".new-x/a": b"", "2.0.0": b"a file"})
     assert await InstalledPackages(root).versions("json") == [Version(1, 0, 0)]
 
 
-async def test_a_project_with_a_broken_lock_or_manifest_is_told(root: Path) -> None:
+async def test_an_invalid_lock_or_manifest_of_a_project_is_an_error(root: Path) -> None:
     project = write_files(root.parent, {LOCK_FILE: b"{}"})
     with pytest.raises(PackageError, match=r"vaka-luau\.lock: Object missing required field"):
         await open_installed(project)

@@ -1,4 +1,4 @@
-"""``pkg.json`` is read strictly: what is wrong is told with its place."""
+"""``pkg.json`` is parsed strictly; errors name the path of the field."""
 
 import json
 from typing import Any
@@ -16,15 +16,15 @@ def read_fields(**fields: Any) -> Manifest:
     return read_manifest(json.dumps({**SMALLEST, **fields}).encode())
 
 
-def test_name_and_version_are_enough() -> None:
+def test_only_name_and_version_are_required() -> None:
     assert read_fields() == Manifest("demo", Version(1, 0, 0), "lib", "init.luau", {}, "")
 
 
-def test_every_field_is_read_and_written_back() -> None:
+def test_every_field_survives_a_round_trip() -> None:
     digest = "sha256:" + "0a" * 32
-    found = read_fields(type="tool", entry="src/main.luau", dependencies={"@a/b": ">=1  <2"}, checksum=digest)
-    assert found == Manifest("demo", Version(1, 0, 0), "tool", "src/main.luau", {"@a/b": Range(">=1 <2")}, digest)
-    assert read_manifest(write_manifest(found)) == found
+    manifest = read_fields(type="tool", entry="src/main.luau", dependencies={"@a/b": ">=1  <2"}, checksum=digest)
+    assert manifest == Manifest("demo", Version(1, 0, 0), "tool", "src/main.luau", {"@a/b": Range(">=1 <2")}, digest)
+    assert read_manifest(write_manifest(manifest)) == manifest
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_every_field_is_read_and_written_back() -> None:
         ({"dependancies": {}}, "unknown key 'dependancies'; did you mean 'dependencies'?"),
         ({"license": "MIT"}, "unknown key 'license'; expected one of name, version, type"),
         ({"name": 1}, "Expected `str`, got `int` - at `$.name`"),
-        ({"name": "../x"}, "'../x' cannot name a package"),
+        ({"name": "../x"}, "'../x' is not a package name"),
         ({"version": 1.0}, "Expected `str`, got `float` - at `$.version`"),
         ({"version": None}, "got `NoneType` - at `$.version`"),
         ({"version": "1.0"}, "'1.0' is not a version: it has fewer than three numbers"),
@@ -46,12 +46,12 @@ def test_every_field_is_read_and_written_back() -> None:
         ({"dependencies": ["json"]}, "Expected `object`, got `array` - at `$.dependencies`"),
         ({"dependencies": {"json": 1}}, "Expected `str`, got `int` - at `$.dependencies[...]`"),
         ({"dependencies": {"json": "newest"}}, "range 'newest'"),
-        ({"dependencies": {"../json": "*"}}, "'../json' cannot name a package"),
+        ({"dependencies": {"../json": "*"}}, "'../json' is not a package name"),
         ({"checksum": "md5:abc"}, "checksum 'md5:abc'; expected 'sha256:' and 64 hexadecimal digits"),
         ({"checksum": 5}, "Expected `str`, got `int` - at `$.checksum`"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_was_expected(fields: dict[str, Any], message: str) -> None:
+def test_the_error_names_an_invalid_field_and_what_was_expected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PackageError) as error:
         read_fields(**fields)
     assert message in str(error.value)
@@ -66,6 +66,6 @@ def test_a_wrong_field_is_named_with_what_was_expected(fields: dict[str, Any], m
         b'{"name":' * 7_000, b" " * 70_000,
     ],
 )  # fmt: skip
-def test_what_is_no_manifest_is_an_error_of_ours(data: bytes) -> None:
+def test_an_invalid_manifest_is_a_package_error(data: bytes) -> None:
     with pytest.raises(PackageError, match=r"^pkg\.json: "):
         read_manifest(data)

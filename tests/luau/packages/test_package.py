@@ -1,4 +1,4 @@
-"""A package is the same whether it comes from a folder or an archive, and changed files are found out."""
+"""A package is equal whether it is read from a folder or an archive, and changed files are detected."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path / "text", FILES)
 
 
-async def test_a_packed_folder_holds_its_files_and_the_checksum_of_them(folder: Path) -> None:
+async def test_a_packed_folder_contains_its_files_and_their_checksum(folder: Path) -> None:
     package = read_package(await pack_folder(folder))
     assert dict(package.files) | {"pkg.json": b""} == FILES | {"pkg.json": b""}
     assert package.manifest.checksum == package.checksum == read_package_folder(folder).checksum
@@ -49,7 +49,7 @@ async def test_a_package_is_the_same_from_a_folder_and_from_an_archive(folder: P
         await open_package(tmp_path / "nowhere")
 
 
-async def test_packing_again_gives_the_same_bytes_wherever_and_in_whatever_order_files_were_made(
+async def test_packing_equal_files_gives_equal_bytes_regardless_of_place_order_and_times(
     folder: Path, tmp_path: Path
 ) -> None:
     first = await pack_folder(folder)
@@ -70,7 +70,7 @@ async def test_the_checksum_is_the_documented_one(folder: Path) -> None:
     assert package.checksum == "sha256:" + hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-async def test_what_is_hidden_or_installed_stays_out(folder: Path) -> None:
+async def test_hidden_files_and_installed_packages_are_left_out(folder: Path) -> None:
     write_files(
         folder,
         {".git/config": b"x", ".env": b"SECRET", "luau_packages/json/1.0.0/init.luau": b"x", "vaka-luau.lock": b"{}"},
@@ -79,24 +79,24 @@ async def test_what_is_hidden_or_installed_stays_out(folder: Path) -> None:
     assert set(unpack_archive(await pack_folder(folder))) == set(FILES)
 
 
-async def test_a_stale_checksum_is_made_anew_by_packing_and_refused_by_reading(folder: Path) -> None:
+async def test_a_stale_checksum_is_replaced_by_packing_and_refused_by_reading(folder: Path) -> None:
     stale = "sha256:" + "0" * 64
     (folder / "pkg.json").write_bytes(manifest_json("@demo/text", "1.2.0", checksum=stale))
     assert read_manifest(unpack_archive(await pack_folder(folder))["pkg.json"]).checksum != stale
-    with pytest.raises(Corrupt, match=f"its pkg.json says {stale}, its files make sha256:"):
+    with pytest.raises(Corrupt, match=f"its pkg.json has {stale}, its files have sha256:"):
         read_package_folder(folder)
 
 
 async def test_an_archive_whose_files_were_changed_is_refused(folder: Path) -> None:
     files = unpack_archive(await pack_folder(folder))
     changed = make_tar(*(tar_entry(path, b"evil" if path == "trim.luau" else data) for path, data in files.items()))
-    with pytest.raises(Corrupt, match="its files make sha256:"):
+    with pytest.raises(Corrupt, match="its files have sha256:"):
         read_package(gzip_bytes(changed))
 
 
 async def test_a_link_in_a_folder_is_refused(folder: Path) -> None:
     (folder / "passwd.luau").symlink_to("/etc/passwd")
-    with pytest.raises(PackageError, match=r"'passwd\.luau' is a link; expected plain files and folders only"):
+    with pytest.raises(PackageError, match=r"'passwd\.luau' is a link; expected regular files and folders only"):
         await pack_folder(folder)
 
 
@@ -106,13 +106,13 @@ async def test_a_linked_folder_is_refused(folder: Path) -> None:
         await pack_folder(folder)
 
 
-async def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(folder: Path) -> None:
+async def test_a_pipe_in_a_folder_is_refused_and_does_not_block(folder: Path) -> None:
     os.mkfifo(folder / "pipe.luau")
     with pytest.raises(PackageError, match=r"'pipe\.luau' is a special file"):
         await pack_folder(folder)
 
 
-async def test_a_folder_of_endless_folders_is_refused(folder: Path) -> None:
+async def test_a_folder_with_too_many_folders_is_refused(folder: Path) -> None:
     for number in range(20):
         (folder / f"empty{number}").mkdir()
     with pytest.raises(PackageError, match="more than 5 files"):
@@ -120,7 +120,7 @@ async def test_a_folder_of_endless_folders_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "problem"),
     [
         (PackageLimits(unpacked=60), "more than"),
         (PackageLimits(entries=4), "more than 4 files"),
@@ -128,24 +128,24 @@ async def test_a_folder_of_endless_folders_is_refused(folder: Path) -> None:
         (PackageLimits(packed=50), "when packed"),
     ],
 )
-async def test_a_folder_beyond_the_limits_is_refused(folder: Path, limits: PackageLimits, said: str) -> None:
-    with pytest.raises(PackageError, match=said):
+async def test_a_folder_beyond_the_limits_is_refused(folder: Path, limits: PackageLimits, problem: str) -> None:
+    with pytest.raises(PackageError, match=problem):
         await pack_folder(folder, limits)
 
 
-async def test_a_folder_that_is_no_package_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no such folder"):
         await pack_folder(tmp_path / "nowhere")
-    with pytest.raises(PackageError, match=r"no pkg\.json at its top"):
+    with pytest.raises(PackageError, match=r"no pkg\.json at the top level"):
         await pack_folder(write_files(tmp_path / "a", {"init.luau": b""}))
-    with pytest.raises(PackageError, match=r"entry 'init\.luau' of pkg\.json is not there"):
+    with pytest.raises(PackageError, match=r"entry 'init\.luau' of pkg\.json does not exist"):
         await pack_folder(write_files(tmp_path / "b", {"pkg.json": manifest_json()}))
     with pytest.raises(PackageError, match=r"pkg\.json: Expected `str`, got `int` - at `\$\.entry`"):
         await pack_folder(write_files(tmp_path / "c", {"pkg.json": manifest_json(entry=1)}))
 
 
 def test_an_archive_needs_its_manifest_at_the_top() -> None:
-    with pytest.raises(PackageError, match=r"archive: no pkg\.json at its top"):
+    with pytest.raises(PackageError, match=r"archive: no pkg\.json at the top level"):
         read_package(
             gzip_bytes(make_tar(tar_entry("package/pkg.json", manifest_json()), tar_entry("package/init.luau", b"")))
         )
@@ -160,12 +160,12 @@ def test_a_module_is_a_file_or_the_init_of_a_folder(folder: Path, module: str, p
     assert found == ModuleSource(f"@demo/text@1.2.0/{path}", path, FILES[path])
 
 
-def test_a_module_that_is_not_there_is_told_with_what_was_looked_for(folder: Path) -> None:
+def test_the_error_of_a_missing_module_names_the_files_searched(folder: Path) -> None:
     with pytest.raises(NotFound, match=r"has no module 'trims'; looked for 'trims\.luau' and 'trims/init\.luau'"):
         read_package_folder(folder).module_source("trims")
 
 
 @pytest.mark.parametrize("module", ["../x", "/etc/passwd", "a/../../b", "a\\b", "a\0"])
-def test_a_module_never_leads_out_of_its_package(folder: Path, module: str) -> None:
+def test_a_module_name_never_leaves_its_package(folder: Path, module: str) -> None:
     with pytest.raises(PackageError, match="expected a relative path"):
         read_package_folder(folder).module_source(module)

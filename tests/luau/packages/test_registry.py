@@ -1,4 +1,4 @@
-"""A folder serves as a registry: what is published never changes, or it is found out."""
+"""The registry in a folder: a published version never changes, and modified files are detected."""
 
 import asyncio
 import hashlib
@@ -36,22 +36,22 @@ async def published_versions(registry: FolderRegistry, name: str) -> list[str]:
 
 
 async def test_a_published_package_is_listed_and_fetched(registry: FolderRegistry, tmp_path: Path) -> None:
-    made = await make_archive(tmp_path, "@demo/text", "1.0.0", type="tool", dependencies={"json": "^1"})
-    release = await registry.publish(made)
+    archive = await make_archive(tmp_path, "@demo/text", "1.0.0", type="tool", dependencies={"json": "^1"})
+    release = await registry.publish(archive)
     assert release == Release(
         Version(1, 0, 0),
-        hashlib.sha256(made).hexdigest(),
-        len(made),
-        read_package(made).checksum,
+        hashlib.sha256(archive).hexdigest(),
+        len(archive),
+        read_package(archive).checksum,
         "tool",
         {"json": Range("^1")},
     )
     assert await registry.releases("@demo/text") == [release]
-    assert await registry.fetch("@demo/text", Version(1, 0, 0), limit=LIMIT) == made
+    assert await registry.fetch("@demo/text", Version(1, 0, 0), limit=LIMIT) == archive
     assert await registry.names() == ["@demo/text"]
 
 
-async def test_files_lie_where_the_documentation_says(registry: FolderRegistry) -> None:
+async def test_archives_and_index_are_stored_by_name_and_version(registry: FolderRegistry) -> None:
     await publish_package(registry, "@demo/text", "1.0.0")
     await publish_package(registry, "json", "2.0.0-rc.1+build")
     found = sorted(path.relative_to(registry.root).as_posix() for path in registry.root.rglob("*") if path.is_file())
@@ -97,15 +97,15 @@ async def test_other_files_under_a_published_version_are_refused_and_change_noth
     assert await registry.fetch("demo", Version(1, 0, 0), limit=LIMIT) == first
 
 
-async def test_of_many_who_publish_one_version_at_once_one_wins_and_the_rest_are_told(
+async def test_of_many_concurrent_publishers_of_a_version_one_succeeds_and_the_others_fail(
     registry: FolderRegistry, tmp_path: Path
 ) -> None:
     archives = [await make_archive(tmp_path, code=f"return {number}") for number in range(8)]
-    ended = await asyncio.gather(*map(registry.publish, archives), return_exceptions=True)
-    won = [made for made, end in zip(archives, ended, strict=True) if isinstance(end, Release)]
-    assert len(won) == 1
-    assert sum(isinstance(end, PackageError) for end in ended) == 7
-    assert await registry.fetch("demo", Version(1, 0, 0), limit=LIMIT) == won[0]
+    outcomes = await asyncio.gather(*map(registry.publish, archives), return_exceptions=True)
+    published = [archive for archive, end in zip(archives, outcomes, strict=True) if isinstance(end, Release)]
+    assert len(published) == 1
+    assert sum(isinstance(end, PackageError) for end in outcomes) == 7
+    assert await registry.fetch("demo", Version(1, 0, 0), limit=LIMIT) == published[0]
 
 
 async def test_many_versions_published_at_once_are_all_listed(registry: FolderRegistry) -> None:
@@ -113,7 +113,7 @@ async def test_many_versions_published_at_once_are_all_listed(registry: FolderRe
     assert await published_versions(registry, "json") == [f"1.{number}.0" for number in range(10)]
 
 
-async def test_what_is_no_package_is_not_published(registry: FolderRegistry) -> None:
+async def test_an_invalid_archive_is_not_published(registry: FolderRegistry) -> None:
     for data in (b"", b"junk", gzip_bytes(make_tar(tar_entry("init.luau", b"")))):
         with pytest.raises(PackageError):
             await registry.publish(data)
@@ -122,13 +122,13 @@ async def test_what_is_no_package_is_not_published(registry: FolderRegistry) -> 
 
 async def test_a_name_never_leads_out_of_the_registry(registry: FolderRegistry) -> None:
     for name in ("../x", "/etc", "@../x", ""):
-        with pytest.raises(PackageError, match="cannot name a package"):
+        with pytest.raises(PackageError, match="is not a package name"):
             await registry.releases(name)
-        with pytest.raises(PackageError, match="cannot name a package"):
+        with pytest.raises(PackageError, match="is not a package name"):
             await registry.fetch(name, Version(1, 0, 0), limit=LIMIT)
 
 
-async def test_the_index_can_be_lost_and_made_again(registry: FolderRegistry) -> None:
+async def test_a_lost_index_is_rebuilt_from_the_archives(registry: FolderRegistry) -> None:
     releases = [
         await publish_package(registry, "json", "1.0.0"),
         await publish_package(registry, "json", "1.1.0", other="^2"),
@@ -141,7 +141,7 @@ async def test_the_index_can_be_lost_and_made_again(registry: FolderRegistry) ->
     assert index.read_bytes() == written
 
 
-async def test_an_archive_that_the_index_does_not_know_is_listed_all_the_same(registry: FolderRegistry) -> None:
+async def test_an_archive_that_is_missing_in_the_index_is_listed(registry: FolderRegistry) -> None:
     await publish_package(registry, "json", "1.0.0")
     index = registry.root / "json" / "index.json"
     old = index.read_bytes()
@@ -161,44 +161,44 @@ async def test_an_archive_that_was_removed_is_not_listed(registry: FolderRegistr
     "index",
     [b"", b"{", b"[]", b'{"name": "json"}', b'{"name": "other", "releases": []}', b'{"name": "json", "releases": [1]}'],
 )
-async def test_a_broken_index_is_told_with_what_makes_it_anew(registry: FolderRegistry, index: bytes) -> None:
+async def test_the_error_of_an_invalid_index_names_reindex(registry: FolderRegistry, index: bytes) -> None:
     await publish_package(registry, "json", "1.0.0")
     (registry.root / "json" / "index.json").write_bytes(index)
-    with pytest.raises(Corrupt, match="reindex makes it anew"):
+    with pytest.raises(Corrupt, match="call reindex to rebuild it"):
         await registry.releases("json")
     await registry.reindex("json")
     assert await published_versions(registry, "json") == ["1.0.0"]
 
 
-async def test_a_pipe_in_the_place_of_an_index_is_told_and_not_waited_for(registry: FolderRegistry) -> None:
+async def test_a_pipe_instead_of_an_index_is_an_error_and_does_not_block(registry: FolderRegistry) -> None:
     await publish_package(registry, "json", "1.0.0")
     index = registry.root / "json" / "index.json"
     index.unlink()
     os.mkfifo(index)
-    with pytest.raises(Corrupt, match="not a plain file"):
+    with pytest.raises(Corrupt, match="not a regular file"):
         await registry.releases("json")
 
 
-async def test_nothing_is_published_beside_a_broken_index(registry: FolderRegistry) -> None:
+async def test_nothing_is_published_beside_an_invalid_index(registry: FolderRegistry) -> None:
     await publish_package(registry, "json", "1.0.0")
     (registry.root / "json" / "index.json").write_bytes(b"{")
-    with pytest.raises(Corrupt, match="reindex makes it anew"):
+    with pytest.raises(Corrupt, match="call reindex to rebuild it"):
         await publish_package(registry, "json", "1.1.0")
     assert [str(release.version) for release in await registry.reindex("json")] == ["1.0.0"]
 
 
-async def test_an_archive_that_was_replaced_is_not_handed_out(registry: FolderRegistry, tmp_path: Path) -> None:
+async def test_a_replaced_archive_is_not_returned(registry: FolderRegistry, tmp_path: Path) -> None:
     await publish_package(registry, "json", "1.0.0")
     (registry.root / "json" / "1.0.0.tar.gz").write_bytes(await make_archive(tmp_path, "json", code="return 'evil'"))
-    with pytest.raises(Corrupt, match="not the bytes that were published"):
+    with pytest.raises(Corrupt, match="differs from the published archive"):
         await registry.fetch("json", Version(1, 0, 0), limit=LIMIT)
 
 
-async def test_an_archive_in_the_wrong_place_is_told(registry: FolderRegistry, tmp_path: Path) -> None:
+async def test_an_archive_under_a_wrong_name_is_an_error(registry: FolderRegistry, tmp_path: Path) -> None:
     folder = registry.root / "json"
     folder.mkdir(parents=True)
     (folder / "2.0.0.tar.gz").write_bytes(await make_archive(tmp_path, "json", "1.0.0"))
-    with pytest.raises(Corrupt, match=r"holds 'json' 1\.0\.0, not 'json' 2\.0\.0"):
+    with pytest.raises(Corrupt, match=r"contains 'json' 1\.0\.0, not 'json' 2\.0\.0"):
         await registry.releases("json")
     (folder / "2.0.0.tar.gz").write_bytes(b"junk")
     with pytest.raises(Corrupt, match=r"2\.0\.0\.tar\.gz: archive: not a gzip file"):
@@ -221,7 +221,7 @@ async def test_a_package_beyond_the_limits_of_a_registry_is_not_published(tmp_pa
         await registry.publish(await make_archive(tmp_path))
 
 
-async def test_what_the_system_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_an_os_error_becomes_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     registry = FolderRegistry(tmp_path / "file")
     with pytest.raises(StoreError, match="file"):

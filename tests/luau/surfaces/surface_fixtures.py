@@ -9,8 +9,8 @@ from vaka.core.types.errors import NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.host.compat import surface_functions
-from vaka.luau.host.host_services import HostServices
-from vaka.luau.host.memory import StoredMemory
+from vaka.luau.host.host_services import HostServices, ScriptIo
+from vaka.luau.host.memory import stored_memory
 from vaka.luau.prelude import main_source, prelude_source
 from vaka.luau.program import Program
 from vaka.luau.protocol import ReplayJournal
@@ -159,10 +159,10 @@ class AgentConversation:
     @property
     def host_services(self) -> HostServices:
         """Lend them."""
-        return HostServices(recv=self.recv, emit=self.emit)
+        return HostServices(io=ScriptIo(recv=self.recv, emit=self.emit))
 
 
 def memory_services(values: DictValues | None = None) -> HostServices:
     """Parts with an agent's notes."""
-    notes = StoredMemory(values or DictValues(), "")
-    return HostServices(state=notes.state, history=notes.history, summary=notes.summary)
+    memory = stored_memory(values or DictValues(), "")
+    return HostServices(memory=memory)

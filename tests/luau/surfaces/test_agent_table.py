@@ -11,7 +11,7 @@ from tests.luau.surfaces.surface_fixtures import (
     run_script,
 )
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ScriptEnvironment
 
 GIVEN: dict[str, JSON] = {
     "name": "assistant", "model": "m", "state_id": "s-1", "request_id": "r", "user_id": "u", "trace_id": "t",
@@ -135,5 +135,7 @@ async def test_memory_finds_words_that_are_written_without_blanks() -> None:
 async def test_logs_have_a_level() -> None:
     lines: list[tuple[str, str]] = []
     source = "local l = ctx.log l.debug('a', 1) l.info({b = {1}}) l.warn(nil, print ~= nil) l.error('x\\255')"
-    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
+    await run_script(
+        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
+    )
     assert lines == [("debug", "a\t1"), ("info", '{"b":[1]}'), ("warning", "nil\ttrue"), ("error", "x\ufffd")]

@@ -5,7 +5,7 @@ import pytest
 from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, run_for_result, run_script
 from vaka.core.ports.net import NetResponse
 from vaka.luau.host.compat import MemoryCache
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ScriptEnvironment, ScriptStorage
 from vaka.testing.clock import FakeClock
 
 PLAIN = NetResponse(status=404, headers=(("Content-Type", "text/plain"), ("X-A", "1"), ("X-A", "2")), body=b"no")
@@ -111,7 +111,12 @@ async def test_values_are_kept_as_copies() -> None:
         b.kvs_del("k")
         return before, after, b.kvs_get("k"), b.kvs_get("never")
     """
-    assert await run_script(source, services=HostServices(values=values)) == [[1, {"a": True}], "text", None, None]
+    assert await run_script(source, services=HostServices(storage=ScriptStorage(values=values))) == [
+        [1, {"a": True}],
+        "text",
+        None,
+        None,
+    ]
     assert values.entries == {}
 
 
@@ -121,7 +126,7 @@ async def test_every_kind_of_value_is_kept(value: str) -> None:
         __builtin.kvs_set("test:!@#日", {value})
         return __builtin.json_encode(__builtin.kvs_get("test:!@#日")) == __builtin.json_encode({value})
     """
-    assert await run_for_result(source, services=HostServices(values=DictValues())) is True
+    assert await run_for_result(source, services=HostServices(storage=ScriptStorage(values=DictValues()))) is True
 
 
 async def test_no_key_is_no_value() -> None:
@@ -131,7 +136,7 @@ async def test_no_key_is_no_value() -> None:
         b.kvs_set("", 1) b.kvs_del("") b.kvs_set(nil, 1)
         return b.kvs_get(""), b.kvs_get(nil)
     """
-    assert await run_script(source, services=HostServices(values=values)) == [None, None]
+    assert await run_script(source, services=HostServices(storage=ScriptStorage(values=values))) == [None, None]
     assert values.entries == {}
 
 
@@ -147,8 +152,8 @@ async def test_no_key_is_no_value() -> None:
     ],
 )
 async def test_what_cannot_be_kept_is_returned_as_an_error(call: str, why: str) -> None:
-    parts = HostServices(values=DictValues(), cache=MemoryCache())
-    assert await run_script(f"return __builtin.{call}", services=parts) == [None, why]
+    services = HostServices(storage=ScriptStorage(values=DictValues(), cache=MemoryCache()))
+    assert await run_script(f"return __builtin.{call}", services=services) == [None, why]
 
 
 async def test_without_a_store_each_call_says_so() -> None:
@@ -160,16 +165,16 @@ async def test_without_a_store_each_call_says_so() -> None:
 
 async def test_the_cache_forgets_after_a_time() -> None:
     clock = FakeClock()
-    parts = HostServices(cache=MemoryCache(clock=clock.monotonic))
+    services = HostServices(storage=ScriptStorage(cache=MemoryCache(clock=clock.monotonic)))
     source = "__builtin.cache_set('a', {1}, 5) __builtin.cache_set('b', 2) return __builtin.cache_get('a')"
     read = "return __builtin.cache_get('a'), __builtin.cache_get('b')"
-    assert await run_for_result(source, services=parts) == [1]
+    assert await run_for_result(source, services=services) == [1]
     clock.advance(4.9)
-    assert await run_script(read, services=parts) == [[1], 2]
+    assert await run_script(read, services=services) == [[1], 2]
     clock.advance(0.1)
-    assert await run_script(read, services=parts) == [None, 2]
-    await run_script("__builtin.cache_del('b')", services=parts)
-    assert await run_script(read, services=parts) == [None, None]
+    assert await run_script(read, services=services) == [None, 2]
+    await run_script("__builtin.cache_del('b')", services=services)
+    assert await run_script(read, services=services) == [None, None]
 
 
 async def test_the_cache_forgets_what_was_used_least() -> None:
@@ -186,7 +191,9 @@ async def test_the_cache_forgets_what_was_used_least() -> None:
 async def test_log_joins_with_tabs() -> None:
     lines: list[tuple[str, str]] = []
     source = "__builtin.log('a', 1, 1.5, true, nil, {}, print, nil) __builtin.log()"
-    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
+    await run_script(
+        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
+    )
     assert lines == [("info", "a\t1\t1.5\ttrue\tnil\t[table]\t[function]\tnil"), ("info", "")]
     await run_script(source)
 
@@ -197,14 +204,19 @@ async def test_log_works_where_a_script_cannot_wait() -> None:
         local t = setmetatable({}, {__index = function(_, key) __builtin.log("looked at", key) return key end})
         return t.x
     """
-    assert await run_for_result(source, services=HostServices(log=lambda _, line: lines.append(line))) == "x"
+    assert (
+        await run_for_result(
+            source, services=HostServices(env=ScriptEnvironment(log=lambda _, line: lines.append(line)))
+        )
+        == "x"
+    )
     assert lines == ["looked at\tx"]
 
 
 async def test_only_listed_variables_are_seen() -> None:
     source = "local e = __builtin.env return e('A'), e('EMPTY'), e('PATH'), e(''), e(nil), e(1), e({})"
-    parts = HostServices(env={"A": "1", "EMPTY": ""})
-    assert await run_script(source, services=parts) == ["1", None, None, None, None, None, None]
+    services = HostServices(env=ScriptEnvironment(variables={"A": "1", "EMPTY": ""}))
+    assert await run_script(source, services=services) == ["1", None, None, None, None, None, None]
 
 
 async def test_time_is_the_scripts_clock_in_seconds() -> None:
@@ -253,7 +265,9 @@ async def test_ids_are_uuids_of_version_4_and_differ() -> None:
     assert one != two
     assert len(one) == 36
     assert one[14] == "4"
-    assert await run_script("return __builtin.uuid()", services=HostServices(uuid=lambda: "mine")) == ["mine"]
+    assert await run_script(
+        "return __builtin.uuid()", services=HostServices(env=ScriptEnvironment(new_uuid=lambda: "mine"))
+    ) == ["mine"]
 
 
 @pytest.mark.parametrize(

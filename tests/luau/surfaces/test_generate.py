@@ -13,7 +13,7 @@ from vaka.core.types.errors import NotFound, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment
 from vaka.testing.models import FunctionModel, ScriptedModel, fail, say
 
 
@@ -31,7 +31,9 @@ async def test_generate_asks_a_model_by_name() -> None:
         local before = {{role = "user", content = "1"}}
         return one, ctx.generate("c", {{role = "user", content = "Sure?"}}, {messages = before})
     """
-    assert await run_script(source, services=HostServices(models=find, usage=costs.append)) == ["Yes.", "No."]
+    assert await run_script(
+        source, services=HostServices(models=ModelAccess(find=find, record_usage=costs.append))
+    ) == ["Yes.", "No."]
     assert names == ["a/b", "c"]
     first, second = model.prompts
     assert (first.system, first.options, first.number, second.number) == ("Be brief.", {"temperature": 0.5}, 1, 2)
@@ -46,16 +48,16 @@ async def test_generate_asks_a_model_by_name() -> None:
         ("generate('')", "generate: model is required"),
         ("generate('m')", "generate: prompt must be a string, not nil"),
         ("generate('m', 'x', 1)", "generate: options must be a table, not a number"),
-        ("generate('m', {})", "generate: there is nothing to ask: no message"),
+        ("generate('m', {})", "generate: the prompt has no message"),
         ("generate('m', {1})", "generate: a message must be a table with names, not a number"),
-        ("generate('m', {promt = 'x'})", "generate: a prompt has system, messages and prompt, and no 'promt'"),
+        ("generate('m', {promt = 'x'})", "generate: unknown prompt field 'promt'; expected system, messages or prompt"),
         ("generate('m', 'x', {system = 1})", "generate: system must be a string, not a number"),
         ("generate('m', {{role = 'user'}})", "generate: the content of a message must be a string, not nil"),
-        ("generate('m', {{role = 'x', content = ''}})", "generate: there is no role 'x'"),
+        ("generate('m', {{role = 'x', content = ''}})", "generate: unknown role 'x'"),
         ("generate('m', 'x', {f = print})", "a function is not plain data"),
         ("generate('other', 'x')", "no model 'other'"),
         ("generate_json('m', 'x')", "generate_json: schema must be a table, not nil"),
-        ("generate_json('m', 'x', {})", "generate_json is not available here: nothing here can tell"),
+        ("generate_json('m', 'x', {})", "generate_json is not available here: this host cannot check JSON Schemas"),
         ("generate_stream('m', 1)", "generate_stream: prompt must be a string, not a number"),
     ],
 )
@@ -65,7 +67,7 @@ async def test_generate_raises_what_is_wrong(call: str, why: str) -> None:
             raise NotFound(f"no model {name!r}")
         return ScriptedModel()
 
-    assert why in await run_for_error(f"ctx.{call}", HostServices(models=find))
+    assert why in await run_for_error(f"ctx.{call}", HostServices(models=ModelAccess(find=find)))
 
 
 async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
@@ -78,7 +80,7 @@ async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
         end
         return errors
     """
-    busy, cut, refused = await run_for_result(source, services=HostServices(models=lambda _: model))
+    busy, cut, refused = await run_for_result(source, services=HostServices(models=ModelAccess(find=lambda _: model)))
     assert "busy" in busy
     assert cut == "scripted: the answer was cut off"
     assert refused == "scripted: the model refused to answer"
@@ -100,18 +102,18 @@ def find_schema_problem(schema: JSON, value: JSON) -> str:
 async def test_generate_json_returns_what_fits_the_schema() -> None:
     model = ScriptedModel(say('```json\n{"city": "Hilo"}\n```'))
     source = "return ctx.generate_json('m', 'Where?', {type = 'object', required = {'city'}, enum = {}})"
-    assert await run_for_result(source, services=HostServices(models=lambda _: model, fits=find_schema_problem)) == {
-        "city": "Hilo"
-    }
+    assert await run_for_result(
+        source, services=HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem))
+    ) == {"city": "Hilo"}
     assert '"enum":[]' in model.prompts[0].system
 
 
 async def test_generate_json_asks_once_more_and_says_what_was_wrong() -> None:
     model = ScriptedModel(say("Hilo!"), say('{"city": "Hilo"}'))
     source = "return ctx.generate_json('m', 'Where?', {required = {'city'}})"
-    assert await run_for_result(source, services=HostServices(models=lambda _: model, fits=find_schema_problem)) == {
-        "city": "Hilo"
-    }
+    assert await run_for_result(
+        source, services=HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem))
+    ) == {"city": "Hilo"}
     *_, answer, again = model.prompts[1].messages
     assert "Hilo!" in repr(answer)
     assert "the answer is not JSON" in repr(again)
@@ -122,7 +124,7 @@ async def test_generate_json_gives_up_after_the_second_answer() -> None:
     model = ScriptedModel(say("[]"), say("{}"), say('{"city": 1}'))
     why = await run_for_error(
         "ctx.generate_json('m', 'x', {required = {'city'}})",
-        HostServices(models=lambda _: model, fits=find_schema_problem),
+        HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem)),
     )
     assert why == "script:1: generate_json: m gave no answer that fits the schema: 'city' is missing"
     assert len(model.prompts) == 2
@@ -137,8 +139,10 @@ async def test_generate_stream_gives_the_answer_in_pieces(whole: bool) -> None:
         return pieces
     """
     async with AsyncExitStack() as closing:
-        parts = HostServices(models=lambda _: model, closing=None if whole else closing)
-        assert await run_for_result(source, services=parts) == ["日", "本 ", "x" * 100, "語"]
+        services = HostServices(
+            models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=None if whole else closing)
+        )
+        assert await run_for_result(source, services=services) == ["日", "本 ", "x" * 100, "語"]
 
 
 async def test_a_stream_that_nobody_reads_to_the_end_is_closed_with_the_script() -> None:
@@ -146,7 +150,15 @@ async def test_a_stream_that_nobody_reads_to_the_end_is_closed_with_the_script()
     model = ScriptedModel({"chunks": ["a", "b", "c"]})
     async with AsyncExitStack() as closing:
         source = "for piece in ctx.generate_stream('m', 'x') do return piece end"
-        assert await run_for_result(source, services=HostServices(models=lambda _: model, closing=closing)) == "a"
+        assert (
+            await run_for_result(
+                source,
+                services=HostServices(
+                    models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=closing)
+                ),
+            )
+            == "a"
+        )
     assert asyncio.all_tasks() == before
 
 
@@ -166,23 +178,27 @@ async def test_a_stream_goes_on_where_it_was_cut() -> None:
     pieces = ["日" * 30, "b", "本" * 40, "c"]
     book = MemoryJournal()
     whole = await run_script(
-        STREAMED, services=HostServices(models=lambda _: ScriptedModel({"chunks": pieces})), journal=book
+        STREAMED,
+        services=HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": pieces}))),
+        journal=book,
     )
     for cut in range(1, len(book.answers) + 1):
-        parts = HostServices(models=lambda _: ScriptedModel({"chunks": pieces}))
-        assert await run_script(STREAMED, services=parts, journal=MemoryJournal(book.answers[:cut])) == whole
+        services = HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": pieces})))
+        assert await run_script(STREAMED, services=services, journal=MemoryJournal(book.answers[:cut])) == whole
 
 
 async def test_a_stream_that_cannot_go_on_says_so() -> None:
     book = MemoryJournal()
     await run_script(
-        STREAMED, services=HostServices(models=lambda _: ScriptedModel({"chunks": ["a", "b", "c"]})), journal=book
+        STREAMED,
+        services=HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": ["a", "b", "c"]}))),
+        journal=book,
     )
     for model in (ScriptedModel({"chunks": ["a", "x", "c"]}), ScriptedModel(say("a"))):
-        with pytest.raises(ScriptError, match="asked again the model says something else"):
+        with pytest.raises(ScriptError, match="the model's second answer differs from it"):
             await run_script(
                 STREAMED,
-                services=HostServices(models=partial(select_model, model)),
+                services=HostServices(models=ModelAccess(find=partial(select_model, model))),
                 journal=MemoryJournal(book.answers[:3]),
             )
 
@@ -198,18 +214,21 @@ def model_with_chunks(*chunks: Chunk) -> FunctionModel:
 
 async def test_a_model_may_begin_again_before_anything_was_told() -> None:
     model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
-    parts = HostServices(models=lambda _: model)
-    assert await run_for_result("return ctx.generate('m', 'x')", services=parts) == "right"
-    assert await run_for_result(STREAMED, services=parts) == "right"
+    services = HostServices(models=ModelAccess(find=lambda _: model))
+    assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "right"
+    assert await run_for_result(STREAMED, services=services) == "right"
 
 
 async def test_only_the_last_count_of_a_call_is_told() -> None:
     costs: list[UsageRecorded] = []
     counts = (UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5, output=2), "real"))
-    parts = HostServices(
-        models=lambda _: model_with_chunks(counts[0], TextChunk("a"), counts[1], StopChunk()), usage=costs.append
+    services = HostServices(
+        models=ModelAccess(
+            find=lambda _: model_with_chunks(counts[0], TextChunk("a"), counts[1], StopChunk()),
+            record_usage=costs.append,
+        )
     )
-    assert await run_for_result("return ctx.generate('m', 'x')", services=parts) == "a"
+    assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "a"
     assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
 
 
@@ -219,7 +238,8 @@ async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None
     model = model_with_chunks(lost, TextChunk("wro"), RetryChunk("busy", "busy"), kept, TextChunk("right"), StopChunk())
     assert (
         await run_for_result(
-            "return ctx.generate('m', 'x')", services=HostServices(models=lambda _: model, usage=costs.append)
+            "return ctx.generate('m', 'x')",
+            services=HostServices(models=ModelAccess(find=lambda _: model, record_usage=costs.append)),
         )
         == "right"
     )
@@ -229,5 +249,10 @@ async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None
 async def test_a_model_cannot_begin_again_after_something_was_told() -> None:
     model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
     async with AsyncExitStack() as closing:
-        with pytest.raises(ScriptError, match="had to begin again after some of its answer"):
-            await run_script(STREAMED, services=HostServices(models=lambda _: model, closing=closing))
+        with pytest.raises(ScriptError, match="started its answer again after a part of it was delivered"):
+            await run_script(
+                STREAMED,
+                services=HostServices(
+                    models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=closing)
+                ),
+            )

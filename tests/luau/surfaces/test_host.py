@@ -1,6 +1,7 @@
 """The Python side alone: tools, chunks and what hostile scripts could hand over."""
 
 import base64
+import inspect
 from typing import Any
 
 import pytest
@@ -13,7 +14,13 @@ from vaka.core.types.ids import JSON, CallId, Digest
 from vaka.core.types.message import Audio, CallRef, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.luau.host.compat import MemoryCache, surface_functions
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import (
+    HostServices,
+    ModelAccess,
+    ScriptEnvironment,
+    ScriptIo,
+    ScriptStorage,
+)
 from vaka.luau.host.http import http_tools
 from vaka.luau.host.io import EmittedChunk, chunk_of_content, parse_chunk
 from vaka.luau.prelude import prelude_source, surfaces_of, uses_state
@@ -106,68 +113,52 @@ def test_tools_say_what_is_wrong_with_a_request(raw: str) -> None:
 
 
 def all_services() -> HostServices:
-    """Parts of every kind."""
-    notes = memory_services()
-
-    async def later(*_: Any) -> JSON:
+    async def answer(*_: Any) -> JSON:
         return "x"
 
-    async def told(*_: Any) -> None:
+    async def ignore(*_: Any) -> None:
         return None
-
-    def fits(*_: Any) -> str:
-        return ""
 
     return HostServices(
         network=FakeNetwork({"u": NetResponse(status=200)}),
-        models=lambda _: ScriptedModel(say("x")),
-        fits=fits,
-        invoke=later,
-        agents=later,
-        state=notes.state,
-        history=notes.history,
-        summary=notes.summary,
-        values=DictValues(),
-        cache=MemoryCache(),
-        input=later,
-        output=told,
-        recv=later,
-        emit=told,
-        clock=FakeClock(auto=True),
+        models=ModelAccess(find=lambda _: ScriptedModel(say("x")), find_schema_problem=lambda *_: ""),
+        invoke=answer,
+        ask_agent=answer,
+        memory=memory_services().memory,
+        storage=ScriptStorage(values=DictValues(), cache=MemoryCache()),
+        io=ScriptIo(input=answer, output=ignore, recv=answer, emit=ignore),
+        env=ScriptEnvironment(clock=FakeClock(auto=True)),
     )
 
 
 HOSTILE: list[JSON] = [
-    None,
-    True,
-    7,
-    -1,
-    1.5,
-    "",
-    "x" * 5000,
-    b"\xff",
-    [],
-    {},
-    [None],
-    {"a": {"b": [1]}},
-    {1: 2},
-    [[[]]],
-]
+    None, True, 7, -1, 1.5, "", "x" * 5000, b"\xff", [], {}, [None], {"a": {"b": [1]}}, {1: 2}, [[[]]],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("name", sorted(surface_functions(all_services())))
-async def test_whatever_a_script_hands_over_its_host_does_it_or_says_why_not(name: str, value: JSON) -> None:
+async def call_with(name: str, value: JSON) -> None:
+    """Call a host function with the same value for every argument."""
     function = surface_functions(all_services())[name]
-    code: Any = function.function
-    count = code.__code__.co_argcount - (1 if function.wants_request else 0)
-    arguments: list[Any] = [value] * max(count, 0)
+    parameters = inspect.signature(function.function).parameters.values()
+    count = sum(parameter.kind is not parameter.VAR_POSITIONAL for parameter in parameters)
+    arguments: list[Any] = [value] * count
     if function.wants_request:
-        arguments.insert(0, ScriptRequest.from_arguments(1, name, None))
-    try:
-        await function.function(*arguments)
-    except ScriptError as error:
-        assert str(error)  # noqa: PT017  # either is fine
+        arguments = [ScriptRequest.from_arguments(1, name, None), *arguments[1:]]
+    await function.function(*arguments)
+
+
+async def test_host_functions_accept_any_value_or_raise_a_script_error() -> None:
+    failures: list[str] = []
+    for name in sorted(surface_functions(all_services())):
+        for value in HOSTILE:
+            try:
+                await call_with(name, value)
+            except ScriptError as error:
+                if not str(error):
+                    failures.append(f"{name}({value!r}): a ScriptError without a message")
+            except Exception as error:  # noqa: BLE001  # every other error is the failure this test looks for
+                failures.append(f"{name}({value!r}): {error!r}")
+    assert failures == []
 
 
 def test_a_script_gets_the_surfaces_it_names() -> None:

@@ -20,13 +20,15 @@ async def test_invoke_calls_a_tool() -> None:
             raise ScriptError("it broke")
         return {"got": arguments}
 
-    parts = HostServices(invoke=invoke)
+    services = HostServices(invoke=invoke)
     source = "return ctx.invoke('t', {a = 1}).got.a, ctx.invoke('t').got, pcall(ctx.invoke, 'bad')"
-    assert await run_script(source, services=parts) == [1, {}, False, "it broke"]
+    assert await run_script(source, services=services) == [1, {}, False, "it broke"]
     assert calls == [(1, "t", {"a": 1}), (2, "t", {}), (3, "bad", {})]
-    assert "invoke: tool must be a string, not nil" in await run_for_error("ctx.invoke()", parts)
-    assert "invoke: args must be a table, not a string" in await run_for_error("ctx.invoke('t', 'x')", parts)
-    assert "invoke: args must be a table with names, not a list" in await run_for_error("ctx.invoke('t', {1})", parts)
+    assert "invoke: tool must be a string, not nil" in await run_for_error("ctx.invoke()", services)
+    assert "invoke: args must be a table, not a string" in await run_for_error("ctx.invoke('t', 'x')", services)
+    assert "invoke: args must be a table with names, not a list" in await run_for_error(
+        "ctx.invoke('t', {1})", services
+    )
     assert "invoke is not available here: this script has no tools" in await run_for_error("ctx.invoke('t')")
 
 
@@ -51,7 +53,7 @@ async def test_an_agent_answers_and_remembers_the_conversation() -> None:
     one, two, three = (
         f"helper/{{'tone': 'kind'}}/{count}/{text}" for count, text in ((0, "one"), (2, "two"), (4, "three"))
     )
-    assert await run_script(source, services=HostServices(agents=answer_with_everything)) == [
+    assert await run_script(source, services=HostServices(ask_agent=answer_with_everything)) == [
         True,
         False,
         one + two,
@@ -73,7 +75,7 @@ async def test_an_agent_answers_and_remembers_the_conversation() -> None:
     ],
 )
 async def test_agents_raise_what_is_wrong(body: str, why: str) -> None:
-    assert why in await run_for_error(body, HostServices(agents=answer_with_everything))
+    assert why in await run_for_error(body, HostServices(ask_agent=answer_with_everything))
 
 
 async def test_what_is_not_there_says_so() -> None:

@@ -3,7 +3,7 @@
 from tests.luau.surfaces.surface_fixtures import AgentConversation, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ScriptIo
 
 
 async def test_a_tool_returns_or_puts_out() -> None:
@@ -36,9 +36,11 @@ async def test_a_tool_may_ask_for_more() -> None:
         return answers.pop(0)
 
     source = "function invoke(ctx, args) ctx.output('Where?') return args.a .. ctx.input(), ctx.input() end"
-    assert (await run_script(source, {"a": "in "}, mode="tool", services=HostServices(input=more, output=output)))[
-        0
-    ] == "in Hilo"
+    assert (
+        await run_script(
+            source, {"a": "in "}, mode="tool", services=HostServices(io=ScriptIo(input=more, output=output))
+        )
+    )[0] == "in Hilo"
     assert shown == ["Where?"]
 
 

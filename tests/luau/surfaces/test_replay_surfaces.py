@@ -6,8 +6,8 @@ from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, Memory
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices
-from vaka.luau.host.memory import StoredMemory
+from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment
+from vaka.luau.host.memory import stored_memory
 from vaka.testing.models import ScriptedModel, say
 
 DATA = NetResponse(
@@ -60,20 +60,24 @@ async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
     async def invoke(*_: JSON) -> JSON:
         return "invoked"
 
-    def parts() -> HostServices:
-        notes = StoredMemory(DictValues(), "")
+    def services() -> HostServices:
+        memory = stored_memory(DictValues(), "")
         return HostServices(
-            models=lambda _: ScriptedModel(say("Yes.")), network=FakeNetwork({"http://host/a": DATA}), invoke=invoke,
-            agents=answer_with_everything, state=notes.state, history=notes.history, uuid=lambda: "id",
-        )  # fmt: skip
+            models=ModelAccess(find=lambda _: ScriptedModel(say("Yes."))),
+            network=FakeNetwork({"http://host/a": DATA}),
+            invoke=invoke,
+            ask_agent=answer_with_everything,
+            memory=memory,
+            env=ScriptEnvironment(new_uuid=lambda: "id"),
+        )
 
     book = MemoryJournal()
-    whole = await run_script(EVERYTHING, services=parts(), startup_info=GIVEN, journal=book)
+    whole = await run_script(EVERYTHING, services=services(), startup_info=GIVEN, journal=book)
     assert whole[:3] == ["Yes.", 1, "invoked"]
     for cut in range(1, len(book.answers) + 1):
         assert (
             await run_script(
-                EVERYTHING, services=parts(), startup_info=GIVEN, journal=MemoryJournal(book.answers[:cut])
+                EVERYTHING, services=services(), startup_info=GIVEN, journal=MemoryJournal(book.answers[:cut])
             )
             == whole
         )

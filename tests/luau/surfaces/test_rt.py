@@ -16,8 +16,8 @@ from tests.luau.surfaces.surface_fixtures import (
 )
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices
-from vaka.luau.host.memory import StoredMemory
+from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment, ScriptIo
+from vaka.luau.host.memory import stored_memory
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, fail, say
 
@@ -26,7 +26,7 @@ OK = NetResponse(status=200, body=b"{}")
 
 def fake_clock_services() -> HostServices:
     """Parts in which sleeping takes no time."""
-    return HostServices(clock=FakeClock(auto=True))
+    return HostServices(env=ScriptEnvironment(clock=FakeClock(auto=True)))
 
 
 async def test_a_tool_has_an_input_and_an_output() -> None:
@@ -42,7 +42,9 @@ async def test_outputs_are_shown_as_they_come() -> None:
     async def output(value: JSON, error: str | None) -> None:
         shown.append((value, error))
 
-    await run_script("rt:output(1) rt:output(nil, 'no')", mode="tool", services=HostServices(output=output))
+    await run_script(
+        "rt:output(1) rt:output(nil, 'no')", mode="tool", services=HostServices(io=ScriptIo(output=output))
+    )
     assert shown == [(1, None), (None, "no")]
 
 
@@ -139,7 +141,7 @@ async def test_a_promise_of_a_bad_request_is_ready_at_once() -> None:
 async def test_requests_run_beside_each_other() -> None:
     clock = FakeClock()
     source = "local a, b = rt:sleep(20), rt:sleep(20) a:await() b:await() return 'done'"
-    running = asyncio.create_task(run_for_result(source, services=HostServices(clock=clock)))
+    running = asyncio.create_task(run_for_result(source, services=HostServices(env=ScriptEnvironment(clock=clock))))
     await clock.wait_for_sleeps(2)
     clock.advance(0.02)
     assert await running == "done"
@@ -238,7 +240,7 @@ async def test_promises_may_come_in_a_list() -> None:
 async def test_generate_returns_text_for_a_text() -> None:
     model = ScriptedModel(say("Hello."), fail(500, "down"))
     source = "local a, b = rt:generate('m', 'Hi') return a, b, rt:generate('m', 'Hi')"
-    *first, nothing, why = await run_script(source, services=HostServices(models=lambda _: model))
+    *first, nothing, why = await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model)))
     assert first == ["Hello.", None]
     assert nothing is None
     assert why.startswith("scripted: ")
@@ -265,7 +267,7 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
         local g, h = stream:recv()
         return seen, a, b, c, d, e, f, g, h
     """
-    assert await run_script(source, services=HostServices(models=lambda _: model)) == [
+    assert await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model))) == [
         ["HeHe", "llollo", "eos"], None, None, None, "stream EOF", None, "stream EOF", None, "stream is closed",
     ]  # fmt: skip
     (prompt,) = model.prompts
@@ -281,8 +283,10 @@ async def test_a_stream_that_breaks_says_so(whole: bool) -> None:
         return stream:recv().text, stream:recv()
     """
     async with AsyncExitStack() as closing:
-        parts = HostServices(models=lambda _: model, closing=None if whole else closing)
-        assert await run_script(source, services=parts) == ["He", None, "scripted: the answer was cut off"]
+        services = HostServices(
+            models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=None if whole else closing)
+        )
+        assert await run_script(source, services=services) == ["He", None, "scripted: the answer was cut off"]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +314,7 @@ async def test_generate_returns_what_is_wrong(call: str, why: str) -> None:
 async def test_generate_with_context_returns_text() -> None:
     model = ScriptedModel(say("Six."))
     source = "return rt:generate_with_context('m', {messages = {{role = 'user', content = '3+3?'}}})"
-    assert await run_script(source, services=HostServices(models=lambda _: model)) == ["Six.", None]
+    assert await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model))) == ["Six.", None]
 
 
 async def test_state_is_set_read_and_deleted() -> None:
@@ -379,7 +383,9 @@ async def test_without_an_agent_there_are_no_notes() -> None:
 async def test_log_may_name_a_level() -> None:
     lines: list[tuple[str, str]] = []
     source = "rt:log('error', 'a', 1) rt:log('warn', {}) rt:log('plain', 2) rt:log('info')"
-    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
+    await run_script(
+        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
+    )
     assert lines == [("error", "a\t1"), ("warning", "[table]"), ("info", "plain\t2"), ("info", "info")]
 
 
@@ -394,14 +400,16 @@ async def test_a_script_is_told_the_same_again() -> None:
         local results = rt:await_all(rt:sleep(1), rt:timeout(2), rt:http{url = "http://host/a"})
         return model, rt:uuid(), rt:state_get("a"), results[3].status, rt:time()
     """
-    notes = StoredMemory(DictValues(), "agent/")
-    parts = HostServices(
-        models=lambda _: ScriptedModel(say("Yes.")), network=FakeNetwork({"http://host/a": OK}), state=notes.state,
-        history=notes.history, clock=FakeClock(auto=True),
-    )  # fmt: skip
+    memory = stored_memory(DictValues(), "agent/")
+    services = HostServices(
+        models=ModelAccess(find=lambda _: ScriptedModel(say("Yes."))),
+        network=FakeNetwork({"http://host/a": OK}),
+        memory=memory,
+        env=ScriptEnvironment(clock=FakeClock(auto=True)),
+    )
     book = MemoryJournal()
-    first = await run_script(source, services=parts, journal=book)
+    first = await run_script(source, services=services, journal=book)
     for cut in range(1, len(book.answers) + 1):
-        second = await run_script(source, services=parts, journal=MemoryJournal(book.answers[:cut]))
+        second = await run_script(source, services=services, journal=MemoryJournal(book.answers[:cut]))
         assert [second[0], *second[2:4]] == [first[0], *first[2:4]]
     assert await run_script(source, journal=MemoryJournal(book.answers)) == first

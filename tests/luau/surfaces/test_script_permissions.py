@@ -20,13 +20,13 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import SubagentCompleted, ToolStarted
 from vaka.luau.host.compat import surface_functions
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ModelAccess
 from vaka.luau.host.http import http_tools
 from vaka.luau.prelude import main_source, prelude_source
 from vaka.luau.program import Program
 from vaka.luau.scheduler import drive
 from vaka.luau.vm import VmRunner
-from vaka.policy.names import NamePolicy
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -68,11 +68,13 @@ class ScriptSession:
             async with open_script_journal(context, "script", self.program.digest, tools) as (nest, before):
                 if before is not None:
                     return before.value
-                parts = HostServices(
-                    nest=nest, network=self.network, models=lambda _: self.model, usage=self.usage.append
+                services = HostServices(
+                    journal=nest,
+                    network=self.network,
+                    models=ModelAccess(find=lambda _: self.model, record_usage=self.usage.append),
                 )
                 script = VmRunner().open(self.program)
-                values = await drive(script, surface_functions(parts), nest, [{"mode": "tool"}, {}])
+                values = await drive(script, surface_functions(services), nest, [{"mode": "tool"}, {}])
                 await record_script_end(context, nest, "script", values[0])
                 return values[0]
 
@@ -120,7 +122,7 @@ async def test_a_script_is_told_what_the_rules_say() -> None:
         end
     """
     world = ScriptSession(source)
-    ok, why, status, returned = script_outcome(await run_session(world, policy=NamePolicy(deny=["http_send"])))
+    ok, why, status, returned = script_outcome(await run_session(world, policy=policy_from_rules(deny=["http_send"])))
     assert (ok, status) == (False, 200)
     assert why == "http_send is not allowed here"
     assert (returned["status"], returned["err"]) == (0, why)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.luau.surfaces.surface_fixtures import run_for_error, run_for_result, run_script
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.host.host_services import HostServices, ScriptEnvironment
 from vaka.testing.clock import FakeClock
 
 
@@ -23,7 +23,7 @@ async def test_tasks_run_beside_each_other_and_are_joined() -> None:
         local name, seconds = ctx.join(a)
         return before, name, seconds, b:join(), order
     """
-    running = asyncio.create_task(run_script(source, services=HostServices(clock=clock)))
+    running = asyncio.create_task(run_script(source, services=HostServices(env=ScriptEnvironment(clock=clock))))
     await clock.wait_for_sleeps(2)
     clock.advance(1)
     clock.advance(1)
@@ -39,7 +39,9 @@ async def test_join_raises_the_error_of_the_task() -> None:
 async def test_a_task_that_fails_unseen_is_told_to_the_operator() -> None:
     lines: list[tuple[str, str]] = []
     source = "ctx.spawn(function() error('lost', 0) end) pcall(ctx.join, ctx.spawn(function() error('seen', 0) end))"
-    await run_script(source, services=HostServices(log=lambda level, line: lines.append((level, line))))
+    await run_script(
+        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
+    )
     assert lines == [("warning", "a task failed and nobody joined it: lost")]
 
 
@@ -64,7 +66,7 @@ async def test_parallel_cancels_the_others_when_one_fails() -> None:
         ctx.sleep(200)
         return ok, why, done, inner
     """
-    running = asyncio.create_task(run_script(source, services=HostServices(clock=clock)))
+    running = asyncio.create_task(run_script(source, services=HostServices(env=ScriptEnvironment(clock=clock))))
     await clock.wait_for_sleeps(3)
     clock.advance(1)
     for _ in range(20):
@@ -78,7 +80,8 @@ async def test_children_that_are_left_end_with_the_script() -> None:
     clock = FakeClock()
     assert (
         await run_for_result(
-            "ctx.spawn(function() ctx.sleep(1000) end) return 'over'", services=HostServices(clock=clock)
+            "ctx.spawn(function() ctx.sleep(1000) end) return 'over'",
+            services=HostServices(env=ScriptEnvironment(clock=clock)),
         )
         == "over"
     )
@@ -131,6 +134,6 @@ async def test_calls_work_inside_a_scripts_own_coroutines() -> None:
         end
         return ok, first, seen
     """
-    ok, first, seen = await run_script(source, services=HostServices(uuid=lambda: "id"))
+    ok, first, seen = await run_script(source, services=HostServices(env=ScriptEnvironment(new_uuid=lambda: "id")))
     assert (ok, first) == (True, None)
     assert seen == ["id", "mine", "end"]

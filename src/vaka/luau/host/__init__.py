@@ -9,7 +9,7 @@ from vaka.luau.protocol import HostFunctions
 
 
 def ctx_functions(services: HostServices) -> HostFunctions:
-    """Return what ``ctx`` needs of its host; what ``parts`` lacks raises an error in the script that says so."""
+    """Return the host functions of ``ctx``; those whose service is missing raise an error in the script."""
     return {
         **http_functions(services),
         **generate_functions(services),

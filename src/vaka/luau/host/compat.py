@@ -12,15 +12,15 @@ from vaka.luau.host.prompt_args import as_string
 from vaka.luau.protocol import HostFunction, HostFunctions, pack, unpack
 
 
+def _unavailable_functions(table: str, why: str) -> HostFunctions:
+    return {f"{table}.{name}": unavailable_function(f"{table}_{name}", why) for name in ("get", "set", "del")}
+
+
 def kvs_functions(services: HostServices) -> HostFunctions:
     """``kvs.get``, ``kvs.set`` and ``kvs.del``."""
-    values, prefix = services.values, services.prefix
+    values, prefix = services.storage.values, services.storage.prefix
     if values is None:
-        names = ("get", "set", "del")
-        return {
-            f"kvs.{name}": unavailable_function(f"kvs_{name}", "this script has nowhere to keep values")
-            for name in names
-        }
+        return _unavailable_functions("kvs", "this script has no key-value store")
 
     async def get(key: JSON) -> JSON:
         return unpack(await values.get(prefix + as_string(key, "key")))
@@ -45,26 +45,26 @@ MAX_CACHE_ENTRIES = 10_000
 
 
 class MemoryCache:
-    """Values of one process, the least used of which go first; each script gets a copy."""
+    """An LRU cache in memory; each script gets a copy of a value."""
 
     def __init__(self, max_entries: int = MAX_CACHE_ENTRIES, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_entries, self._clock = max_entries, clock
         self._entries: OrderedDict[str, tuple[JSON, float | None]] = OrderedDict()
 
     def get(self, key: str) -> JSON:
-        """Return a value, ``None`` if it is not there or too old."""
-        kept = self._entries.get(key)
-        if kept is None:
+        """Return a value, ``None`` if it is missing or expired."""
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        value, until = kept
-        if until is not None and self._clock() >= until:
+        value, expires = entry
+        if expires is not None and self._clock() >= expires:
             del self._entries[key]
             return None
         self._entries.move_to_end(key)
         return unpack(value)
 
     def set(self, key: str, value: JSON, ttl: float | None = None) -> None:
-        """Keep a value, for ``ttl`` seconds at most; ``None`` removes it."""
+        """Store a value for at most ``ttl`` seconds; ``None`` removes it."""
         self._entries.pop(key, None)
         if value is None or (ttl is not None and ttl <= 0):
             return
@@ -75,10 +75,9 @@ class MemoryCache:
 
 def cache_functions(services: HostServices) -> HostFunctions:
     """``cache.get``, ``cache.set`` and ``cache.del``."""
-    cache, prefix = services.cache, services.prefix
+    cache, prefix = services.storage.cache, services.storage.prefix
     if cache is None:
-        names = ("get", "set", "del")
-        return {f"cache.{name}": unavailable_function(f"cache_{name}", "this script has no cache") for name in names}
+        return _unavailable_functions("cache", "this script has no cache")
 
     async def get(key: JSON) -> JSON:
         return cache.get(prefix + as_string(key, "key"))
@@ -95,22 +94,19 @@ def cache_functions(services: HostServices) -> HostFunctions:
 
 
 def env_functions(services: HostServices) -> HostFunctions:
-    """``env``: the value of a variable that is on the list; nothing for one that is not, or is empty."""
+    """``env``: the value of an environment variable that scripts may read; nil for any other, and for an empty one."""
 
     async def env(key: JSON) -> JSON:
-        return services.env.get(as_string(key, "key")) or None
+        return services.env.variables.get(as_string(key, "key")) or None
 
     return {"env": HostFunction(env, local=True)}
 
 
-__all__ = ["MemoryCache", "compat_functions", "surface_functions"]
-
-
-def compat_functions(services: HostServices) -> HostFunctions:
-    """Return what only ``__builtin`` and ``rt`` call."""
-    return {**kvs_functions(services), **cache_functions(services), **env_functions(services)}
-
-
 def surface_functions(services: HostServices) -> HostFunctions:
-    """Return everything the three surfaces call."""
-    return {**ctx_functions(services), **compat_functions(services)}
+    """Return the host functions of the three surfaces: ``ctx``, ``__builtin`` and ``rt``."""
+    return {
+        **ctx_functions(services),
+        **kvs_functions(services),
+        **cache_functions(services),
+        **env_functions(services),
+    }

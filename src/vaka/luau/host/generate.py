@@ -13,7 +13,6 @@ from vaka.core.loop.budget.reservations import Reservation
 from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, reserve
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.model import (
-    Chunk,
     Model,
     NoticeChunk,
     Prompt,
@@ -22,55 +21,54 @@ from vaka.core.ports.model import (
     StopChunk,
     TextChunk,
     UsageChunk,
-)
+)  # fmt: skip
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.luau.host.host_services import HostServices, unavailable_function
+from vaka.luau.host.host_services import HostServices, ModelAccess, unavailable_function
 from vaka.luau.host.prompt_args import PromptArgs, as_list, as_string, as_table, is_list, is_table, parse_prompt_args
 from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
 
 
 def invoke_functions(services: HostServices) -> HostFunctions:
-    """``invoke``: the name of a tool and its arguments as a table."""
-    nest, direct = services.nest, services.invoke
-    if nest is None and direct is None:
+    """``invoke``: calls a tool by name with a table of arguments."""
+    journal, call_tool = services.journal, services.invoke
+    if journal is not None:
+        call_tool = journal.call_tool
+    if call_tool is None:
         return {"invoke": unavailable_function("invoke", "this script has no tools")}
 
     async def invoke(request: ScriptRequest, tool: JSON, arguments: JSON = None) -> JSON:
-        name = as_string(tool, "invoke: tool")
-        given = as_table(arguments, "invoke: args")
-        if nest is not None:
-            return await nest.call_tool(request, name, given)
-        assert direct is not None  # noqa: S101  # one of them is there
-        return await direct(request, name, given)
+        return await call_tool(request, as_string(tool, "invoke: tool"), as_table(arguments, "invoke: args"))
 
     return {"invoke": HostFunction(invoke, wants_request=True)}
 
 
 def agent_functions(services: HostServices) -> HostFunctions:
-    """``agent.send``: name, configuration, the conversation so far and what is said; returns the answer."""
-    chat = services.agents
-    if chat is None:
+    """``agent.send``: name, configuration, the conversation so far and a new message; returns the answer."""
+    ask_agent = services.ask_agent
+    if ask_agent is None:
         return {"agent.send": unavailable_function("create_agent", "this script has no other agents to talk to")}
 
-    async def send(request: ScriptRequest, name: JSON, config: JSON, history: JSON, said: JSON) -> JSON:
-        so_far, words = as_list(history, "agent.send: the conversation"), as_string(said, "agent.send: what is sent")
-        return await chat(request, as_string(name, "create_agent: name"), config, so_far, words)
+    async def send(request: ScriptRequest, name: JSON, config: JSON, history: JSON, message: JSON) -> JSON:
+        messages = as_list(history, "agent.send: the conversation")
+        text = as_string(message, "agent.send: the message")
+        return await ask_agent(request, as_string(name, "create_agent: name"), config, messages, text)
 
     return {"agent.send": HostFunction(send, wants_request=True)}
 
 
 ReadPieces = Callable[[], AsyncGenerator[str | None]]
-"""Asks the model, and yields its answer in pieces; ``None`` when what came so far does not count."""
+"""Asks the model, and yields its answer in pieces; ``None`` discards the pieces so far."""
 
 
 class ModelAnswerStream:
-    """An answer as far as it has come.
+    """A model's answer, delivered to a script in pieces.
 
-    The script says how much it was told and how that ended, so that a host that had to ask anew goes on from there, or
-    says that it cannot. ``whole``: nobody will close this, so nothing may be left open between two pieces.
+    The script passes how many characters it has received and the last of them, so that after a crash a new stream can
+    skip them, or fail if the new answer differs. ``read_ahead`` reads the whole answer with the first piece, for
+    streams that are never closed.
     """
 
     def __init__(self, read: ReadPieces, *, read_ahead: bool = False) -> None:
@@ -83,7 +81,7 @@ class ModelAnswerStream:
         self._lock = asyncio.Lock()
 
     async def next_piece(self, delivered: int, tail: str) -> str | None:
-        """Return the next piece, ``None`` when there is no more."""
+        """Return the next piece, ``None`` at the end."""
         async with self._lock:
             if self._pieces is None and not self._ended:
                 self._pieces = self._read()
@@ -91,14 +89,13 @@ class ModelAnswerStream:
             return await self._next_buffered(self._pieces)
 
     async def close(self) -> None:
-        """Ask for no more."""
         self._ended = True
         self._buffer.clear()
         if self._pieces is not None:
             await self._pieces.aclose()
 
     async def _skip_delivered(self, delivered: int, tail: str) -> None:
-        """Go over what the script was told by an earlier host."""
+        """Skip what the script received before a crash."""
         text = ""
         while len(text) < delivered:
             piece = await self._next_buffered(self._pieces)
@@ -107,7 +104,7 @@ class ModelAnswerStream:
             text += piece
         if len(text) < delivered or not text[:delivered].endswith(tail):
             await self.close()
-            raise ScriptError("the answer was interrupted, and asked again the model says something else")
+            raise ScriptError("the answer was interrupted, and the model's second answer differs from it")
         if text[delivered:]:
             self._buffer.appendleft(text[delivered:])
 
@@ -123,26 +120,23 @@ class ModelAnswerStream:
 
     async def _pull(self, pieces: AsyncGenerator[str | None]) -> None:
         try:
-            if self._read_ahead:
-                await self._pull_all(pieces)
-            else:
+            if not self._read_ahead:
                 self._buffer_piece(await anext(pieces))
+                return
+            self._ended = True
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    self._buffer_piece(piece)
         except StopAsyncIteration:
             self._ended = True
         except ScriptError as error:
-            self._problem = error  # told after what came before it
-
-    async def _pull_all(self, pieces: AsyncGenerator[str | None]) -> None:
-        self._ended = True
-        async with aclosing(pieces):
-            async for piece in pieces:
-                self._buffer_piece(piece)
+            self._problem = error  # raised after the pieces before it are delivered
 
     def _buffer_piece(self, piece: str | None) -> None:
         if piece:
             self._buffer.append(piece)
         elif piece is None and self._has_delivered:
-            raise ScriptError("the model had to begin again after some of its answer was handed over")
+            raise ScriptError("the model started its answer again after a part of it was delivered")
         elif piece is None:
             self._buffer.clear()
 
@@ -151,58 +145,49 @@ _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
 class ModelCaller:
-    """Puts questions to models, counts them, and says what they cost."""
+    """Calls models within the budgets of the turn, and records their usage."""
 
-    def __init__(self, services: HostServices) -> None:
-        self._services = services
+    def __init__(self, models: ModelAccess, journal: ScriptJournal | None) -> None:
+        self._models, self._journal = models, journal
         self._call_numbers = count(1)
 
     def find_model(self, name: JSON) -> Model:
-        """Return the model of that name, or raise what the script may catch."""
-        find = self._services.models
-        if find is None:
-            raise ScriptError("generate is not available here: this script has no models")
+        """Return the model of that name; raise ``ScriptError`` if there is none."""
         try:
-            return find(as_string(name, "generate: model"))
+            return self._models.find(as_string(name, "generate: model"))
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
     def make_prompt(self, request: ScriptRequest, prompt_args: PromptArgs) -> Prompt:
-        """Return a question as a model takes it, with its number among those of this agent."""
-        nest = self._services.nest
-        made = Prompt(messages=prompt_args.messages, system=prompt_args.system, options=prompt_args.options)
-        if nest is None:
-            return msgspec.structs.replace(made, number=next(self._call_numbers))
-        turn = nest.turn
+        """Return a model's prompt, numbered among the model calls of this agent."""
+        prompt = Prompt(messages=prompt_args.messages, system=prompt_args.system, options=prompt_args.options)
+        if self._journal is None:
+            return msgspec.structs.replace(prompt, number=next(self._call_numbers))
+        turn = self._journal.turn
         return msgspec.structs.replace(
-            made,
-            agent=turn.agent_progress.agent or turn.agent,
-            path=turn.path,
-            number=nest.model_call_number(request),
-            session=turn.session,
-        )
+            prompt, agent=turn.agent_progress.agent or turn.agent, path=turn.path,
+            number=self._journal.model_call_number(request), session=turn.session,
+        )  # fmt: skip
 
     async def stream_answer(
         self, model: Model, prompt: Prompt, *, without_pause: bool = False
     ) -> AsyncGenerator[str | None]:
-        """Yield an answer in pieces, ``None`` when what came so far does not count; raise what the script may catch.
+        """Yield an answer in pieces, ``None`` to discard those so far; raise ``ScriptError`` if the model fails.
 
-        The answer is kept within the budgets of the turn. ``steady``: it is read to its end without a pause.
+        The budgets of the turn apply. ``without_pause``: the caller reads the answer to its end at once.
         """
-        nest = self._services.nest
-        hold = (
-            Reservation(prompt)
-            if nest is None
-            else await _reserve_budget(nest, model, prompt, without_pause=without_pause)
-        )
+        journal = self._journal
+        reservation = Reservation(prompt)
+        if journal is not None:
+            reservation = await _reserve_budget(journal, model, prompt, without_pause=without_pause)
         try:
-            async with aclosing(self._stream_pieces(model, hold)) as pieces:
+            async with aclosing(self._stream_pieces(model, reservation)) as pieces:
                 async for piece in pieces:
-                    if piece is None and nest is not None:
-                        check_retry_budget(nest.turn, model, hold)
+                    if piece is None and journal is not None:
+                        check_retry_budget(journal.turn, model, reservation)
                     yield piece
         finally:
-            hold.release()
+            reservation.release()
 
     async def _stream_pieces(self, model: Model, reservation: Reservation) -> AsyncGenerator[str | None]:
         stop: StopChunk | None = None
@@ -210,11 +195,10 @@ class ModelCaller:
         try:
             async with aclosing(model.stream(reservation.prompt)) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, TextChunk):
+                    if isinstance(chunk, TextChunk | ReasoningChunk):
                         written += len(chunk.text)
-                        yield chunk.text
-                    elif isinstance(chunk, ReasoningChunk):
-                        written += len(chunk.text)
+                        if isinstance(chunk, TextChunk):
+                            yield chunk.text
                     elif isinstance(chunk, RetryChunk):
                         self._record_usage(model, reservation, cost, written)
                         cost, written = UsageChunk(Usage()), 0
@@ -222,9 +206,10 @@ class ModelCaller:
                     elif isinstance(chunk, StopChunk):
                         stop = chunk
                     elif isinstance(chunk, UsageChunk):
-                        cost = chunk  # the last one counts
-                    else:
-                        self._log_notice(chunk)
+                        cost = chunk  # usage is cumulative
+                    elif isinstance(chunk, NoticeChunk) and self._journal is not None:
+                        turn = self._journal.turn
+                        turn.log.defer(turn.scope, chunk.event)
         except VakaError as error:
             raise ScriptError(f"{model.name}: {error}") from error
         finally:
@@ -235,24 +220,16 @@ class ModelCaller:
     def _record_usage(
         self, model: Model, reservation: Reservation, cost: UsageChunk, written_chars: int | None
     ) -> None:
-        """What a try has cost was spent, also when it broke off after it had ``written`` so much."""
-        usage = (
-            cost.usage
-            if written_chars is None
-            else estimate_partial_usage(model, reservation.prompt, cost.usage, written_chars)
-        )
-        if self._services.usage is not None and (written_chars is None or usage != Usage()):
-            call = self._services.nest.call if self._services.nest is not None else None
-            named = cost.model or model.name
-            self._services.usage(UsageRecorded(model=named, usage=usage, agent=reservation.prompt.agent, call=call))
-
-    def _log_notice(self, chunk: Chunk) -> None:
-        nest = self._services.nest
-        if isinstance(chunk, NoticeChunk) and nest is not None:
-            nest.turn.log.defer(nest.turn.scope, chunk.event)
+        """Record the usage of one attempt; ``written_chars`` is ``None`` for a complete one."""
+        usage, prompt = cost.usage, reservation.prompt
+        if written_chars is not None:
+            usage = estimate_partial_usage(model, prompt, usage, written_chars)
+        if self._models.record_usage is not None and (written_chars is None or usage != Usage()):
+            call = self._journal.call if self._journal is not None else None
+            name = cost.model or model.name
+            self._models.record_usage(UsageRecorded(model=name, usage=usage, agent=prompt.agent, call=call))
 
     async def read_answer(self, model: Model, prompt: Prompt) -> str:
-        """Return an answer."""
         pieces: list[str] = []
         async with aclosing(self.stream_answer(model, prompt, without_pause=True)) as stream:
             async for piece in stream:
@@ -275,21 +252,21 @@ def generate_functions(services: HostServices) -> HostFunctions:
     if services.models is None:
         names = ("generate", "generate_json", "generate.open", "generate.next", "generate.close")
         return {name: unavailable_function(name, "this script has no models") for name in names}
-    asker = ModelCaller(services)
+    caller, exit_stack = ModelCaller(services.models, services.journal), services.env.exit_stack
     streams: dict[int, ModelAnswerStream] = {}
 
     async def generate(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen, question = asker.find_model(model), parse_prompt_args(prompt, options)
-        return await asker.read_answer(chosen, asker.make_prompt(request, question))
+        chosen, prompt_args = caller.find_model(model), parse_prompt_args(prompt, options)
+        return await caller.read_answer(chosen, caller.make_prompt(request, prompt_args))
 
     async def open(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen = asker.find_model(model)
-        asked = asker.make_prompt(request, parse_prompt_args(prompt, options))
+        chosen = caller.find_model(model)
+        full_prompt = caller.make_prompt(request, parse_prompt_args(prompt, options))
         stream = streams[request.number] = ModelAnswerStream(
-            lambda: asker.stream_answer(chosen, asked), read_ahead=services.closing is None
+            lambda: caller.stream_answer(chosen, full_prompt), read_ahead=exit_stack is None
         )
-        if services.closing is not None:
-            services.closing.push_async_callback(stream.close)
+        if exit_stack is not None:
+            exit_stack.push_async_callback(stream.close)
         return request.number
 
     def find_stream(stream: JSON) -> ModelAnswerStream:
@@ -298,48 +275,47 @@ def generate_functions(services: HostServices) -> HostFunctions:
             raise ScriptError("there is no such stream")
         return found
 
-    async def next_piece(stream: JSON, told: JSON = 0, tail: JSON = "") -> JSON:
-        return await find_stream(stream).next_piece(
-            told if isinstance(told, int) else 0, as_string(tail, "what was told")
-        )
+    async def next_piece(stream: JSON, delivered: JSON = 0, tail: JSON = "") -> JSON:
+        count = delivered if isinstance(delivered, int) else 0
+        return await find_stream(stream).next_piece(count, as_string(tail, "generate.next: tail"))
 
     async def close(stream: JSON) -> None:
         await find_stream(stream).close()
 
     return {
         "generate": HostFunction(generate, wants_request=True),
-        "generate_json": _generate_json_function(services, asker),
-        # A stream is opened again when the script is replayed: what was not told yet still has to come from somewhere.
+        "generate_json": _generate_json_function(services.models.find_schema_problem, caller),
+        # A replayed script opens its streams again, to receive the pieces that are not in the log.
         "generate.open": HostFunction(open, wants_request=True, local=True),
         "generate.next": HostFunction(next_piece),
         "generate.close": HostFunction(close, local=True),
     }
 
 
-def _generate_json_function(services: HostServices, model_caller: ModelCaller) -> HostFunction:
-    fits = services.fits
-    if fits is None:
-        return unavailable_function("generate_json", "nothing here can tell whether an answer fits a schema")
+def _generate_json_function(
+    find_schema_problem: Callable[[JSON, JSON], str] | None, caller: ModelCaller
+) -> HostFunction:
+    if find_schema_problem is None:
+        return unavailable_function("generate_json", "this host cannot check JSON Schemas")
 
     async def generate_json(
-        request: ScriptRequest, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, said: JSON = None,
+        request: ScriptRequest, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, rejected: JSON = None,
         problem: JSON = None,
     ) -> JSON:  # fmt: skip
         wanted = restore_empty_lists(as_table(schema, "generate_json: schema"))
-        question = parse_prompt_args(prompt, options).with_schema(wanted)
-        if isinstance(said, str) and isinstance(problem, str):
-            question = question.with_retry(said, problem)
-        chosen = model_caller.find_model(model)
-        answer = await model_caller.read_answer(chosen, model_caller.make_prompt(request, question))
+        prompt_args = parse_prompt_args(prompt, options).with_schema(wanted)
+        if isinstance(rejected, str) and isinstance(problem, str):
+            prompt_args = prompt_args.with_retry(rejected, problem)
+        answer = await caller.read_answer(caller.find_model(model), caller.make_prompt(request, prompt_args))
         value, fault = _parse_json_answer(answer)
-        fault = fault or fits(wanted, value)
+        fault = fault or find_schema_problem(wanted, value)
         return MultipleResults((None, fault, answer)) if fault else MultipleResults((value,))
 
     return HostFunction(generate_json, wants_request=True)
 
 
 def _parse_json_answer(answer: str) -> tuple[JSON, str]:
-    """Return the data of an answer, or what is wrong with it."""
+    """Return the value of a JSON answer and ``""``, or ``None`` and why it cannot be parsed."""
     fenced = _FENCE.match(answer)
     try:
         return msgspec.json.decode(fenced.group(1) if fenced else answer.strip()), ""
@@ -351,13 +327,13 @@ _LIST_KEYWORDS = frozenset({"required", "enum", "examples", "anyOf", "oneOf", "a
 
 
 def restore_empty_lists(schema: JSON) -> JSON:
-    """Return a schema whose lists are lists: a script's empty table could be either."""
+    """Return a schema with ``[]`` where a keyword needs a list: an empty Luau table arrives as ``{}``."""
     if is_list(schema):
         return [restore_empty_lists(item) for item in schema]
     if not is_table(schema):
         return schema
-    nothing: JSON = []
+    empty: JSON = []
     return {
-        key: nothing if key in _LIST_KEYWORDS and item == {} else restore_empty_lists(item)
+        key: empty if key in _LIST_KEYWORDS and item == {} else restore_empty_lists(item)
         for key, item in schema.items()
     }

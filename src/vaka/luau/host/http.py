@@ -1,4 +1,4 @@
-"""``ctx.http``: requests over the network, each a call of a tool where there are rules for tools."""
+"""``ctx.http``: requests over the network. In a session each request is a tool call, so that the policy applies."""
 
 import base64
 import binascii
@@ -24,13 +24,14 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = READ_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
 READ_TOOL, SEND_TOOL, KEYED_SEND_TOOL = "http", "http_send", "http_send_keyed"
-"""The tools: what only reads, what changes something, and what may be sent again under its key."""
+"""Tool names: requests that only read, requests that change something, and requests that an idempotency key makes
+repeatable."""
 
 _Scalar = str | int | float | bool
 
 
 class ScriptHttpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request as a script makes it."""
+    """A request, with the fields of a script's table."""
 
     url: str
     method: str = "GET"
@@ -45,7 +46,6 @@ class ScriptHttpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def tool_name(self) -> str:
-        """The tool that sends it."""
         if self.method in READ_METHODS:
             return READ_TOOL
         return KEYED_SEND_TOOL if self.idempotency_key else SEND_TOOL
@@ -75,29 +75,23 @@ class HttpTool:
 
     def __init__(self, network: Network, name: str, description: str, effect: Effect, layer: str = "code") -> None:
         self._network = network
-        self._spec = ToolSpec(
+        self.spec = ToolSpec(
             name=name, description=description, parameters=_PARAMETERS, effect=effect, layer=layer,
             timeout=MAX_TIMEOUT + 5, poll=True,
         )  # fmt: skip
 
-    @property
-    def spec(self) -> ToolSpec:
-        """The tool as rules and people see it."""
-        return self._spec
-
     def parse(self, raw: str | dict[str, Any]) -> ParsedArguments | InvalidArguments:
-        """Return the request ``raw`` stands for, or what is wrong with it."""
+        """Return the request in ``raw``, or why it is invalid."""
         try:
-            given = msgspec.json.decode(raw) if isinstance(raw, str) else raw
-            wanted = parse_request(given)
+            wanted = parse_request(msgspec.json.decode(raw) if isinstance(raw, str) else raw)
         except (msgspec.DecodeError, ScriptError) as error:
             return InvalidArguments(str(error))
-        if wanted.tool_name != self._spec.name:
+        if wanted.tool_name != self.spec.name:
             return InvalidArguments(f"{wanted.method} requests like this one are sent by {wanted.tool_name!r}")
         return ParsedArguments(msgspec.to_builtins(wanted))
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult | JSON:
-        """Send it; any status is an answer."""
+        """Send the request; a response of any status is a success."""
         try:
             return await send_request(self._network, parse_request(arguments))
         except ScriptError as error:
@@ -105,7 +99,7 @@ class HttpTool:
 
 
 def http_tools(network: Network, layer: str = "code") -> dict[str, Tool]:
-    """Return the tools by which scripts send requests, by name: to be among those a ``Nest`` may call."""
+    """Return the tools that send a script's requests, by name; they must be among those its journal can call."""
     tools = (
         HttpTool(network, READ_TOOL, "Ask a server for something.", "read", layer),
         HttpTool(network, SEND_TOOL, "Send something to a server.", "once", layer),
@@ -115,23 +109,23 @@ def http_tools(network: Network, layer: str = "code") -> dict[str, Tool]:
 
 
 def http_functions(services: HostServices) -> HostFunctions:
-    """``http``: a request as a table, and its answer as one."""
+    """``http``: sends a request given as a table and returns the response as a table."""
     network = services.network
     if network is None:
         return {"http": unavailable_function("http", "this script has no network")}
 
     async def http(request: ScriptRequest, spec: JSON) -> JSON:
         wanted = parse_request(spec)
-        if services.nest is None:
+        if services.journal is None:
             return await send_request(network, wanted)
-        return await services.nest.call_tool(request, wanted.tool_name, msgspec.to_builtins(wanted))
+        return await services.journal.call_tool(request, wanted.tool_name, msgspec.to_builtins(wanted))
 
     return {"http": HostFunction(http, wants_request=True)}
 
 
-def parse_request(given: JSON) -> ScriptHttpRequest:
-    """Return a script's table as a request; raise ``ScriptError`` for one that makes no sense."""
-    fields = as_table(given, "http: a request")
+def parse_request(value: JSON) -> ScriptHttpRequest:
+    """Return the request of a script's table; raise ``ScriptError`` for an invalid one."""
+    fields = as_table(value, "http: a request")
     if isinstance(fields.get("body"), bytes):
         fields["body_base64"] = base64.b64encode(fields.pop("body")).decode()
     for name in ("query", "headers"):
@@ -152,7 +146,7 @@ def parse_request(given: JSON) -> ScriptHttpRequest:
 
 
 async def send_request(network: Network, wanted: ScriptHttpRequest) -> JSON:
-    """Send a request and return the answer as a script's host hands it over."""
+    """Send a request and return the response as a script's table; raise ``ScriptError`` if it fails."""
     try:
         return _response_table(await network.send(_net_request(wanted)))
     except (NetworkError, InvalidInput) as error:
@@ -161,18 +155,11 @@ async def send_request(network: Network, wanted: ScriptHttpRequest) -> JSON:
 
 def _net_request(wanted: ScriptHttpRequest) -> NetRequest:
     body = base64.b64decode(wanted.body_base64) if wanted.body_base64 else wanted.body.encode()
-    made = NetRequest(
-        url=_url_with_query(wanted),
-        method=wanted.method,
-        headers=_request_headers(wanted),
-        body=body,
-        timeout=wanted.timeout,
-    )
-    if wanted.max_bytes is not None:
-        made = msgspec.structs.replace(made, max_bytes=wanted.max_bytes)
-    if wanted.redirects is not None:
-        made = msgspec.structs.replace(made, redirects=wanted.redirects)
-    return made
+    caps = {"max_bytes": wanted.max_bytes, "redirects": wanted.redirects}
+    return NetRequest(
+        url=_url_with_query(wanted), method=wanted.method, headers=_request_headers(wanted), body=body,
+        timeout=wanted.timeout, **{name: cap for name, cap in caps.items() if cap is not None},
+    )  # fmt: skip
 
 
 def _url_with_query(wanted: ScriptHttpRequest) -> str:
@@ -196,7 +183,7 @@ def _string_list(value: _Scalar | list[_Scalar]) -> list[str]:
 
 
 def _scalar_text(value: _Scalar) -> str:
-    """A value as people write it: ``true``, and no ``.0`` where there is nothing behind the point."""
+    """Return a value as text: ``true`` for True, ``1`` for 1.0."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -206,7 +193,7 @@ def _response_table(response: NetResponse) -> JSON:
     headers: dict[str, JSON] = {}
     for name in dict.fromkeys(name.lower() for name, _ in response.headers):
         values = response.header_values(name)
-        # Cookies hold commas of their own.
+        # A cookie may contain commas, so set-cookie headers are not joined.
         headers[name] = list(values) if name == "set-cookie" and len(values) > 1 else ", ".join(values)
     answer: dict[str, JSON] = {"status": response.status, "headers": headers, "url": response.url}
     try:

@@ -1,4 +1,4 @@
-"""``ctx.input``, ``output``, ``recv``, ``emit``, ``log``, ``sleep`` and ``uuid``, and the chunks that agents receive and emit."""
+"""``ctx.input``, ``output``, ``recv``, ``emit``, ``log``, ``sleep``, ``uuid``; the chunks of ``recv`` and ``emit``."""
 
 import asyncio
 import base64
@@ -14,9 +14,11 @@ from vaka.luau.host.host_services import HostServices, unavailable_function
 from vaka.luau.host.prompt_args import as_list, as_table, type_name
 from vaka.luau.protocol import HostFunction, HostFunctions
 
+_BLOB_TYPES: dict[str, type[Audio] | type[Image]] = {"audio/": Audio, "image/": Image}
+
 
 class EmittedChunk(NamedTuple):
-    """What an agent says: some content, whether its turn ends with it, and which stream it belongs to."""
+    """Content that an agent emits, whether it ends a message, and the stream it belongs to."""
 
     content: Content
     eof: bool
@@ -24,12 +26,12 @@ class EmittedChunk(NamedTuple):
 
 
 def chunk_of_content(content: Content) -> JSON:
-    """Return content as ``recv`` hands it to a script."""
+    """Return content as the table that ``recv`` returns."""
     return {"parts": [part for part in map(_part_table, content) if part is not None]}
 
 
 def parse_chunk(chunk: JSON) -> EmittedChunk:
-    """Return what a script said with ``emit``; raise ``ScriptError`` for what is no chunk."""
+    """Return the chunk of an ``emit`` call; raise ``ScriptError`` for an invalid one."""
     fields = as_table(chunk, "emit: a chunk")
     content = tuple(map(_parse_part, as_list(fields.get("parts"), "emit: parts")))
     return EmittedChunk(content, bool(fields.get("eof")), str(fields.get("stream_id") or ""))
@@ -41,8 +43,8 @@ def _part_table(part: Part) -> JSON:
     if isinstance(part, Stored):
         return {"type": "text", "text": part.preview}
     if isinstance(part, Image | Audio | Document):
-        place = {"url": part.url} if part.url else {"base64": part.data}
-        return {"type": "blob", "mime_type": part.media_type} | place
+        source = {"url": part.url} if part.url else {"base64": part.data}
+        return {"type": "blob", "mime_type": part.media_type} | source
     return None
 
 
@@ -57,11 +59,7 @@ def _parse_part(value: JSON) -> Part:
         raise ScriptError(f"emit: the data of a part must be a string, not {type_name(data)}")
     encoded = base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
     mime = _decode_text(part.get("mime_type") or "application/octet-stream")
-    if mime.startswith("audio/"):
-        return Audio(media_type=mime, data=encoded)
-    return (
-        Image(media_type=mime, data=encoded) if mime.startswith("image/") else Document(media_type=mime, data=encoded)
-    )
+    return _BLOB_TYPES.get(mime[:6], Document)(media_type=mime, data=encoded)
 
 
 def _decode_text(value: JSON) -> str:
@@ -72,34 +70,29 @@ def _decode_text(value: JSON) -> str:
 
 def io_functions(services: HostServices) -> HostFunctions:
     """``input`` and ``output`` of tools, ``recv`` and ``emit`` of agents."""
-    functions: dict[str, HostFunction] = {
-        "input": unavailable_function("input", "nobody here says more than the arguments"),
-        "recv": unavailable_function("recv", "this script is not an agent"),
-        "emit": unavailable_function("emit", "this script is not an agent"),
-    }
-    if services.input is not None:
-        functions["input"] = HostFunction(services.input, wants_request=True)
-    if services.recv is not None:
-        functions["recv"] = HostFunction(services.recv, wants_request=True)
-    emit, output = services.emit, services.output
-    if emit is not None:
-
-        async def emit_chunk(chunk: JSON) -> None:
-            await emit(chunk)
-
-        functions["emit"] = HostFunction(emit_chunk, local=True)
+    io = services.io
 
     async def set_style(style: JSON) -> None:
-        if services.style is not None:
-            services.style(str(style))
-
-    functions["agent.style"] = HostFunction(set_style, local=True)
+        if io.set_style is not None:
+            io.set_style(str(style))
 
     async def write_output(value: JSON = None, error: JSON = None) -> None:
-        if output is not None:
-            await output(value, error)
+        if io.output is not None:
+            await io.output(value, error)
 
-    functions["output"] = HostFunction(write_output, local=True)
+    functions: dict[str, HostFunction] = {
+        "input": unavailable_function("input", "this script has no caller that could answer"),
+        "recv": unavailable_function("recv", "this script is not an agent"),
+        "emit": unavailable_function("emit", "this script is not an agent"),
+        "agent.style": HostFunction(set_style, local=True),
+        "output": HostFunction(write_output, local=True),
+    }
+    if io.input is not None:
+        functions["input"] = HostFunction(io.input, wants_request=True)
+    if io.recv is not None:
+        functions["recv"] = HostFunction(io.recv, wants_request=True)
+    if io.emit is not None:
+        functions["emit"] = HostFunction(io.emit, local=True)
     return functions
 
 
@@ -109,21 +102,21 @@ MAX_LOG_CHARS = 100_000
 
 
 def log_functions(services: HostServices) -> HostFunctions:
-    """``log``: a level and a line. It needs no record: a script that is replayed writes the same lines again."""
+    """``log``: a level and a line. It is not recorded: a replayed script logs the same lines again."""
 
     async def log(level: JSON, line: JSON) -> None:
         if level not in LOG_LEVELS:
-            raise ScriptError(f"log: there is no level {level!r}; it is {', '.join(LOG_LEVELS)}")
-        words = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
-        if services.log is not None:
-            services.log(level, words if len(words) <= MAX_LOG_CHARS else f"{words[:MAX_LOG_CHARS]}…")
+            raise ScriptError(f"log: unknown level {level!r}; expected {', '.join(LOG_LEVELS)}")
+        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
+        if services.env.log is not None:
+            services.env.log(level, text if len(text) <= MAX_LOG_CHARS else f"{text[:MAX_LOG_CHARS]}…")
 
     return {"log": HostFunction(log, local=True)}
 
 
 def time_functions(services: HostServices) -> HostFunctions:
     """``sleep`` and ``uuid``."""
-    wait = asyncio.sleep if services.clock is None else services.clock.sleep
+    wait = asyncio.sleep if services.env.clock is None else services.env.clock.sleep
 
     async def sleep(seconds: JSON) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -131,6 +124,6 @@ def time_functions(services: HostServices) -> HostFunctions:
         await wait(max(float(seconds), 0.0))
 
     async def new_uuid() -> JSON:
-        return services.uuid() if services.uuid is not None else str(uuid.uuid4())
+        return services.env.new_uuid() if services.env.new_uuid is not None else str(uuid.uuid4())
 
     return {"sleep": HostFunction(sleep), "uuid": HostFunction(new_uuid)}

@@ -1,4 +1,4 @@
-"""Arguments of host functions that scripts pass as tables, and prompts made of them."""
+"""Checks for arguments that scripts pass to host functions, and prompts built from them."""
 
 from typing import Any, TypeGuard
 
@@ -10,17 +10,15 @@ from vaka.core.types.message import AssistantMessage, Message, UserMessage, as_c
 
 
 def is_table(value: JSON) -> TypeGuard[dict[Any, Any]]:
-    """Whether a value is a table with names, or an empty one."""
     return isinstance(value, dict)
 
 
 def is_list(value: JSON) -> TypeGuard[list[Any]]:
-    """Whether a value is a list."""
     return isinstance(value, list)
 
 
 def type_name(value: JSON) -> str:
-    """Say in the words of a script what a value is."""
+    """Return the Luau name of a value's type, for error messages."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -28,30 +26,28 @@ def type_name(value: JSON) -> str:
     if isinstance(value, int | float):
         return "a number"
     if isinstance(value, bytes):
-        return "a string that is no text"
+        return "a string that is not UTF-8"
     return "a string" if isinstance(value, str) else "a table"
 
 
 def as_string(value: JSON, label: str) -> str:
-    """Return a text."""
     if not isinstance(value, str):
         raise ScriptError(f"{label} must be a string, not {type_name(value)}")
     return value
 
 
 def as_table(value: JSON, label: str) -> dict[str, Any]:
-    """Return a table with names, as one of its own; an empty one may look like a list, and nothing is an empty one."""
+    """Return a copy of a table with string keys; nil and an empty list are empty tables."""
     if value is None or value == []:
         return {}
     if not is_table(value) or not all(isinstance(key, str) for key in value):
-        raise ScriptError(
-            f"{label} must be a table with names, not {'a list' if isinstance(value, list) else type_name(value)}"
-        )
+        kind = "a list" if isinstance(value, list) else type_name(value)
+        raise ScriptError(f"{label} must be a table with names, not {kind}")
     return dict(value)
 
 
 def as_list(value: JSON, label: str) -> list[Any]:
-    """Return a list; an empty one may look like a table with names, and nothing is an empty one."""
+    """Return a list; nil and an empty table are empty lists."""
     if value is None or value == {}:
         return []
     if not is_list(value):
@@ -60,7 +56,6 @@ def as_list(value: JSON, label: str) -> list[Any]:
 
 
 def as_count(value: JSON, label: str) -> int:
-    """Return a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ScriptError(f"{label} must be a whole number, not {value!r}")
     return value
@@ -77,46 +72,45 @@ _ROLES = {"user": "user", "assistant": "assistant", "model": "assistant", "syste
 
 _PROMPT_FIELDS = {"system", "messages", "prompt"}
 
-_RoleText = tuple[str, str]
-"""Who said it, and what."""
+_RoleText = tuple[str, str]  # a role, and what it said
 
 
 class PromptArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked."""
+    """The messages, system prompt and options of a model call."""
 
     messages: tuple[Message, ...]
     system: str = ""
     options: dict[str, Any] = {}
 
     def with_schema(self, schema: JSON) -> "PromptArgs":
-        """Return the question for an answer that is data."""
-        told = _SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(schema).decode())
-        return msgspec.structs.replace(self, system=f"{self.system}\n\n{told}".strip())
+        """Return the prompt with an instruction to answer with JSON that fits a schema."""
+        instruction = _SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(schema).decode())
+        return msgspec.structs.replace(self, system=f"{self.system}\n\n{instruction}".strip())
 
     def with_retry(self, answer: str, problem: str) -> "PromptArgs":
-        """Return the question after an answer that was no good."""
+        """Return the prompt extended by a rejected answer and the reason."""
         more = _make_message(("assistant", answer)), _make_message(("user", _RETRY_INSTRUCTION.format(problem=problem)))
         return msgspec.structs.replace(self, messages=(*self.messages, *more))
 
 
 def parse_prompt_args(prompt: JSON, options: JSON = None) -> PromptArgs:
-    """Return what a script asks; raise ``ScriptError`` for what makes no sense.
+    """Return the prompt of a script's arguments; raise ``ScriptError`` for invalid ones.
 
     ``prompt`` is a text, a list of messages, or a table with ``system``, ``messages`` and ``prompt``; ``options`` may
     have ``system`` and ``messages`` that come before it, and settings of the model.
     """
     settings = as_table(options, "generate: options")
-    said: list[_RoleText] = []
-    for asked in ({field: settings.pop(field, None) for field in ("system", "messages")}, _prompt_fields(prompt)):
-        if asked.get("system") is not None:
-            said.append(("system", as_string(asked["system"], "generate: system")))
-        said += [_parse_message(item) for item in as_list(asked.get("messages"), "generate: messages")]
-        if asked.get("prompt") is not None:
-            said.append(("user", as_string(asked["prompt"], "generate: prompt")))
-    system = "\n\n".join(words for role, words in said if role == "system" and words)
-    messages = tuple(_make_message(item) for item in said if item[0] != "system")
+    texts: list[_RoleText] = []
+    for fields in ({field: settings.pop(field, None) for field in ("system", "messages")}, _prompt_fields(prompt)):
+        if fields.get("system") is not None:
+            texts.append(("system", as_string(fields["system"], "generate: system")))
+        texts += [_parse_message(item) for item in as_list(fields.get("messages"), "generate: messages")]
+        if fields.get("prompt") is not None:
+            texts.append(("user", as_string(fields["prompt"], "generate: prompt")))
+    system = "\n\n".join(text for role, text in texts if role == "system" and text)
+    messages = tuple(_make_message(item) for item in texts if item[0] != "system")
     if not messages:
-        raise ScriptError("generate: there is nothing to ask: no message")
+        raise ScriptError("generate: the prompt has no message")
     return PromptArgs(messages=messages, system=system, options=settings)
 
 
@@ -130,7 +124,7 @@ def _prompt_fields(prompt: JSON) -> dict[str, Any]:
     fields = as_table(prompt, "generate: prompt")
     unknown = sorted(fields.keys() - _PROMPT_FIELDS)
     if unknown:
-        raise ScriptError(f"generate: a prompt has system, messages and prompt, and no {unknown[0]!r}")
+        raise ScriptError(f"generate: unknown prompt field {unknown[0]!r}; expected system, messages or prompt")
     return fields
 
 
@@ -138,12 +132,12 @@ def _parse_message(value: JSON) -> _RoleText:
     fields = as_table(value, "generate: a message")
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
-        raise ScriptError(f"generate: there is no role {fields.get('role')!r}; it is user, assistant or system")
+        raise ScriptError(f"generate: unknown role {fields.get('role')!r}; expected user, assistant or system")
     return role, as_string(fields.get("content"), "generate: the content of a message")
 
 
 def _make_message(role_text: _RoleText) -> Message:
-    role, words = role_text
+    role, text = role_text
     if role == "user":
-        return UserMessage(content=as_content(words))
-    return AssistantMessage(id=MessageId(""), content=as_content(words))
+        return UserMessage(content=as_content(text))
+    return AssistantMessage(id=MessageId(""), content=as_content(text))

@@ -1,13 +1,13 @@
-"""What can be wrong with packages.
+"""Errors of packages.
 
 ::
 
     InvalidInput
     ├── NotFound               no such package, version or module               (of the core)
-    └── PackageError           a version, range, name, manifest or archive that makes no sense
-        └── ResolutionError    no set of versions suits everybody; ``clashes`` says who asked for what
-            └── PackageCycle   packages that need each other; ``chain`` names them
-    Corrupt                    bytes are not the ones that were published or installed  (of the core)
+    └── PackageError           an invalid version, range, name, manifest or archive
+        └── ResolutionError    no set of versions satisfies all requirements; ``clashes`` lists them
+            └── PackageCycle   packages depend on each other in a cycle; ``chain`` names them
+    Corrupt                    bytes differ from those that were published or installed  (of the core)
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ _MAX_QUOTED_CHARS = 80
 
 
 class PackageError(InvalidInput):
-    """A version, a range, a name, a manifest or an archive makes no sense; nothing was done."""
+    """A version, range, name, manifest or archive is invalid; nothing was changed."""
 
     code = "package"
 
 
 class ResolutionError(PackageError):
-    """No set of versions suits everybody; ``clashes`` has a line for each package that is in the way."""
+    """No set of versions satisfies all requirements; ``clashes`` has a line for each package in conflict."""
 
     code = "package_conflict"
 
@@ -34,15 +34,15 @@ class ResolutionError(PackageError):
 
 
 class PackageCycle(ResolutionError):
-    """Packages need each other in a circle; ``chain`` names them, the first one again at its end."""
+    """Packages depend on each other in a cycle; ``chain`` names them, ending with the first."""
 
     code = "package_cycle"
 
     def __init__(self, chain: Sequence[str]) -> None:
-        super().__init__(f"packages need each other in a circle: {' → '.join(chain)}")
+        super().__init__(f"packages depend on each other in a cycle: {' → '.join(chain)}")
         self.chain = tuple(chain)
 
 
 def quote_text(text: str) -> str:
-    """Return a text as an error quotes it: escaped, and cut when it is long."""
+    """Return a text for an error message: escaped, and truncated if it is long."""
     return repr(text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…")

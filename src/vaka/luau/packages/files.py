@@ -1,7 +1,7 @@
 """Package files in gzipped tar archives and in folders, read within limits.
 
-The reader accepts regular files only and rejects every other tar entry type. Folders are read without following links and written
-atomically.
+The reader accepts regular files only and rejects every other tar entry type. Folders are read without following links,
+and written atomically.
 """
 
 import asyncio
@@ -24,13 +24,9 @@ from vaka.luau.packages.errors import PackageError, quote_text
 from vaka.luau.packages.names import check_path, normalize_path
 
 _BLOCK = 512
-
 _FILE, _OLD_FILE, _FOLDER, _EXTENDED, _GLOBAL, _LONG_NAME = b"0", b"\0", b"5", b"x", b"g", b"L"
-
 _ENTRY_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
-
 _MAX_HEADER_BYTES = 16 * 1024
-
 _RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]+)=")
 
 _IGNORED_RECORDS = re.compile("path|mtime|atime|ctime|uid|gid|uname|gname|comment|(SCHILY|LIBARCHIVE)[.].*")
@@ -40,7 +36,7 @@ _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x02\xff"  # no name, no time, no system:
 
 @dataclass(frozen=True, slots=True)
 class PackageLimits:
-    """How much of a package is read at most, in bytes and entries; what is beyond is an error."""
+    """The largest package that is read, in bytes and entries."""
 
     packed: int = 8 * 1024 * 1024
     unpacked: int = 32 * 1024 * 1024
@@ -58,21 +54,25 @@ class _Entry:
 
 
 def unpack_archive(data: bytes, limits: PackageLimits = DEFAULT_LIMITS) -> dict[str, bytes]:
-    """Return the files of a gzipped tar, by path. Raises ``PackageError`` for anything but plain files inside."""
+    """Return the files of a gzipped tar, by path. Raises ``PackageError`` for anything but regular files."""
     files = FileCollector(limits)
     for entry in _read_entries(_inflate(data, limits), limits):
         if entry.kind in {_FILE, _OLD_FILE}:
             files.add(entry.name.removeprefix("./"), entry.data)
         elif entry.kind == _FOLDER:
-            _check_folder_entry(entry)
+            path = entry.name.removeprefix("./").rstrip("/")
+            if path not in {"", "."} or entry.name.startswith("/"):
+                check_path(path)
+            if entry.data:
+                raise PackageError(f"archive: folder {quote_text(entry.name)} has data")
         else:
             kind = _ENTRY_KINDS.get(entry.kind, f"of kind {entry.kind!r}")
-            raise PackageError(f"archive: {quote_text(entry.name)} is {kind}; expected plain files only")
+            raise PackageError(f"archive: {quote_text(entry.name)} is {kind}; expected regular files only")
     return files.files
 
 
 def pack_files(files: Mapping[str, bytes], limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
-    """Return a gzipped tar of files: the same files are the same bytes, whoever packs them and when."""
+    """Return a gzipped tar of files; equal files give equal bytes, independent of user and time."""
     checked = FileCollector(limits)
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -88,33 +88,29 @@ def pack_files(files: Mapping[str, bytes], limits: PackageLimits = DEFAULT_LIMIT
 
 
 class FileCollector:
-    """Files gathered one by one, within limits, no two of which any system takes for one."""
+    """Collects files within limits; no two paths may be the same file on any operating system."""
 
     def __init__(self, limits: PackageLimits = DEFAULT_LIMITS) -> None:
         self.files: dict[str, bytes] = {}
         self._limits = limits
-        self._remaining_bytes = limits.unpacked
+        self.remaining_bytes = limits.unpacked
+        """How many bytes may still be added."""
         self._file_keys: set[str] = set()
         self._folder_keys: set[str] = set()
 
-    @property
-    def remaining_bytes(self) -> int:
-        """How many bytes may still be added."""
-        return self._remaining_bytes
-
     def add(self, path: str, data: bytes) -> None:
-        """Add a file. Raises ``PackageError`` for a bad path, one that is there already, and when it is too much."""
+        """Add a file. Raises ``PackageError`` for an invalid or duplicate path, and beyond the limits."""
         key = normalize_path(check_path(path))
         steps = key.split("/")
-        above = {"/".join(steps[:count]) for count in range(1, len(steps))}
+        folders = {"/".join(steps[:count]) for count in range(1, len(steps))}
         if key in self._file_keys:
-            raise PackageError(f"file {quote_text(path)} is there twice")
-        if key in self._folder_keys or above & self._file_keys:
+            raise PackageError(f"file {quote_text(path)} exists twice")
+        if key in self._folder_keys or folders & self._file_keys:
             raise PackageError(f"file {quote_text(path)} is also a folder")
         self._file_keys.add(key)
-        self._folder_keys |= above
-        self._remaining_bytes -= len(data)
-        if self._remaining_bytes < 0:
+        self._folder_keys |= folders
+        self.remaining_bytes -= len(data)
+        if self.remaining_bytes < 0:
             raise PackageError(f"more than {self._limits.unpacked} bytes of files")
         if len(self._file_keys) > self._limits.entries:
             raise PackageError(f"more than {self._limits.entries} files")
@@ -124,17 +120,17 @@ class FileCollector:
 def _inflate(data: bytes, limits: PackageLimits) -> bytes:
     if len(data) > limits.packed:
         raise PackageError(f"archive: {len(data)} bytes; expected at most {limits.packed}")
-    # The longest path takes seven blocks of headers, a file is padded to its block, an archive at its end.
-    most = limits.unpacked + limits.entries * 8 * _BLOCK + 64 * 1024
+    # The longest path takes seven blocks of headers; files and the archive are padded to full blocks.
+    max_bytes = limits.unpacked + limits.entries * 8 * _BLOCK + 64 * 1024
     stream = zlib.decompressobj(wbits=31)
     try:
-        raw = stream.decompress(data, most + 1)
+        raw = stream.decompress(data, max_bytes + 1)
     except zlib.error as error:
-        raise PackageError(f"archive: not a gzip file, or a broken one: {error}") from error
-    if len(raw) > most:
+        raise PackageError(f"archive: not a gzip file, or a corrupt one: {error}") from error
+    if len(raw) > max_bytes:
         raise PackageError(f"archive: unpacks to more than {limits.unpacked} bytes")
     if not stream.eof:
-        raise PackageError("archive: the gzip file is cut off")
+        raise PackageError("archive: the gzip file is truncated")
     if stream.unused_data:
         raise PackageError("archive: bytes after the end of the gzip file")
     return raw
@@ -147,7 +143,7 @@ def _deflate(data: bytes) -> bytes:
 
 
 def _read_entries(raw: bytes, limits: PackageLimits) -> Iterator[_Entry]:
-    """Yield the entries of a tar; the long names that extensions bring are already theirs."""
+    """Yield the entries of a tar, with long names of extension headers applied."""
     position, count, long_name = 0, 0, ""
     while raw[position : position + _BLOCK].strip(b"\0"):
         entry, position = _read_entry(raw, position)
@@ -162,40 +158,37 @@ def _read_entries(raw: bytes, limits: PackageLimits) -> Iterator[_Entry]:
     if raw[position:].strip(b"\0"):
         raise PackageError("archive: bytes after the end of the tar")
     if not count:
-        raise PackageError("archive: nothing in it")
+        raise PackageError("archive: the tar is empty")
 
 
 def _read_entry(raw: bytes, position: int) -> tuple[_Entry, int]:
     block = raw[position : position + _BLOCK]
     if len(block) < _BLOCK:
-        raise PackageError("archive: the tar is cut off")
-    signed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
-    if _parse_octal(block[148:156], "checksum") != signed:
-        raise PackageError("archive: not a tar file, or a broken one: the checksum of a header is wrong")
+        raise PackageError("archive: the tar is truncated")
+    checksum = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    if _parse_octal(block[148:156], "checksum") != checksum:
+        raise PackageError("archive: not a tar file, or a corrupt one: the checksum of a header is wrong")
     name = _decode_field(block[:100])
     if block[257:263] == b"ustar\0" and block[345]:
         name = f"{_decode_field(block[345:500])}/{name}"
     size = _parse_octal(block[124:136], "size")
     start = position + _BLOCK
     if start + size > len(raw):
-        raise PackageError(f"archive: {quote_text(name)} is cut off")
+        raise PackageError(f"archive: {quote_text(name)} is truncated")
     return _Entry(name, block[156:157], raw[start : start + size]), start + -(-size // _BLOCK) * _BLOCK
 
 
 def _path_from_extension(entry: _Entry) -> str:
-    """Return the path that an extension header gives to the entry after it, if it does."""
-    if len(entry.data) > _MAX_HEADER_BYTES:
-        raise PackageError(
-            f"archive: an extension header of {len(entry.data)} bytes; expected at most {_MAX_HEADER_BYTES}"
-        )
+    """Return the path that an extension header sets for the next entry, ``""`` if none."""
+    size = len(entry.data)
+    if size > _MAX_HEADER_BYTES:
+        raise PackageError(f"archive: an extension header of {size} bytes; expected at most {_MAX_HEADER_BYTES}")
     if entry.kind == _LONG_NAME:
         return _decode_name(entry.data.rstrip(b"\0"))
     records = dict(_read_records(entry.data))
-    strange = [
-        key for key in records if not _IGNORED_RECORDS.fullmatch(key) or (key == "path" and entry.kind == _GLOBAL)
-    ]
-    if strange:
-        raise PackageError(f"archive: extension {quote_text(strange[0])} of tar; expected plain files only")
+    for key in records:
+        if not _IGNORED_RECORDS.fullmatch(key) or (key == "path" and entry.kind == _GLOBAL):
+            raise PackageError(f"archive: extension {quote_text(key)} of tar; expected regular files only")
     return records.get("path", "")
 
 
@@ -203,18 +196,18 @@ def _read_records(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the ``length key=value`` lines of an extension header."""
     position = 0
     while position < len(data):
-        found = _RECORD.match(data, position)
-        end = position + int(found[1]) if found else 0
-        if found is None or end > len(data) or end <= found.end() or data[end - 1 : end] != b"\n":
-            raise PackageError("archive: a broken extension header")
-        yield _decode_name(found[2]), _decode_name(data[found.end() : end - 1])
+        match = _RECORD.match(data, position)
+        end = position + int(match[1]) if match else 0
+        if match is None or end > len(data) or end <= match.end() or data[end - 1 : end] != b"\n":
+            raise PackageError("archive: an invalid extension header")
+        yield _decode_name(match[2]), _decode_name(data[match.end() : end - 1])
         position = end
 
 
 def _parse_octal(field: bytes, label: str) -> int:
     digits = field.strip(b" \0")
     if not re.fullmatch(b"[0-7]{1,12}", digits):
-        raise PackageError(f"archive: not a tar file, or a broken one: {label} {digits!r} is not an octal number")
+        raise PackageError(f"archive: not a tar file, or a corrupt one: {label} {digits!r} is not an octal number")
     return int(digits, 8)
 
 
@@ -229,27 +222,16 @@ def _decode_name(data: bytes) -> str:
         raise PackageError(f"archive: the name {data[:80]!r} is not UTF-8") from error
 
 
-def _check_folder_entry(entry: _Entry) -> None:
-    path = entry.name.removeprefix("./").rstrip("/")
-    if path not in {"", "."} or entry.name.startswith("/"):
-        check_path(path)
-    if entry.data:
-        raise PackageError(f"archive: folder {quote_text(entry.name)} has data")
-
-
 PACKAGES_FOLDER = "luau_packages"
-
 LOCK_FILE = "vaka-luau.lock"
-
 TEMPORARY_PREFIX = ".new-"
-
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Do work on the disk beside the loop; what the system refuses is a ``StoreError``."""
+    """Run disk work in a thread; an ``OSError`` becomes a ``StoreError``."""
     try:
         return await asyncio.to_thread(work)
     except OSError as error:
@@ -267,10 +249,10 @@ def read_folder(folder: Path, limits: PackageLimits = DEFAULT_LIMITS, *, hidden:
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """Return the bytes of a plain file. Raises ``PackageError`` for a link, a special file and more than the limit."""
+    """Return the bytes of a regular file. Raises ``PackageError`` for a special file and beyond the limit."""
     with os.fdopen(os.open(path, os.O_RDONLY | _OPEN_FLAGS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise PackageError(f"{path}: not a plain file")
+            raise PackageError(f"{path}: not a regular file")
         data = file.read(limit + 1)
     if len(data) > limit:
         raise PackageError(f"{path}: more than {limit} bytes")
@@ -278,7 +260,7 @@ def read_file(path: Path, limit: int) -> bytes:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files whose paths were checked into a new folder."""
+    """Write files to a new folder; their paths must have been checked."""
     folder.mkdir(parents=True)
     for path, data in files.items():
         target = folder / path
@@ -289,7 +271,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(beside: Path) -> Generator[Path]:
-    """Give a folder on the same disk, gone afterwards."""
+    """Yield a temporary folder on the same file system, deleted afterwards."""
     beside.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=beside))
     try:
@@ -299,10 +281,10 @@ def temporary_folder(beside: Path) -> Generator[Path]:
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Put a new file in place, whole or not at all; tell whether the place was free."""
-    with temporary_file(path, data) as made:
+    """Create a file atomically; return False if it exists already."""
+    with temporary_file(path, data) as temporary:
         try:
-            os.link(made, path)  # unlike a rename it never replaces
+            os.link(temporary, path)  # unlike a rename, a link never replaces a file
         except FileExistsError:
             return False
     _sync_folder(path.parent)
@@ -310,25 +292,25 @@ def create_file(path: Path, data: bytes) -> bool:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put new bytes in a file's place, whole or not at all."""
-    with temporary_file(path, data) as made:
-        made.replace(path)
+    """Replace a file atomically."""
+    with temporary_file(path, data) as temporary:
+        temporary.replace(path)
     _sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def temporary_file(path: Path, data: bytes) -> Generator[Path]:
-    """Give a file with these bytes beside a path, gone afterwards unless it was moved."""
+    """Yield a temporary file with these bytes beside a path, deleted afterwards unless it was moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
-    made = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             _write_and_sync(file, data)
-        made.chmod(0o644)
-        yield made
+        temporary.chmod(0o644)
+        yield temporary
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _write_and_sync(file: BinaryIO, data: bytes) -> None:
@@ -338,7 +320,7 @@ def _write_and_sync(file: BinaryIO, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the disk keep the names in a folder, where the system lets one ask."""
+    """Make the directory entries of a folder durable, where the system supports it."""
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -348,26 +330,26 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _walk_files(root: Path, max_files: int, *, hidden: bool) -> Iterator[str]:
-    """Yield the paths of plain files; so many entries are looked at and no more."""
-    waiting, seen = [""], 0
-    while waiting:
-        folder = waiting.pop()
-        with os.scandir(root / folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+    """Yield the paths of regular files; raises ``PackageError`` beyond twice ``max_files`` entries."""
+    folders, count = [""], 0
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as iterator:
+            entries = sorted(iterator, key=lambda entry: entry.name)
         for entry in entries:
             if _is_excluded(entry.name, top=not folder) and not hidden:
                 continue
-            seen += 1
-            if seen > 2 * max_files:
+            count += 1
+            if count > 2 * max_files:
                 raise PackageError(f"{root}: more than {max_files} files")
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(path)
+                folders.append(path)
             elif entry.is_file(follow_symlinks=False):
                 yield path
             else:
                 kind = "a link" if entry.is_symlink() else "a special file"
-                raise PackageError(f"{root}: {quote_text(path)} is {kind}; expected plain files and folders only")
+                raise PackageError(f"{root}: {quote_text(path)} is {kind}; expected regular files and folders only")
 
 
 def _is_excluded(name: str, *, top: bool) -> bool:

@@ -15,7 +15,7 @@ from vaka.luau.packages.files import (
     run_in_thread,
     temporary_folder,
     write_folder,
-)
+)  # fmt: skip
 from vaka.luau.packages.names import PackageReference, check_package_name
 from vaka.luau.packages.package import (
     MANIFEST_FILE,
@@ -25,7 +25,7 @@ from vaka.luau.packages.package import (
     read_manifest,
     read_package,
     read_package_folder,
-)
+)  # fmt: skip
 from vaka.luau.packages.registry import Registry, Release
 from vaka.luau.packages.resolution import Resolution, read_lock
 from vaka.luau.packages.versions import ANY_VERSION, Range, Version
@@ -35,29 +35,24 @@ MAX_TOTAL_BYTES = 256 * 1024 * 1024
 
 
 async def install(
-    resolution: Resolution,
-    into: Path | str,
-    registry: Registry,
-    *,
-    limits: PackageLimits = DEFAULT_LIMITS,
+    resolution: Resolution, into: Path | str, registry: Registry, *, limits: PackageLimits = DEFAULT_LIMITS,
     repair: bool = False,
-) -> list[str]:
-    """Unpack what is missing into ``<into>/<name>/<version>/``; return ``name@version`` of what was added.
+) -> list[str]:  # fmt: skip
+    """Unpack missing packages into ``<into>/<name>/<version>/``; return ``name@version`` of each package added.
 
-    Every archive is fetched and checked before the first is moved in place. What is there is checked too: ``repair``
-    replaces it when it was changed. Raises ``Corrupt`` for bytes that are not those of the resolution.
+    Every archive is fetched and checked before the first is moved into place. Installed packages are checked too:
+    ``repair`` replaces modified ones. Raises ``Corrupt`` for bytes that differ from the resolution.
     """
     root = Path(into)
     missing = await run_in_thread(lambda: _missing_releases(resolution, root, limits, repair=repair))
     if not missing:
         return []
     archives = await _fetch_archives(missing, registry, limits)
-    # One piece of work: who is cancelled while it runs leaves nothing half done.
+    # One uninterrupted call in a thread: cancellation leaves no partial installation.
     return await run_in_thread(lambda: _unpack_releases(missing, archives, root, limits))
 
 
 def release_folder(root: Path, name: str, release: Release) -> Path:
-    """Return where a release is installed."""
     return root / check_package_name(name) / release.version.without_build
 
 
@@ -65,10 +60,10 @@ def _missing_releases(resolution: Resolution, root: Path, limits: PackageLimits,
     missing: dict[str, Release] = {}
     for name, release in resolution.packages.items():
         folder = release_folder(root, name, release)
-        wrong = _find_install_problem(folder, name, release, limits) if folder.exists() else ""
-        if wrong and not repair:
-            raise Corrupt(f"{folder}: {wrong}; install with repair to replace it")
-        if wrong or not folder.exists():
+        problem = _find_install_problem(folder, name, release, limits) if folder.exists() else ""
+        if problem and not repair:
+            raise Corrupt(f"{folder}: {problem}; install with repair to replace it")
+        if problem or not folder.exists():
             missing[name] = release
     return missing
 
@@ -111,49 +106,43 @@ def _unpack_releases(
 
 
 def check_release(package: Package, name: str, release: Release) -> None:
-    """Check that a package is what a resolution chose. Raises ``Corrupt``."""
+    """Raise ``Corrupt`` if a package differs from the release that a resolution chose."""
     manifest = package.manifest
     if (manifest.name, manifest.version) != (name, release.version):
-        raise Corrupt(f"package {package} is in the place of {name!r} {release.version}")
+        raise Corrupt(f"found package {package} instead of {name!r} {release.version}")
     if package.checksum != release.checksum:
-        raise Corrupt(f"package {package}: its files make {package.checksum}; expected {release.checksum}")
+        raise Corrupt(f"package {package}: its files have {package.checksum}; expected {release.checksum}")
     if manifest.dependencies != release.dependencies:
-        raise Corrupt(f"package {package}: it needs other packages than the registry said")
+        raise Corrupt(f"package {package}: its dependencies differ from those in the registry")
 
 
 def _move_into_place(staging: Path, root: Path, name: str, release: Release, limits: PackageLimits) -> str:
     target = release_folder(root, name, release)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and _find_install_problem(target, name, release, limits):
-        aside = release_folder(staging / ".replaced", name, release)
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        target.rename(aside)
+        replaced = release_folder(staging / ".replaced", name, release)
+        replaced.parent.mkdir(parents=True, exist_ok=True)
+        target.rename(replaced)
     try:
         release_folder(staging, name, release).rename(target)
     except OSError:
-        # Somebody else may have installed the same in the meantime, and then all is well.
+        # Another process may have installed the same release in the meantime.
         if not target.exists() or _find_install_problem(target, name, release, limits):
             raise
     return f"{name}@{release.version.without_build}"
 
 
 class InstalledPackages:
-    """The packages in a folder, each read once. ``verify`` checks all files of a package when it is first used."""
+    """The packages in a folder, each read once. ``verify`` checks all files of a package when it is first used.
+
+    ``wanted`` are the dependencies of the project's manifest.
+    """
 
     def __init__(
-        self,
-        root: Path | str,
-        *,
-        lock: Resolution | None = None,
-        wanted: Mapping[str, Range] | None = None,
-        verify: bool = False,
-        limits: PackageLimits = DEFAULT_LIMITS,
-    ) -> None:
-        self.root = Path(root)
-        self.lock = lock
-        self.wanted = dict(wanted or {})
-        self.verify = verify
-        self.limits = limits
+        self, root: Path | str, *, lock: Resolution | None = None, wanted: Mapping[str, Range] | None = None,
+        verify: bool = False, limits: PackageLimits = DEFAULT_LIMITS,
+    ) -> None:  # fmt: skip
+        self.root, self.lock, self.wanted, self.verify, self.limits = Path(root), lock, wanted or {}, verify, limits
         self._packages: dict[tuple[str, Version], Package] = {}
 
     async def versions(self, name: str) -> list[Version]:
@@ -167,47 +156,51 @@ class InstalledPackages:
         return await run_in_thread(list_versions)
 
     async def find(self, name: str, range: Range | str | None = None) -> Package:
-        """Return the package ``require`` means.
+        """Return the package that ``require`` loads.
 
-        With a range: the locked version if it suits, else the highest that does. Without: the locked version, else the
-        highest the project's manifest asks for, else the highest installed. Raises ``NotFound``, ``Corrupt``.
+        With a range: the locked version if it matches, else the highest match. Without: the locked version, else the
+        highest that the project's manifest allows, else the highest installed. Raises ``NotFound``, ``Corrupt``.
         """
-        asked = Range(range) if isinstance(range, str) else range
+        wanted = Range(range) if isinstance(range, str) else range
         versions = await self.versions(name)
-        version = self._choose_version(name, asked, versions)
+        version = self._choose_version(name, wanted, versions)
         if version is None:
-            there = f"installed are {', '.join(map(str, versions))}" if versions else "no version is installed"
-            raise NotFound(f"package {name!r}: {self._describe_request(name, asked)}, {there}")
-        known = self._packages.get((name, version))
-        if known is None:
-            known = self._packages[name, version] = await run_in_thread(lambda: self._read_version(name, version))
-        return known
+            installed = f"installed: {', '.join(map(str, versions))}" if versions else "no version is installed"
+            raise NotFound(f"package {name!r}: {self._describe_request(name, wanted)}, {installed}")
+        package = self._packages.get((name, version))
+        if package is None:
+            package = self._packages[name, version] = await run_in_thread(lambda: self._read_version(name, version))
+        return package
 
     async def module_source(self, reference: PackageReference | str) -> ModuleSource:
-        """Return the text that ``require("@scope/pkg@^1.0.0/sub/module")`` means. Raises as ``find`` does."""
+        """Return the module of ``require("@scope/pkg@^1.0.0/sub/module")``. Raises as ``find`` does."""
         wanted = PackageReference.parse(reference) if isinstance(reference, str) else reference
         return (await self.find(wanted.name, wanted.range)).module_source(wanted.module)
 
-    def _choose_version(self, name: str, asked: Range | None, versions: list[Version]) -> Version | None:
+    def _locked_version(self, name: str, range: Range | None) -> Version | None:
         locked = self.lock.packages.get(name) if self.lock else None
-        if locked is not None and (asked is None or locked.version in asked):
-            return locked.version if locked.version in versions else None
-        wanted = asked or self.wanted.get(name)
+        return locked.version if locked is not None and (range is None or locked.version in range) else None
+
+    def _choose_version(self, name: str, range: Range | None, versions: list[Version]) -> Version | None:
+        locked = self._locked_version(name, range)
+        if locked is not None:
+            return locked if locked in versions else None
+        wanted = range or self.wanted.get(name)
         if wanted is not None:
             return wanted.highest_version(versions)
         return ANY_VERSION.highest_version(versions) or max(versions, default=None)
 
-    def _describe_request(self, name: str, asked: Range | None) -> str:
-        locked = self.lock.packages.get(name) if self.lock else None
-        if locked is not None and (asked is None or locked.version in asked):
-            return f"the lock file asks for {locked.version}"
-        return f"{asked or self.wanted.get(name) or 'any version'} is asked for"
+    def _describe_request(self, name: str, range: Range | None) -> str:
+        locked = self._locked_version(name, range)
+        if locked is not None:
+            return f"the lock file requires {locked}"
+        return f"{range or self.wanted.get(name) or 'any version'} is required"
 
     def _read_version(self, name: str, version: Version) -> Package:
         folder = self.root / name / version.without_build
         package = read_package_folder(folder, self.limits, hidden=True)
         if (package.manifest.name, package.manifest.version) != (name, version):
-            raise Corrupt(f"{folder}: holds {package}")
+            raise Corrupt(f"{folder}: contains {package}")
         if self.verify:
             self._verify_package(package, folder)
         return package
@@ -217,15 +210,14 @@ class InstalledPackages:
         if locked is not None and locked.version == package.manifest.version:
             check_release(package, package.manifest.name, locked)
         elif not package.manifest.checksum:
-            raise Corrupt(
-                f"{folder}: cannot be verified: no lock file names it and its {MANIFEST_FILE} has no checksum"
-            )
+            problem = f"no lock file names it and its {MANIFEST_FILE} has no checksum"
+            raise Corrupt(f"{folder}: cannot be verified: {problem}")
 
 
 async def open_installed(
     project: Path | str, *, verify: bool = False, limits: PackageLimits = DEFAULT_LIMITS
 ) -> InstalledPackages:
-    """Return what is installed in a project, with the wishes of its ``pkg.json`` and its lock file if it has them."""
+    """Return the installed packages of a project, its ``pkg.json`` and its lock file applied if present."""
     folder = Path(project)
 
     def read_dependencies() -> Mapping[str, Range]:
@@ -248,23 +240,24 @@ def _parse_version(name: str) -> Version | None:
 
 
 def package_finder(start: Path) -> FindPackage:
-    """Return what finds packages for scripts in a folder: those of the nearest project around it that has some."""
-    found: list[InstalledPackages] = []
+    """Return a function that finds packages for scripts in a folder, in the nearest enclosing project that has any."""
+    installed: InstalledPackages | None = None
 
     async def find_package(text: str) -> PackageModules:
-        if not found:
-            around = [folder for folder in (start, *start.parents) if (folder / PACKAGES_FOLDER).is_dir()]
-            found.append(await open_installed(around[0] if around else start))
+        nonlocal installed
+        if installed is None:
+            projects = (folder for folder in (start, *start.parents) if (folder / PACKAGES_FOLDER).is_dir())
+            installed = await open_installed(next(projects, start))
         reference = PackageReference.parse(text)
-        package = await found[0].find(reference.name, reference.range)
-        meant = package.module_source(reference.module)
+        package = await installed.find(reference.name, reference.range)
+        module = package.module_source(reference.module)
         title = f"{package.manifest.name}@{package.manifest.version.without_build}"
         files = {
             path.removesuffix(SOURCE_SUFFIX): _decode_source(f"{title}/{path}", code)
             for path, code in package.files.items()
             if path.endswith(SOURCE_SUFFIX) and not path.endswith(f".d{SOURCE_SUFFIX}")
         }
-        return PackageModules(title, files, meant.path.removesuffix(SOURCE_SUFFIX))
+        return PackageModules(title, files, module.path.removesuffix(SOURCE_SUFFIX))
 
     return find_package
 

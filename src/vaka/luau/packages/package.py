@@ -19,23 +19,19 @@ from vaka.luau.packages.files import (
     read_folder,
     run_in_thread,
     unpack_archive,
-)
+)  # fmt: skip
 from vaka.luau.packages.names import check_package_name, check_path
 from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
 
 MANIFEST_FILE = "pkg.json"
-
 DEFAULT_ENTRY = "init.luau"
-
 MAX_MANIFEST_BYTES = 64 * 1024
-
 _CHECKSUM_PATTERN = re.compile("sha256:[0-9a-f]{64}")
-
 PackageKind = Literal["lib", "agent", "tool"]
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a package says about itself. ``checksum`` is of all its files, this one without its checksum."""
+    """The content of ``pkg.json``. ``checksum`` covers all files, ``pkg.json`` itself without its checksum."""
 
     name: str
     version: Version
@@ -60,14 +56,13 @@ def read_manifest(data: bytes, where: str = MANIFEST_FILE) -> Manifest:
     if not manifest.entry.endswith(".luau"):
         raise PackageError(f"{where}: entry {quote_text(manifest.entry)} is not a .luau file")
     if manifest.checksum and not _CHECKSUM_PATTERN.fullmatch(manifest.checksum):
-        raise PackageError(
-            f"{where}: checksum {quote_text(manifest.checksum)}; expected 'sha256:' and 64 hexadecimal digits"
-        )
+        checksum = quote_text(manifest.checksum)
+        raise PackageError(f"{where}: checksum {checksum}; expected 'sha256:' and 64 hexadecimal digits")
     return manifest
 
 
 def write_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of ``pkg.json``, the same for the same manifest."""
+    """Return the bytes of ``pkg.json``; equal manifests give equal bytes."""
     return encode_document(manifest)
 
 
@@ -82,28 +77,27 @@ class ModuleSource:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package, all of it in memory: what was checked is what is used."""
+    """A package, completely in memory, so that the checked bytes are the ones used."""
 
     manifest: Manifest
     files: Mapping[str, bytes]
 
     @property
     def checksum(self) -> str:
-        """The checksum of what is there: of every file, of ``pkg.json`` without its own checksum."""
-        plain = {**self.files, MANIFEST_FILE: write_manifest(msgspec.structs.replace(self.manifest, checksum=""))}
-        digests = (f"{hashlib.sha256(plain[path]).hexdigest()}  {path}\n" for path in sorted(plain))
+        """The checksum of all files, of ``pkg.json`` without its checksum."""
+        files = {**self.files, MANIFEST_FILE: write_manifest(msgspec.structs.replace(self.manifest, checksum=""))}
+        digests = (f"{hashlib.sha256(files[path]).hexdigest()}  {path}\n" for path in sorted(files))
         return f"sha256:{hashlib.sha256(''.join(digests).encode()).hexdigest()}"
 
     def module_source(self, module: str = "") -> ModuleSource:
-        """Return ``module.luau`` or ``module/init.luau``, the entry when no module is named. Raises ``NotFound``."""
-        tried = [self.manifest.entry] if not module else [f"{check_path(module)}.luau", f"{module}/init.luau"]
-        for path in tried:
+        """Return ``module.luau`` or ``module/init.luau``, the entry if ``module`` is empty. Raises ``NotFound``."""
+        paths = [self.manifest.entry] if not module else [f"{check_path(module)}.luau", f"{module}/init.luau"]
+        for path in paths:
             if path in self.files:
                 chunk = f"{self.manifest.name}@{self.manifest.version.without_build}/{path}"
                 return ModuleSource(chunk, path, self.files[path])
-        raise NotFound(
-            f"package {self} has no module {quote_text(module)}; looked for {' and '.join(map(repr, tried))}"
-        )
+        searched = " and ".join(map(repr, paths))
+        raise NotFound(f"package {self} has no module {quote_text(module)}; looked for {searched}")
 
     def pack(self, limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
         """Return the package as a gzipped tar, with its checksum in ``pkg.json``."""
@@ -115,31 +109,31 @@ class Package:
 
 
 def read_package(data: bytes, limits: PackageLimits = DEFAULT_LIMITS) -> Package:
-    """Read a gzipped tar. Raises ``PackageError``, and ``Corrupt`` when its files are not those of its checksum."""
+    """Read a gzipped tar. Raises ``PackageError``, and ``Corrupt`` when its files do not match its checksum."""
     return _verify_checksum(_make_package(unpack_archive(data, limits), "archive"))
 
 
 def read_package_folder(folder: Path, limits: PackageLimits = DEFAULT_LIMITS, *, hidden: bool = False) -> Package:
-    """Read a folder as ``open_package`` does, for threads; with ``hidden`` also what ``pack`` leaves out."""
+    """Read a folder, blocking; with ``hidden`` also the files that ``pack_folder`` leaves out."""
     return _verify_checksum(_make_package(read_folder(folder, limits, hidden=hidden), str(folder)))
 
 
 async def open_package(path: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> Package:
     """Read a package from a folder or an archive on disk. Raises ``NotFound``, ``PackageError`` and ``Corrupt``."""
-    place = Path(path)
+    path = Path(path)
 
     def read_path() -> Package:
-        if place.is_file():
-            return read_package(read_file(place, limits.packed), limits)
-        return read_package_folder(place, limits)
+        if path.is_file():
+            return read_package(read_file(path, limits.packed), limits)
+        return read_package_folder(path, limits)
 
     return await run_in_thread(read_path)
 
 
 async def pack_folder(folder: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
-    """Pack a folder with a ``pkg.json``: the same files are the same bytes. Raises ``PackageError``.
+    """Pack a folder with a ``pkg.json``; equal files give equal bytes. Raises ``PackageError``.
 
-    What starts with a dot, ``luau_packages`` and the lock file stay out; a checksum in ``pkg.json`` is made anew.
+    Names that start with a dot, ``luau_packages`` and the lock file are left out; the checksum is computed again.
     """
 
     def read_and_pack() -> bytes:
@@ -150,15 +144,15 @@ async def pack_folder(folder: Path | str, limits: PackageLimits = DEFAULT_LIMITS
 
 def _make_package(files: Mapping[str, bytes], where: str) -> Package:
     if MANIFEST_FILE not in files:
-        raise PackageError(f"{where}: no {MANIFEST_FILE} at its top")
+        raise PackageError(f"{where}: no {MANIFEST_FILE} at the top level")
     manifest = read_manifest(files[MANIFEST_FILE], f"{where}: {MANIFEST_FILE}")
     if manifest.entry not in files:
-        raise PackageError(f"{where}: entry {manifest.entry!r} of {MANIFEST_FILE} is not there")
+        raise PackageError(f"{where}: entry {manifest.entry!r} of {MANIFEST_FILE} does not exist")
     return Package(manifest, files)
 
 
 def _verify_checksum(package: Package) -> Package:
-    said = package.manifest.checksum
-    if said and said != package.checksum:
-        raise Corrupt(f"package {package}: its {MANIFEST_FILE} says {said}, its files make {package.checksum}")
+    expected = package.manifest.checksum
+    if expected and expected != package.checksum:
+        raise Corrupt(f"package {package}: its {MANIFEST_FILE} has {expected}, its files have {package.checksum}")
     return package

@@ -1,4 +1,4 @@
-"""Where packages come from: the socket, and a folder that serves it."""
+"""The protocol of package registries, and a registry in a folder."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _MAX_INDEX_BYTES = 16 * 1024 * 1024
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One published version: ``sha256`` and ``size`` are of its archive, ``checksum`` is of its files."""
+    """One published version: ``sha256`` and ``size`` of its archive, ``checksum`` of its files."""
 
     version: Version
     sha256: str
@@ -31,19 +31,19 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Registry(Protocol):
-    """A place packages come from. What it says is checked against what it sends."""
+    """A source of packages. Archives are checked against the releases it lists."""
 
     async def releases(self, name: str) -> Sequence[Release]:
-        """Return the published versions of a package, none when it is not known."""
+        """Return the published versions of a package, empty if it is unknown."""
         ...
 
     async def fetch(self, name: str, version: Version, *, limit: int) -> bytes:
-        """Return an archive; more than ``limit`` bytes are never read. Raises ``NotFound`` and ``PackageError``."""
+        """Return an archive of at most ``limit`` bytes. Raises ``NotFound`` and ``PackageError``."""
         ...
 
 
 class _Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was known of each archive of a package when it was published."""
+    """The releases of a package, recorded when they were published."""
 
     name: str
     releases: list[Release]
@@ -52,8 +52,8 @@ class _Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FolderRegistry:
     """Packages in a folder: ``<root>/[@scope/]pkg/<version>.tar.gz``, and beside them ``index.json``.
 
-    The archives are the truth about which versions exist. The index remembers what each held, so that listing reads no
-    archive and one that was changed is found out; what it does not know yet is read from the archive.
+    The archives define which versions exist. The index records their digests, so that listing reads no archive and a
+    modified archive is detected; a release that is missing in the index is read from its archive.
     """
 
     def __init__(self, root: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> None:
@@ -61,19 +61,19 @@ class FolderRegistry:
         self.limits = limits
 
     async def releases(self, name: str) -> Sequence[Release]:
-        """Return the published versions, lowest first. Raises ``Corrupt`` for a broken index or archive."""
+        """Return the published versions, lowest first. Raises ``Corrupt`` for an invalid index or archive."""
         return await run_in_thread(lambda: self._read_releases(name))
 
     async def fetch(self, name: str, version: Version, *, limit: int) -> bytes:
-        """Return an archive. Raises ``NotFound``, and ``Corrupt`` when it is not what was published."""
+        """Return an archive. Raises ``NotFound``, and ``Corrupt`` if it differs from the published one."""
         return await run_in_thread(lambda: self._read_archive(name, version, limit))
 
     async def publish(self, archive: bytes) -> Release:
-        """Add a package, whole or not at all. The same files again change nothing; others raise ``PackageError``."""
+        """Add a package atomically. Equal files again change nothing; different files raise ``PackageError``."""
         return await run_in_thread(lambda: self._add_archive(archive))
 
     async def reindex(self, name: str) -> Sequence[Release]:
-        """Make the index of a package anew from its archives, and trust them as they are now."""
+        """Rebuild the index of a package from its archives, trusting their present content."""
         return await run_in_thread(lambda: self._write_index(name, {}))
 
     async def names(self) -> list[str]:
@@ -91,9 +91,8 @@ class FolderRegistry:
         package = read_package(archive, self.limits)
         name, version = package.manifest.name, package.manifest.version
         release = _make_release(package, archive)
-        place = self._archive_path(name, version)
         known = self._read_index(name)
-        if not create_file(place, archive):
+        if not create_file(self._archive_path(name, version), archive):
             old = next(known for known in self._read_releases(name) if known.version == version)
             if old.checksum != release.checksum:
                 raise PackageError(
@@ -101,7 +100,7 @@ class FolderRegistry:
                     "a published version never changes: raise the version"
                 )
             return old
-        # A crash here, or somebody who writes an older index over ours, costs a look into the archive and no more.
+        # If this write is lost, or overwritten by a concurrent one, the release is read from its archive.
         self._write_index(name, {**known, version: release})
         return release
 
@@ -109,39 +108,35 @@ class FolderRegistry:
         return self._list_releases(name, self._read_index(name))
 
     def _list_releases(self, name: str, known: dict[Version, Release]) -> list[Release]:
-        found = [known.get(version) or self._read_release(name, version) for version in self._archived_versions(name)]
-        return sorted(found, key=lambda release: release.version)
-
-    def _archived_versions(self, name: str) -> list[Version]:
-        folder = self.root / check_package_name(name)
-        return [self._version_of(path) for path in sorted(folder.glob(f"[!.]*{_ARCHIVE_SUFFIX}"))]
-
-    def _version_of(self, path: Path) -> Version:
-        try:
-            return Version.parse(path.name.removesuffix(_ARCHIVE_SUFFIX))
-        except PackageError as error:
-            raise Corrupt(f"{path}: an archive in a registry is named after its version: {error}") from error
+        releases: list[Release] = []
+        for path in sorted((self.root / check_package_name(name)).glob(f"[!.]*{_ARCHIVE_SUFFIX}")):
+            try:
+                version = Version.parse(path.name.removesuffix(_ARCHIVE_SUFFIX))
+            except PackageError as error:
+                raise Corrupt(f"{path}: an archive in a registry must be named after its version: {error}") from error
+            releases.append(known.get(version) or self._read_release(name, version))
+        return sorted(releases, key=lambda release: release.version)
 
     def _read_release(self, name: str, version: Version) -> Release:
-        """Read what an archive holds, because the index does not know."""
-        place = self._archive_path(name, version)
+        """Return the release of an archive that is missing in the index."""
+        path = self._archive_path(name, version)
         try:
-            archive = read_file(place, self.limits.packed)
+            archive = read_file(path, self.limits.packed)
             package = read_package(archive, self.limits)
         except PackageError as error:
-            raise Corrupt(f"{place}: {error}") from error
+            raise Corrupt(f"{path}: {error}") from error
         if (package.manifest.name, package.manifest.version) != (name, version):
-            raise Corrupt(f"{place}: holds {package}, not {name!r} {version}")
+            raise Corrupt(f"{path}: contains {package}, not {name!r} {version}")
         return _make_release(package, archive)
 
     def _read_archive(self, name: str, version: Version, limit: int) -> bytes:
-        place = self._archive_path(name, version)
-        if not place.is_file():
+        path = self._archive_path(name, version)
+        if not path.is_file():
             raise NotFound(f"the registry has no {name} {version}")
-        archive = read_file(place, limit)
+        archive = read_file(path, limit)
         known = self._read_index(name).get(version)
         if known is not None and hashlib.sha256(archive).hexdigest() != known.sha256:
-            raise Corrupt(f"{place}: not the bytes that were published (sha256 {known.sha256})")
+            raise Corrupt(f"{path}: differs from the published archive (sha256 {known.sha256})")
         return archive
 
     def _read_index(self, name: str) -> dict[Version, Release]:
@@ -151,9 +146,9 @@ class FolderRegistry:
         try:
             index = decode_document(read_file(path, _MAX_INDEX_BYTES), _Index, str(path))
         except PackageError as error:
-            raise Corrupt(f"{error}; reindex makes it anew from the archives") from error
+            raise Corrupt(f"{error}; call reindex to rebuild it from the archives") from error
         if index.name != name:
-            raise Corrupt(f"{path}: the index of {index.name!r}, not of {name!r}; reindex makes it anew")
+            raise Corrupt(f"{path}: the index of {index.name!r}, not of {name!r}; call reindex to rebuild it")
         return {release.version: release for release in index.releases}
 
     def _write_index(self, name: str, known: dict[Version, Release]) -> list[Release]:

@@ -18,21 +18,19 @@ from vaka.luau.packages.registry import Registry, Release
 from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
 
 LOCK_FORMAT = 1
-
 _MAX_LOCK_BYTES = 8 * 1024 * 1024
-
 _SHA256_PATTERN = re.compile("[0-9a-f]{64}")
 
 
 class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One version per package, with the digests of what was chosen; written as JSON it is the lock file."""
+    """One release per package with its digests; encoded as JSON it is the lock file."""
 
     format: int
     roots: dict[str, Range]
     packages: dict[str, Release]
 
     def encode(self) -> bytes:
-        """Return the lock file; equal resolutions are equal bytes."""
+        """Return the lock file; equal resolutions give equal bytes."""
         return encode_document(self)
 
 
@@ -44,9 +42,8 @@ def parse_lock(data: bytes, where: str = "lock file") -> Resolution:
     for name, release in lock.packages.items():
         check_package_name(name)
         if not _SHA256_PATTERN.fullmatch(release.sha256):
-            raise PackageError(
-                f"{where}: sha256 {quote_text(release.sha256)} of {name!r}; expected 64 hexadecimal digits"
-            )
+            digest = quote_text(release.sha256)
+            raise PackageError(f"{where}: sha256 {digest} of {name!r}; expected 64 hexadecimal digits")
     _check_requirements(lock.roots, lock, "the project", where)
     for name, release in lock.packages.items():
         _check_requirements(release.dependencies, lock, f"{name!r}", where)
@@ -55,18 +52,18 @@ def parse_lock(data: bytes, where: str = "lock file") -> Resolution:
 
 async def read_lock(path: Path | str) -> Resolution:
     """Read a lock file from disk. Raises ``NotFound`` and ``PackageError``."""
-    place = Path(path)
+    path = Path(path)
 
     def read_bytes() -> bytes:
-        if not place.exists():
-            raise NotFound(f"{place}: no such file")
-        return read_file(place, _MAX_LOCK_BYTES)
+        if not path.exists():
+            raise NotFound(f"{path}: no such file")
+        return read_file(path, _MAX_LOCK_BYTES)
 
-    return parse_lock(await run_in_thread(read_bytes), str(place))
+    return parse_lock(await run_in_thread(read_bytes), str(path))
 
 
 async def write_lock(path: Path | str, resolution: Resolution) -> None:
-    """Write a lock file, whole or not at all."""
+    """Write a lock file atomically."""
     await run_in_thread(lambda: replace_file(Path(path), resolution.encode()))
 
 
@@ -74,77 +71,72 @@ def _check_requirements(requirements: Mapping[str, Range], lock: Resolution, req
     for name, wanted in requirements.items():
         chosen = lock.packages.get(name)
         if chosen is None or chosen.version not in wanted:
-            has = f"it has {chosen.version}" if chosen else "it has none"
-            raise PackageError(f"{where}: {requirer} asks for {name!r} {wanted}, {has}; resolve again")
+            locked = f"it has {chosen.version}" if chosen else "it has none"
+            raise PackageError(f"{where}: {requirer} requires {name!r} {wanted}, {locked}; resolve again")
 
 
 MAX_PACKAGES = 1000
-
 MAX_STEPS = 50_000
-
 _MAX_CLASHES = 5
-
 _MAX_LISTED_VERSIONS = 10
-
 _PROJECT_REQUIRER = ""
-
 ReleasesByName = Mapping[str, Sequence[Release]]
 
 
 async def resolve(
     roots: Mapping[str, Range | str], registry: Registry, *, lock: Resolution | None = None
 ) -> Resolution:
-    """Choose one version per package, the highest that suits everybody; those of ``lock`` first where they still do.
+    """Choose one version per package, the highest that satisfies all requirements; those of ``lock`` are tried first.
 
-    Raises ``ResolutionError`` naming who asked for what, ``PackageCycle`` with the chain.
+    Raises ``ResolutionError`` with the conflicting requirements, and ``PackageCycle``.
     """
-    asked = {check_package_name(name): Range(str(wanted)) for name, wanted in roots.items()}
-    releases = await _fetch_releases(asked, registry)
-    keep = {name: release.version for name, release in lock.packages.items()} if lock else {}
-    return await asyncio.to_thread(choose_releases, asked, releases, keep)
+    requirements = {check_package_name(name): Range(str(wanted)) for name, wanted in roots.items()}
+    releases = await _fetch_releases(requirements, registry)
+    locked = {name: release.version for name, release in lock.packages.items()} if lock else {}
+    return await asyncio.to_thread(choose_releases, requirements, releases, locked)
 
 
 def choose_releases(
     roots: Mapping[str, Range], releases: ReleasesByName, preferred_versions: Mapping[str, Version] | None = None
 ) -> Resolution:
-    """Choose among known releases; the same input gives the same choice. Raises ``ResolutionError``."""
-    asked = {name: roots[name] for name in sorted(roots)}
-    chosen = _Search(asked, releases, preferred_versions or {}).run()
+    """Choose among known releases, deterministically. Raises ``ResolutionError``."""
+    requirements = {name: roots[name] for name in sorted(roots)}
+    chosen = _Search(requirements, releases, preferred_versions or {}).run()
     _check_cycles(chosen)
-    return Resolution(LOCK_FORMAT, asked, {name: chosen[name] for name in sorted(chosen)})
+    return Resolution(LOCK_FORMAT, requirements, {name: chosen[name] for name in sorted(chosen)})
 
 
 async def _fetch_releases(roots: Mapping[str, Range], registry: Registry) -> dict[str, Sequence[Release]]:
-    """Ask the registry for every package that some choice could need."""
-    found: dict[str, Sequence[Release]] = {}
-    seen = set(roots.items())
-    waiting = deque(roots.items())
-    while waiting:
-        name, wanted = waiting.popleft()
-        if name not in found:
-            if len(found) >= MAX_PACKAGES:
+    """Fetch the releases of every package that some choice could need."""
+    releases: dict[str, Sequence[Release]] = {}
+    known = set(roots.items())
+    queue = deque(roots.items())
+    while queue:
+        name, wanted = queue.popleft()
+        if name not in releases:
+            if len(releases) >= MAX_PACKAGES:
                 raise ResolutionError(f"more than {MAX_PACKAGES} packages could be needed")
-            found[name] = await registry.releases(check_package_name(name))
-        for release in found[name]:
+            releases[name] = await registry.releases(check_package_name(name))
+        for release in releases[name]:
             if release.version in wanted:
-                new = set(release.dependencies.items()) - seen
-                seen |= new
-                waiting.extend(sorted(new, key=str))
-    return found
+                new = set(release.dependencies.items()) - known
+                known |= new
+                queue.extend(sorted(new, key=str))
+    return releases
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """A package whose version is being chosen, and who was in the way of those tried before."""
+    """A package whose version is being chosen, and the packages that ruled out earlier candidates."""
 
     name: str
     candidates: Iterator[Release]
     conflicts: set[str] = field(default_factory=set[str])
-    has_match: bool = False  # whether some version was what everybody asks for
+    has_match: bool = False  # whether some candidate satisfied all requirements
 
 
 class _Search:
-    """Conflict-directed backjumping: a dead end goes back to the last choice that had a part in it."""
+    """Conflict-directed backjumping: a dead end returns to the last choice that contributed to it."""
 
     def __init__(
         self, roots: Mapping[str, Range], releases: ReleasesByName, preferred_versions: Mapping[str, Version]
@@ -160,7 +152,7 @@ class _Search:
         self.steps = 0
 
     def run(self) -> dict[str, Release]:
-        """Return a version for every package that is asked for."""
+        """Return a release of every required package."""
         while (name := next((name for name in self.requirements if name not in self.chosen), None)) is not None:
             self.attempts.append(_Attempt(name, iter(self._ordered_candidates(name))))
             while not self._choose_next(self.attempts[-1]):
@@ -168,31 +160,31 @@ class _Search:
         return self.chosen
 
     def _ordered_candidates(self, name: str) -> list[Release]:
-        kept = self.preferred_versions.get(name)
+        preferred = self.preferred_versions.get(name)
         ordered = sorted(self.releases.get(name, ()), key=lambda release: release.version, reverse=True)
-        return sorted(ordered, key=lambda release: release.version != kept)
+        return sorted(ordered, key=lambda release: release.version != preferred)
 
     def _choose_next(self, attempt: _Attempt) -> bool:
-        """Take the next version that suits everybody so far; tell whether there is one."""
-        asked = self.requirements[attempt.name]
+        """Select the next version that satisfies all requirements so far; return whether there is one."""
+        requirements = self.requirements[attempt.name]
         for release in attempt.candidates:
             self.steps += 1
             if self.steps > MAX_STEPS:
                 raise ResolutionError(f"gave up after {MAX_STEPS} steps; narrow the ranges", list(self.clashes))
-            against = {who for who, wanted in asked.items() if release.version not in wanted}
-            if against:
-                attempt.conflicts |= against
+            objectors = {requirer for requirer, wanted in requirements.items() if release.version not in wanted}
+            if objectors:
+                attempt.conflicts |= objectors
                 continue
             attempt.has_match = True
             if not self._conflicts_with_chosen(attempt, release):
                 self._select_release(attempt.name, release)
                 return True
         if not attempt.has_match:
-            self._record_clash(attempt.name, asked)
+            self._record_clash(attempt.name, requirements)
         return False
 
     def _conflicts_with_chosen(self, attempt: _Attempt, release: Release) -> bool:
-        """Tell whether a release needs what an earlier choice rules out."""
+        """Return whether a release requires a version that an earlier choice rules out."""
         blocked = False
         for name, wanted in release.dependencies.items():
             other = self.chosen.get(name)
@@ -219,18 +211,17 @@ class _Search:
         while self.attempts and self.attempts[-1].name not in culprits:
             self._deselect_release(self.attempts.pop().name)
         if not self.attempts:
-            clashes = list(self.clashes)
-            raise ResolutionError("no set of versions suits everybody:", clashes[:_MAX_CLASHES])
+            raise ResolutionError("no set of versions satisfies all requirements:", list(self.clashes)[:_MAX_CLASHES])
         last = self.attempts[-1]
         last.conflicts |= culprits - {last.name}
         self._deselect_release(last.name)
 
     def _record_clash(self, name: str, requirements: Mapping[str, Range]) -> None:
-        wishes = ", ".join(f"{self._describe_requirer(who)} asks for {wanted}" for who, wanted in requirements.items())
+        wanted = ", ".join(f"{self._describe_requirer(who)} requires {range}" for who, range in requirements.items())
         versions = sorted((release.version for release in self.releases.get(name, ())), reverse=True)
-        there = ", ".join(map(str, versions[:_MAX_LISTED_VERSIONS]))
+        listed = ", ".join(map(str, versions[:_MAX_LISTED_VERSIONS]))
         more = ", …" if len(versions) > _MAX_LISTED_VERSIONS else ""
-        self.clashes[f"{name}: {wishes}; {f'there are {there}{more}' if versions else 'no such package'}"] = None
+        self.clashes[f"{name}: {wanted}; {f'available: {listed}{more}' if versions else 'no such package'}"] = None
 
     def _describe_requirer(self, requirer: str) -> str:
         if requirer == _PROJECT_REQUIRER:
@@ -244,7 +235,7 @@ def _check_cycles(chosen: Mapping[str, Release]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        circle: list[str] = error.args[1][:0:-1]  # without its end, which is its start again; who needs comes first
-        start = circle.index(min(circle))
-        chain = [*circle[start:], *circle[:start], circle[start]]
+        cycle: list[str] = error.args[1][:0:-1]  # without the repeated start, and dependents first
+        start = cycle.index(min(cycle))
+        chain = [*cycle[start:], *cycle[:start], cycle[start]]
         raise PackageCycle([f"{name}@{chosen[name].version}" for name in chain]) from error

@@ -12,12 +12,12 @@ import msgspec
 from vaka.luau.packages.errors import PackageError, quote_text
 
 MAX_VERSION_CHARS = 128
-
 NUMBER_PATTERN = r"(?:0|[1-9][0-9]*)"
-
 _IDENTIFIER_PATTERN = rf"(?:{NUMBER_PATTERN}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-
-TAIL_PATTERN = rf"(?:-(?P<pre>{_IDENTIFIER_PATTERN}(?:\.{_IDENTIFIER_PATTERN})*))?(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+TAIL_PATTERN = (
+    rf"(?:-(?P<pre>{_IDENTIFIER_PATTERN}(?:\.{_IDENTIFIER_PATTERN})*))?"
+    r"(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+)
 
 _VERSION_PATTERN = re.compile(
     rf"(?P<major>{NUMBER_PATTERN})\.(?P<minor>{NUMBER_PATTERN})\.(?P<patch>{NUMBER_PATTERN}){TAIL_PATTERN}"
@@ -28,7 +28,7 @@ Identifiers = tuple[int | str, ...]
 
 @total_ordering
 class Version:
-    """One version. Build metadata is kept for people and plays no part in order or equality."""
+    """One version. Build metadata is for people and does not affect order or equality."""
 
     __slots__ = ("_order", "build", "core", "pre")
 
@@ -36,25 +36,25 @@ class Version:
         self.core = (major, minor, patch)
         self.pre = pre
         self.build = build
-        # A release comes after its pre-releases; numbers before words, fewer parts before more.
+        # Order: pre-releases before their release, numbers before words, fewer parts before more.
         parts = tuple((0, part, "") if isinstance(part, int) else (1, 0, part) for part in pre)
         self._order = (self.core, not pre, parts)
 
     @classmethod
     def parse(cls, text: str) -> "Version":
         """Read ``MAJOR.MINOR.PATCH[-PRE][+BUILD]``. Raises ``PackageError``."""
-        found = _VERSION_PATTERN.fullmatch(text) if len(text) <= MAX_VERSION_CHARS else None
-        if found is None:
+        match = _VERSION_PATTERN.fullmatch(text) if len(text) <= MAX_VERSION_CHARS else None
+        if match is None:
             raise PackageError(
                 f"{quote_text(text)} is not a version{_find_version_problem(text)}; "
                 "expected MAJOR.MINOR.PATCH such as '1.2.0' or '1.2.0-rc.1'"
             )
-        numbers = (int(found["major"]), int(found["minor"]), int(found["patch"]))
-        return cls(*numbers, parse_identifiers(found["pre"]), found["build"] or "")
+        numbers = (int(match["major"]), int(match["minor"]), int(match["patch"]))
+        return cls(*numbers, parse_identifiers(match["pre"]), match["build"] or "")
 
     @property
     def without_build(self) -> str:
-        """The version without build metadata: what tells two versions apart, and names files and folders."""
+        """The version without build metadata, as in the names of files and folders."""
         pre = f"-{'.'.join(map(str, self.pre))}" if self.pre else ""
         return f"{'.'.join(map(str, self.core))}{pre}"
 
@@ -75,7 +75,7 @@ class Version:
 
 
 def parse_identifiers(text: str | None) -> Identifiers:
-    """Return the parts of a pre-release that was matched before."""
+    """Return the parts of a valid pre-release."""
     return tuple(int(part) if part.isdigit() else part for part in text.split(".")) if text else ()
 
 
@@ -94,21 +94,16 @@ def _find_version_problem(text: str) -> str:
 
 
 MAX_RANGE_CHARS = 256
-
 _EXPECTED_FORMS = "expected something like '^1.2.0', '~1.2', '>=1.0 <2', '1.x', '1.2.0 || 2.0.0', 'latest' or '*'"
-
 _COMPARATOR = re.compile(r"[\s,]*(?P<sign>\^|~|>=|<=|!=|>|<|=)?\s*(?P<version>[^\s,<>=!^~|]+)[\s,]*")
-
 _PART = rf"(?:[xX*]|{NUMBER_PATTERN})"
-
 _PARTIAL = re.compile(rf"(?P<a>{_PART})(?:\.(?P<b>{_PART})(?:\.(?P<c>{_PART}){TAIL_PATTERN})?)?")
-
 _LOWEST_PRERELEASE: tuple[int] = (0,)  # the pre-release that comes before all others
 
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """Versions from ``low`` up to ``high``; each end may be open or absent."""
+    """Versions from ``low`` to ``high``; each end may be open or absent."""
 
     low: Version | None = None
     high: Version | None = None
@@ -123,7 +118,7 @@ class _Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Alternative:
-    """One side of ``||``: in every span, in no hole, and a pre-release only of a version it names one of."""
+    """One side of ``||``: the versions in every span and in no hole; pre-releases only of versions in ``named``."""
 
     spans: tuple[_Interval, ...]
     holes: tuple[_Interval, ...]
@@ -132,14 +127,13 @@ class _Alternative:
     def contains(self, version: Version) -> bool:
         if version.pre and version.core not in self.named:
             return False
-        return all(span.contains(version) for span in self.spans) and not any(
-            hole.contains(version) for hole in self.holes
-        )
+        in_spans = all(span.contains(version) for span in self.spans)
+        return in_spans and not any(hole.contains(version) for hole in self.holes)
 
 
 @dataclass(frozen=True, slots=True)
 class _PartialVersion:
-    """A version of which the last numbers may be missing."""
+    """A version whose last numbers may be missing."""
 
     numbers: tuple[int, ...]
     pre: tuple[int | str, ...] = ()
@@ -153,12 +147,12 @@ class _PartialVersion:
         return _make_version(self.numbers, self.pre)
 
     def upper_bound(self, keep: int) -> Version:
-        """Return the version that all which share the first ``keep`` numbers come before."""
+        """Return the lowest version above all versions with the same first ``keep`` numbers."""
         return _make_version(_increment_last(self.numbers[:keep]), _LOWEST_PRERELEASE)
 
 
 class Range:
-    """The versions that suit somebody. Equal when they are written alike."""
+    """A set of versions. Ranges are equal if their texts are."""
 
     __slots__ = ("_choices", "text")
 
@@ -173,7 +167,7 @@ class Range:
         return any(choice.contains(version) for choice in self._choices)
 
     def highest_version(self, versions: Iterable[Version]) -> Version | None:
-        """Return the highest version that suits, or None."""
+        """Return the highest version in the range, or None."""
         return max((version for version in versions if version in self), default=None)
 
     def __str__(self) -> str:
@@ -195,58 +189,50 @@ def _parse_alternative(text: str, range_text: str) -> _Alternative:
     named: set[tuple[int, int, int]] = set()
     position = 0
     while position < len(text) or not spans + holes:
-        found = _COMPARATOR.match(text, position)
-        if found is None:
-            wrong = (
-                f"{quote_text(text[position:].strip())} is not a range"
-                if text[position:].strip()
-                else "nothing is asked"
-            )
-            raise PackageError(f"range {quote_text(range_text)}: {wrong}; {_EXPECTED_FORMS}")
-        sign, partial = found["sign"] or "=", _parse_partial(found["version"], found["sign"], range_text)
+        match = _COMPARATOR.match(text, position)
+        if match is None:
+            rest = text[position:].strip()
+            problem = f"{quote_text(rest)} is not a range" if rest else "it is empty"
+            raise PackageError(f"range {quote_text(range_text)}: {problem}; {_EXPECTED_FORMS}")
+        sign, partial = match["sign"] or "=", _parse_partial(match["version"], match["sign"], range_text)
         if sign == "!=":
             holes.append(_excluded_interval(partial, range_text))
         else:
             spans.append(_interval_of(sign, partial, range_text))
             if partial.pre:
                 named.add(partial.lowest_version.core)
-        position = found.end()
+        position = match.end()
     return _Alternative(tuple(spans), tuple(holes), frozenset(named))
 
 
 def _parse_partial(text: str, sign: str | None, range_text: str) -> _PartialVersion:
     if text == "latest" and sign is None:
         return _PartialVersion(())
-    found = _PARTIAL.fullmatch(text)
-    if found is None:
-        raise PackageError(
-            f"range {quote_text(range_text)}: {quote_text(text)} is not a version or a part of one; {_EXPECTED_FORMS}"
-        )
-    parts = [part for part in (found["a"], found["b"], found["c"]) if part is not None]
-    given = [part for part in parts if part not in "xX*"]
-    if parts[: len(given)] != given:
-        raise PackageError(f"range {quote_text(range_text)}: {quote_text(text)} has a number after a wildcard")
-    if len(given) < 3 and (found["pre"] or found["build"]):
-        raise PackageError(
-            f"range {quote_text(range_text)}: {quote_text(text)} names a pre-release or build of a wildcard"
-        )
-    return _PartialVersion(tuple(map(int, given)), parse_identifiers(found["pre"]))
+    match, where = _PARTIAL.fullmatch(text), f"range {quote_text(range_text)}: {quote_text(text)}"
+    if match is None:
+        raise PackageError(f"{where} is not a version or a part of one; {_EXPECTED_FORMS}")
+    parts = [part for part in (match["a"], match["b"], match["c"]) if part is not None]
+    numbers = [part for part in parts if part not in "xX*"]
+    if parts[: len(numbers)] != numbers:
+        raise PackageError(f"{where} has a number after a wildcard")
+    if len(numbers) < 3 and (match["pre"] or match["build"]):
+        raise PackageError(f"{where} names a pre-release or build of a wildcard")
+    return _PartialVersion(tuple(map(int, numbers)), parse_identifiers(match["pre"]))
 
 
-def _interval_of(sign: str, asked: _PartialVersion, range_text: str) -> _Interval:
-    if not asked.numbers:
+def _interval_of(sign: str, partial: _PartialVersion, range_text: str) -> _Interval:
+    numbers, first, size = partial.numbers, partial.lowest_version, len(partial.numbers)
+    if not numbers:
         if sign in {">", "<"}:
-            raise PackageError(
-                f"range {quote_text(range_text)}: no version is {'above' if sign == '>' else 'below'} all versions"
-            )
+            side = "above" if sign == ">" else "below"
+            raise PackageError(f"range {quote_text(range_text)}: no version is {side} all versions")
         return _Interval()
-    first, size = asked.lowest_version, len(asked.numbers)
     if sign == "^":
-        leading = next((place for place, number in enumerate(asked.numbers, 1) if number), size)
-        return _Interval(first, asked.upper_bound(leading))
+        leading = next((count for count, number in enumerate(numbers, 1) if number), size)
+        return _Interval(first, partial.upper_bound(leading))
     if sign == "~":
-        return _Interval(first, asked.upper_bound(min(size, 2)))
-    if asked.is_complete:
+        return _Interval(first, partial.upper_bound(min(size, 2)))
+    if partial.is_complete:
         return {
             "=": _Interval(first, first, with_high=True),
             ">": _Interval(first, after_low=True),
@@ -255,20 +241,20 @@ def _interval_of(sign: str, asked: _PartialVersion, range_text: str) -> _Interva
             "<=": _Interval(high=first, with_high=True),
         }[sign]
     return {
-        "=": _Interval(first, asked.upper_bound(size)),
-        ">": _Interval(_make_version(_increment_last(asked.numbers))),
+        "=": _Interval(first, partial.upper_bound(size)),
+        ">": _Interval(_make_version(_increment_last(numbers))),
         ">=": _Interval(first),
-        "<": _Interval(high=_make_version(asked.numbers, _LOWEST_PRERELEASE)),
-        "<=": _Interval(high=asked.upper_bound(size)),
+        "<": _Interval(high=_make_version(numbers, _LOWEST_PRERELEASE)),
+        "<=": _Interval(high=partial.upper_bound(size)),
     }[sign]
 
 
-def _excluded_interval(asked: _PartialVersion, range_text: str) -> _Interval:
-    if not asked.numbers:
-        raise PackageError(f"range {quote_text(range_text)}: no version is unlike all versions")
-    if asked.is_complete:
-        return _Interval(asked.lowest_version, asked.lowest_version, with_high=True)
-    return _Interval(_make_version(asked.numbers, _LOWEST_PRERELEASE), asked.upper_bound(len(asked.numbers)))
+def _excluded_interval(partial: _PartialVersion, range_text: str) -> _Interval:
+    if not partial.numbers:
+        raise PackageError(f"range {quote_text(range_text)}: it excludes every version")
+    if partial.is_complete:
+        return _Interval(partial.lowest_version, partial.lowest_version, with_high=True)
+    return _Interval(_make_version(partial.numbers, _LOWEST_PRERELEASE), partial.upper_bound(len(partial.numbers)))
 
 
 def _increment_last(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -276,7 +262,7 @@ def _increment_last(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _make_version(numbers: tuple[int, ...], pre: tuple[int | str, ...] = ()) -> Version:
-    major, minor, patch = (*numbers, 0, 0)[:3]
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
     return Version(major, minor, patch, pre)
 
 
@@ -286,7 +272,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def decode_document(data: bytes, kind: type[T], where: str) -> T:
-    """Read one value. Raises ``PackageError`` that says where, what was wrong and what was expected."""
+    """Decode a JSON object. Raises ``PackageError``, whose message starts with ``where``."""
     try:
         fields: Any = msgspec.json.decode(data)
         if not isinstance(fields, dict):
@@ -300,10 +286,9 @@ def decode_document(data: bytes, kind: type[T], where: str) -> T:
 
 
 def encode_document(value: msgspec.Struct) -> bytes:
-    """Write a value for people and programs: the same value is always the same bytes."""
-    return (
-        msgspec.json.format(msgspec.json.encode(value, enc_hook=_encode_hook, order="deterministic"), indent=2) + b"\n"
-    )
+    """Encode a value as indented JSON; equal values give equal bytes."""
+    data = msgspec.json.encode(value, enc_hook=_encode_hook, order="deterministic")
+    return msgspec.json.format(data, indent=2) + b"\n"
 
 
 def _check_field_names(fields: dict[str, Any], known: tuple[str, ...], where: str) -> None:
@@ -315,7 +300,7 @@ def _check_field_names(fields: dict[str, Any], known: tuple[str, ...], where: st
 
 
 def _decode_hook(kind: type[Any], value: Any) -> Any:
-    # A ValueError is told with its place in the document.
+    # msgspec adds the path in the document to a ValueError.
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     try:

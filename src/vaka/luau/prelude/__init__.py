@@ -34,39 +34,36 @@ def _read_luau(name: str) -> str:
 
 @cache
 def prelude_source(surfaces: tuple[Surface, ...] = ALL_SURFACES) -> str:
-    """Return the source that furnishes the place of a script with these surfaces; ``ctx`` is always among them.
+    """Return the source that adds these surfaces to a script's environment; ``ctx`` is always among them.
 
-    It is a chunk to be called with a place and the primitives. Called with nil for a place it returns a function that
-    furnishes the place it is given, any number of times: what a VM that runs many scripts should keep.
+    It is a chunk to be called with an environment and the primitives. Called with nil instead of an environment it
+    returns a function that can be called with many environments, for a VM that runs many scripts.
     """
-    # Each file is a function that runs when something of it is first wanted: most scripts need little.
+    # Each file is a function that runs on first use: most scripts use little of the prelude.
     parts = [f"{name} = function(...)\n{_read_luau(name)}\nend," for name in _LUAU_FILES]
     wanted = ", ".join(f"{name} = true" for name in surfaces)
     return "\n".join([_CHUNK_HEADER, *parts, _CHUNK_FOOTER.format(surfaces=wanted)])
 
 
 def main_source() -> str:
-    """Return the source that runs a script: a chunk to be called with the script, what it is given, its arguments.
+    """Return the source that runs a script: a chunk to be called with the script, its start-up info and its arguments.
 
-    ``given`` is a table: ``mode`` is ``plain``, ``tool`` or ``agent``; ``state`` is the agent's state, or true to have
-    it asked for; ``begin`` says that an agent starts; ``name``, ``model``, ``state_id``, ``request_id``, ``user_id``
-    and ``trace_id`` are what ``ctx.agent`` and ``ctx.runtime`` tell.
+    The start-up info is a table: ``mode`` is ``plain``, ``tool`` or ``agent``; ``state`` is the agent's state, or true
+    if it must be requested; ``begin`` is true when an agent starts; ``name``, ``model``, ``state_id``, ``request_id``,
+    ``user_id`` and ``trace_id`` are fields of ``ctx.agent`` and ``ctx.runtime``.
 
     A tool returns a value, an error (or nil) and ``return``, ``output`` or ``nothing``; an agent returns ``run``,
-    ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script what it returned.
+    ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script returns its own results.
     """
     return "return __enter(...)"
 
 
 def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
     """Return the surfaces these sources may use: those whose name occurs in them."""
-    texts = list(sources)
-    return (
-        "ctx",
-        *(name for name, pattern in _SURFACE_PATTERNS.items() if any(pattern.search(text) for text in texts)),
-    )
+    text = "\n".join(sources)
+    return ("ctx", *(name for name, pattern in _SURFACE_PATTERNS.items() if pattern.search(text)))
 
 
 def uses_state(sources: Iterable[str]) -> bool:
-    """Whether these sources may look at the agent's state, so that it must be there before they run."""
+    """Whether these sources may read the agent's state, so that it must be loaded before they run."""
     return any(_STATE_PATTERN.search(text) for text in sources)
