@@ -70,10 +70,7 @@ class LoggedState:
 
     def _current_values(self) -> dict[str, JSON]:
         log = self._journal.turn.log
-        values = dict(log.state.values)
-        for _, body in log.deferred:
-            if isinstance(body, StateChanged):
-                values[body.key] = body.value
+        values = {**log.state.values, **log.pending.values}
         return {key: value for key, value in values.items() if value is not None}
 
 

@@ -15,11 +15,8 @@ from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import World, shell_folder_key
 from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
-from vaka.core.types.control import StateChanged
 from vaka.core.types.ids import JSON, Digest, EventScope, SessionId
-from vaka.core.types.message import Usage, text_of
-from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.progress import MessageCompleted, ToolCalled
+from vaka.core.types.message import Usage
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What to do when a person is needed: wait here, leave the question in the log and stop, or take it as a no."""
@@ -109,35 +106,29 @@ class Turn:
 
     @property
     def counted_usage(self) -> Usage:
-        """What counts against this agent's limits: also what its children used."""
+        """The usage that counts against the limits of this agent: its own and that of its children."""
         if not self.path:
             return self.turn_usage
-        here, lane = self.path, self.agent_progress
-        return sum(self._deferred_usage(lambda place: place.path[: len(here)] == here), lane.usage + lane.below)
+        lane = self.agent_progress
+        return lane.usage + lane.below + self.log.pending.usage_under(self.path)
 
     @property
     def turn_usage(self) -> Usage:
-        """What the whole turn has used, children included, written already or about to be."""
-        return sum(self._deferred_usage(lambda _: True), self.state.turn.usage if self.state.turn else Usage())
-
-    def _deferred_usage(self, mine: Callable[[EventScope], bool]) -> list[Usage]:
-        """Return what was used and is not written yet."""
-        return [body.usage for place, body in self.log.deferred if isinstance(body, UsageRecorded) and mine(place)]
+        """The usage of the whole turn, children included."""
+        running, pending = self.state.turn, self.log.pending
+        stored = running.usage if running else Usage()
+        return stored + pending.usage_under(()) if pending.usage else stored
 
     @property
     def last_text(self) -> str:
-        """The words of the last answer, written already or about to be."""
-        for place, body in reversed(self.log.deferred):
-            if place.path == self.scope.path and isinstance(body, MessageCompleted) and text_of(body.content):
-                return text_of(body.content)
-        return self.log.window.last_text(self.scope.turn, self.scope.path)
+        """The text of the agent's last answer."""
+        text = self.log.pending.texts.get(self.path)
+        return text if text is not None else self.log.window.last_text(self.scope.turn, self.path)
 
     def get_state(self, key: str) -> JSON:
-        """Return a value the session keeps, written already or about to be."""
-        for _, body in reversed(self.log.deferred):
-            if isinstance(body, StateChanged) and body.key == key:
-                return body.value
-        return self.state.values.get(key)
+        """Return a value of the session's state."""
+        values = self.log.pending.values
+        return values[key] if key in values else self.state.values.get(key)
 
     @property
     def asking_disabled(self) -> bool:
@@ -156,9 +147,8 @@ class Turn:
 
     @property
     def next_call_number(self) -> int:
-        """The number of the next call, after those written already and those about to be."""
-        waiting = [body for place, body in self.log.deferred if place.path == self.path]
-        return self.state.calls_made_by(self.path) + sum(isinstance(body, ToolCalled) for body in waiting) + 1
+        """The number of the agent's next call."""
+        return self.state.calls_made_by(self.path) + self.log.pending.calls_made.get(self.path, 0) + 1
 
     def count(self, tool: str) -> int:
         """Return how many calls of a tool this turn has let through so far."""

@@ -46,11 +46,9 @@ def ending_of_rejection(turn: Turn) -> Ending | None:
 
 async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
     """Leave a failed result for each call of this agent, or below it, that has none."""
-    deferred = [body for _, body in turn.log.deferred]
-    ends = [body for body in deferred if isinstance(body, progress.ToolCompleted | progress.ToolFailed)]
-    answered = {body.result.call for body in ends}
-    if any(isinstance(body, progress.ToolCalled) and body.call.id not in answered for body in deferred):
-        await turn.log.append(turn.scope)  # made, but not written yet: what is sealed must be in the log
+    answered = {result.call for _, result in turn.log.pending.results}
+    if turn.log.pending.open_calls:
+        await turn.log.append(turn.scope)  # a call must be in the log before its seal
         answered.clear()
     for path, step, result in results_for_open_calls(turn.state, _REASONS.get(ending.kind, "sealed"), text, turn.path):
         if result.call not in answered:

@@ -41,8 +41,7 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
     """Run a turn to its end: a new one, or with no ``opening`` the one the log says is unfinished."""
     ending = await run_agent(turn, turn_input)
-    begun = any(isinstance(body, progress.TurnStarted) for _, body in turn.log.deferred)
-    if turn.state.turn is None and not begun:
+    if turn.state.turn is None and not turn.log.pending.turn_started:
         raise TurnError(ending.message, code=ending.code)  # what was said cannot be kept: there is no turn to end
     await seal_open_calls(turn, ending, "The turn ended before this call did.")
     await turn.log.append(turn.scope, closing_event(turn, ending), release=not turn.state.inputs)

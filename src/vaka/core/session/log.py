@@ -18,6 +18,7 @@ from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
 from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, seal_groups
+from vaka.core.session.pending import NOTHING_PENDING, PendingView
 from vaka.core.session.redaction import LiveRedactor, Secrets
 from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
 from vaka.core.types.control import OfferedBody
@@ -54,6 +55,7 @@ class Log:
         self.term = Term(0)
         self.secrets = secrets if secrets is not None else Secrets()  # an empty registry is false, and may fill later
         self._lock = asyncio.Lock()
+        self._pending: PendingView | None = None
         self._groups: list[AppendGroup] = []
         self._deferred_entries: list[Entry] = []
         self._attempts: list[WriteAttempt] = []
@@ -97,6 +99,7 @@ class Log:
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
         self._deferred_entries += [(scope, body) for body in bodies]
+        self._pending = None
 
     @property
     def deferred(self) -> Sequence[Entry]:
@@ -105,13 +108,22 @@ class Log:
             return self._deferred_entries
         return [*(entry for group in self._groups for entry in group.entries), *self._deferred_entries]
 
+    @property
+    def pending(self) -> PendingView:
+        """The view of the deferred entries: the state of a turn is ``state`` with this view on top."""
+        view = self._pending
+        if view is None:
+            deferred = self.deferred
+            view = self._pending = PendingView(deferred) if deferred else NOTHING_PENDING
+        return view
+
     async def append(self, scope: EventScope, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
         """Append events, durable on return, and publish them. Raises ``LogError`` when they break an invariant.
 
         With ``release`` the claim ends with them. Deferred entries are written first, and stay deferred when this is
         cancelled before the write.
         """
-        deferred, self._deferred_entries = self._deferred_entries, []
+        deferred, self._deferred_entries, self._pending = self._deferred_entries, [], None
         group = AppendGroup([*deferred, *[(scope, body) for body in bodies]], len(deferred), release=release)
         self._groups.append(group)
         try:
@@ -119,6 +131,7 @@ class Log:
                 if group.waiting:
                     await self._flush(group)
         except BaseException:
+            self._pending = None
             if group in self._groups and not group.withdraw():
                 self._groups.remove(group)
             raise
@@ -186,7 +199,7 @@ class Log:
 
     async def _write(self) -> None:
         attempt = seal_groups(self.state, self._groups, self._seal)
-        self._groups = [group for group, _ in attempt.group_events]
+        self._groups, self._pending = [group for group, _ in attempt.group_events], None
         if attempt.events:
             self._attempts.append(attempt)
             try:
@@ -227,7 +240,7 @@ class Log:
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
         attempt.deliver_events()
         self._attempts.clear()
-        self._groups = [group for group in self._groups if group.waiting]
+        self._groups, self._pending = [group for group in self._groups if group.waiting], None
         if attempt.release:
             self.term = Term(0)
         self._apply(attempt.events)

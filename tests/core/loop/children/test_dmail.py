@@ -312,7 +312,7 @@ async def test_being_able_to_costs_no_write(able: bool) -> None:
 async def test_what_a_person_allowed_for_the_session_stays_allowed() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("Bash", command="true"), dmail_call(0), call("Bash", command="true"), say("done"))
-    options: dict[str, Any] = {"confirm": ("Bash",), "allow": ("DMail",), "sandbox": "off"}
+    options: dict[str, Any] = {"ask_for": ("Bash",), "allow": ("DMail",), "sandbox": "off"}
     async with runtime(store, **options) as rt:
         session = await rt.open(dmail_agent(model, *builtin_tools(["Bash"])), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))

@@ -14,7 +14,6 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import CostEstimator, Estimate, Model, Prompt
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import BudgetWarning, UsageRecorded
@@ -265,16 +264,15 @@ _INVALID_REASON = "invalid_arguments"
 def invalid_calls_limit(turn: Turn) -> str:
     """Return the name of the limit when the calls of too many answers in a row all had arguments nobody can use."""
     most, steps = turn.recipe.limits.stop_invalid, dict[int, bool]()
-    waiting = [(place.step, body) for place, body in turn.log.deferred if place.path == turn.path]
-    if not most or not all(_is_invalid_result(body) for _, body in waiting):
+    pending = [(scope.step, result) for scope, result in turn.log.pending.results if scope.path == turn.path]
+    if not most or not all(result.reason == _INVALID_REASON for _, result in pending):
         return ""
-    known = [(event.step, event.data) for event in turn.log.window.events_at(turn.path) if event.turn == turn.id]
-    for step, body in (*known, *waiting):
-        if isinstance(body, ToolCompleted | ToolFailed):
-            steps[step] = steps.get(step, True) and _is_invalid_result(body)
+    stored = [
+        (event.step, event.data.result)
+        for event in turn.log.window.events_at(turn.path)
+        if event.turn == turn.id and isinstance(event.data, ToolCompleted | ToolFailed)
+    ]
+    for step, result in (*stored, *pending):
+        steps[step] = steps.get(step, True) and result.reason == _INVALID_REASON
     last = [steps.get(number, False) for number in range(turn.scope.step, max(turn.scope.step - most, 0), -1)]
     return INVALID_CALLS_LIMIT if len(last) == most and all(last) else ""
-
-
-def _is_invalid_result(body: Body) -> bool:
-    return not isinstance(body, ToolCompleted | ToolFailed) or body.result.reason == _INVALID_REASON

@@ -128,8 +128,7 @@ class ScriptJournal:
         if limit:
             raise TurnStopped("limit", limit)
         agent = self.turn.agent_progress.agent or self.turn.agent
-        waiting = [body.model for _, body in self.turn.log.deferred if isinstance(body, ScriptCalled)]
-        model = max([self.turn.state.models.get(agent, 0), *waiting]) + 1
+        model = max(self.turn.state.models.get(agent, 0), self.turn.log.pending.script_model_calls) + 1
         begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model)
         self._calls[request.number] = begun
         self.turn.log.defer(self.turn.scope, begun)
