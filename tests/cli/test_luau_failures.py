@@ -67,7 +67,7 @@ def test_an_error_cannot_steer_the_terminal(shell: Shell) -> None:
         (["."], "is a directory"),
         (["a.luau", "--mode", "other"], "'other' is not one of"),
         (["a.luau", "--limits", "memory=1X"], "limit 'memory=1X'"),
-        (["a.luau", "--limits", "seconds=0"], "seconds is a number above 0"),
+        (["a.luau", "--limits", "seconds=0"], "seconds must be a number above 0"),
         (["a.luau", "--input", "{"], "--input: '{' is not JSON"),
         (["a.luau", "--mode", "tool", "--input", "nope"], "--input: 'nope' is not JSON"),
         (["a.luau", "--allow-host", "a b"], "--allow-host: 'a b' is not a pattern for hosts"),
@@ -87,7 +87,7 @@ def test_arguments_on_stdin_that_are_no_json_are_2(shell: Shell, input: bytes) -
     shell.write_file("a.luau", "rt:output(1)")
     done = shell.vaka("luau", "a.luau", "--mode", "tool", input=input)
     assert (done.code, done.out) == (2, "")
-    assert "the arguments of the tool are not right" in done.err
+    assert "expected the arguments of the tool as JSON" in done.err
 
 
 def test_without_pyluau_it_says_what_to_install(shell: Shell) -> None:
