@@ -1,4 +1,4 @@
-"""How a turn ended, with or without an answer."""
+"""The stop reason of a turn, with or without an answer."""
 
 from collections.abc import Awaitable
 
@@ -7,7 +7,6 @@ from vaka.core.types.errors import TurnError
 
 
 async def stop_reason_of(work: Awaitable[vaka.Response]) -> str:
-    """Return the one word for how a turn ended."""
     try:
         return (await work).stop
     except TurnError as error:

@@ -1,4 +1,4 @@
-"""CoolDown: a tool that was just used rests."""
+"""CoolDown: a tool that was just used is refused for some time."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from vaka.testing.models import ScriptedModel, call, calls, say
 
 
 async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[str]:
-    """Call a tool again and again, with so many seconds after each call; return what each call came to."""
+    """Call a tool repeatedly with these seconds between the calls; return the text of each result."""
     clock, store = FakeClock(auto=True), MemoryStore()
 
     @vaka.tool(effect="read", poll=True)
@@ -38,31 +38,30 @@ async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[
     return [result.text for result in results_by_call(await read_log(store, "s")).values()]
 
 
-async def test_a_tool_rests_for_seconds_and_says_for_how_long() -> None:
+async def test_a_cool_down_of_seconds_refuses_calls_with_the_time_left() -> None:
     assert await run_calls(CoolDown({"look": 10.0}), 4.0, 6.0, 1.0) == [
-        "ok", "look rests for 6.0 s; do something else meanwhile", "ok",
-        "look rests for 9.0 s; do something else meanwhile",
+        "ok", "look is cooling down for 6.0 s; do something else meanwhile", "ok",
+        "look is cooling down for 9.0 s; do something else meanwhile",
     ]  # fmt: skip
 
 
-async def test_a_tool_rests_for_steps() -> None:
-    found = await run_calls(CoolDown({"*": CoolDownRule(steps=2)}), 0, 0, 0)
-    assert found == [
-        "ok", "look rests for 2 more steps; do something else meanwhile",
-        "look rests for 1 more steps; do something else meanwhile", "ok",
+async def test_a_cool_down_of_steps_refuses_calls_with_the_steps_left() -> None:
+    assert await run_calls(CoolDown({"*": CoolDownRule(steps=2)}), 0, 0, 0) == [
+        "ok", "look is cooling down for 2 more steps; do something else meanwhile",
+        "look is cooling down for 1 more steps; do something else meanwhile", "ok",
     ]  # fmt: skip
 
 
-async def test_with_failures_only_a_tool_that_keeps_failing_rests() -> None:
+async def test_a_cool_down_with_failures_starts_after_repeated_failures() -> None:
     cool = CoolDownRule(seconds=5, failures=2)
     assert await run_calls(CoolDown({"look": cool}), 0, 0) == ["ok", "ok", "ok"]
-    found = await run_calls(CoolDown({"look": cool}), 0, 0, 9.0, fails=True)
-    assert [text[:40] for text in found] == [
-        "OSError: no", "OSError: no", "look rests after 2 failures in a row for", "OSError: no",
+    texts = await run_calls(CoolDown({"look": cool}), 0, 0, 9.0, fails=True)
+    assert [text[:49] for text in texts] == [
+        "OSError: no", "OSError: no", "look is cooling down after 2 failures in a row fo", "OSError: no",
     ]  # fmt: skip
 
 
-async def test_of_several_calls_in_one_step_one_is_made() -> None:
+async def test_of_several_calls_in_one_step_only_one_runs() -> None:
     @vaka.tool(effect="read")
     async def look(number: int) -> str:
         """Look."""
@@ -78,7 +77,7 @@ async def test_of_several_calls_in_one_step_one_is_made() -> None:
     ]
 
 
-async def test_other_tools_and_other_sessions_do_not_rest() -> None:
+async def test_a_cool_down_does_not_affect_other_tools_and_sessions() -> None:
     assert await run_calls(CoolDown({"other": 10.0}), 0) == ["ok", "ok"]
     cool = CoolDown({"look": 10.0})
     assert (await run_calls(cool, 0))[0] == "ok"
@@ -87,6 +86,6 @@ async def test_other_tools_and_other_sessions_do_not_rest() -> None:
 @pytest.mark.parametrize(
     "wrong", [0.0, -1.0, float("nan"), float("inf"), CoolDownRule(), CoolDownRule(steps=-1), CoolDownRule(failures=3)]
 )
-def test_a_rest_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_cool_down_rule_is_an_error(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         CoolDown({"look": wrong})

@@ -1,4 +1,4 @@
-"""Eviction: long results are put away, and can be read again."""
+"""Eviction: long texts are stored, shown in part, and can be read."""
 
 import hashlib
 from pathlib import Path
@@ -30,7 +30,7 @@ def long_tool(size: int) -> object:
 
 
 @pytest.mark.parametrize("size", [5_000, 60_000])
-async def test_a_long_result_is_told_in_part_and_read_again_by_its_name(size: int, tmp_path: Path) -> None:
+async def test_a_long_result_is_shown_in_part_and_can_be_read_by_its_digest(size: int, tmp_path: Path) -> None:
     store = MemoryStore()
     model = ScriptedModel(call("long"), say("done"))
     bot = agent(model, long_tool(size), *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
@@ -41,13 +41,13 @@ async def test_a_long_result_is_told_in_part_and_read_again_by_its_name(size: in
         assert isinstance(part, Stored)
         last = model.prompts[-1].messages[-1]
         assert isinstance(last, ToolMessage)
-        told = last.results[0].text
-        assert told == part.preview
-        assert told.startswith("begin [redacted] xxx")
-        assert told.endswith("y end")
-        assert "needle" not in told
-        assert len(told) < 7_000
-        line = size // 2_000 + 2  # the long line before it is shown as several
+        text = last.results[0].text
+        assert text == part.preview
+        assert text.startswith("begin [redacted] xxx")
+        assert text.endswith("y end")
+        assert "needle" not in text
+        assert len(text) < 7_000
+        line = size // 2_000 + 2  # Read splits the long line before it
         again = ScriptedModel(
             call("long"), say("done"), call("Read", file_path=f"output:{part.blob}", offset=line, limit=1), say("done")
         )
@@ -56,7 +56,7 @@ async def test_a_long_result_is_told_in_part_and_read_again_by_its_name(size: in
     assert SECRET.encode() not in b"".join([event.stored for event in await read_log(store, "s")])
 
 
-async def test_a_short_result_stays_and_without_a_reader_none_is_named() -> None:
+async def test_a_short_result_stays_whole_and_without_the_read_tool_it_is_not_mentioned() -> None:
     store = MemoryStore()
     bot = agent(ScriptedModel(call("long"), say("done")), long_tool(100), middleware=[Eviction(2_000)])
     big = agent(ScriptedModel(call("long"), say("done")), long_tool(9_000), middleware=[Eviction(2_000)])
@@ -67,10 +67,10 @@ async def test_a_short_result_stays_and_without_a_reader_none_is_named() -> None
     assert "ask for less at a time" in results_by_call(await read_log(store, "b"))["call_1"].text
 
 
-def test_a_bound_below_what_is_shown_is_refused() -> None:
+def test_a_limit_below_the_preview_size_is_an_error() -> None:
     with pytest.raises(ConfigError):
         Eviction(100)
-    with pytest.raises(ConfigError, match="said"):
+    with pytest.raises(ConfigError, match="input_tokens"):
         Eviction(input_tokens=100)
 
 
@@ -81,37 +81,37 @@ async def pages() -> ToolResult:
     return ToolResult(call=CallId(""), content=(parts[0], Image(media_type="image/gif", data="R0lGODlh"), *parts[1:]))
 
 
-async def test_many_texts_that_are_too_long_together_are_put_away_as_one(tmp_path: Path) -> None:
+async def test_several_texts_that_are_too_long_together_are_stored_as_one(tmp_path: Path) -> None:
     store, model = MemoryStore(), ScriptedModel(call("pages"), say("done"))
     bot = agent(model, pages, *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run("Go.")
-    kinds = results_by_call(await read_log(store, "s"))["call_1"].content
-    assert [type(part) for part in kinds] == [Stored, Image]
-    told = model.prompts[-1].messages[-1]
-    assert isinstance(told, ToolMessage)
-    assert told.results[0].text.startswith("page 0 xxx")
-    assert told.results[0].text.endswith("xxx")
-    assert len(told.results[0].text) < 7_000
-    assert isinstance(kinds[0], Stored)
-    whole = (await store.blobs.get(kinds[0].blob)).decode()
-    assert [line[:6] for line in whole.splitlines()] == [f"page {number}" for number in range(9)]
+    stored, image = results_by_call(await read_log(store, "s"))["call_1"].content
+    assert isinstance(stored, Stored)
+    assert isinstance(image, Image)
+    message = model.prompts[-1].messages[-1]
+    assert isinstance(message, ToolMessage)
+    assert message.results[0].text.startswith("page 0 xxx")
+    assert message.results[0].text.endswith("xxx")
+    assert len(message.results[0].text) < 7_000
+    joined = (await store.blobs.get(stored.blob)).decode()
+    assert [line[:6] for line in joined.splitlines()] == [f"page {number}" for number in range(9)]
 
 
-async def test_what_a_person_says_at_great_length_is_told_in_part_and_can_be_read(tmp_path: Path) -> None:
+async def test_a_long_input_is_shown_in_part_and_can_be_read_by_its_digest(tmp_path: Path) -> None:
     store = MemoryStore()
-    words = "begin " + "x" * 20_000 + "\nneedle\n" + "y" * 20_000 + " end"
-    digest = hashlib.sha256(words.encode()).hexdigest()
+    content = "begin " + "x" * 20_000 + "\nneedle\n" + "y" * 20_000 + " end"
+    digest = hashlib.sha256(content.encode()).hexdigest()
     model = ScriptedModel(call("Read", file_path=f"output:{digest}", offset=12, limit=1), say("done"))
     bot = agent(model, *builtin_tools(["Read"]), middleware=[Eviction(input_tokens=2_000)])
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
-        await (await rt.open(bot, id="s")).run(words)
+        await (await rt.open(bot, id="s")).run(content)
     for prompt in model.prompts:
-        said = prompt.messages[0]
-        assert isinstance(said, UserMessage)
-        text = text_of(said.content)
+        message = prompt.messages[0]
+        assert isinstance(message, UserMessage)
+        text = text_of(message.content)
         assert text.startswith("begin xxx")
         assert text.endswith("y end")
         assert f"output:{digest}" in text

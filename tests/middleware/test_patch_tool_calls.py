@@ -1,4 +1,4 @@
-"""PatchToolCalls: histories from elsewhere are made whole."""
+"""PatchToolCalls: every call of an imported history gets exactly one result."""
 
 from typing import Any
 
@@ -46,19 +46,19 @@ def summarize(messages: tuple[Message, ...]) -> list[Any]:
     ]
 
 
-def test_a_call_without_a_result_gets_one_right_behind_its_message() -> None:
-    made = patch_messages([user("a"), assistant_calls("1", "2"), tool_results("2"), user("b"), assistant_calls("3")])
-    assert summarize(made) == ["U", "A", [("1", "cancelled"), ("2", "")], "U", "A", [("3", "cancelled")]]
-    assert made[2].results[0].text == CANCELLED  # type: ignore[union-attr]  # a tool message, see above
+def test_a_call_without_a_result_gets_one_right_after_its_message() -> None:
+    patched = patch_messages([user("a"), assistant_calls("1", "2"), tool_results("2"), user("b"), assistant_calls("3")])
+    assert summarize(patched) == ["U", "A", [("1", "cancelled"), ("2", "")], "U", "A", [("3", "cancelled")]]
+    assert patched[2].results[0].text == CANCELLED  # type: ignore[union-attr]  # a tool message, see above
 
 
-def test_arguments_that_could_not_be_read_are_named_as_the_reason() -> None:
-    made = patch_messages([assistant_calls("1", raw="{oops")])
-    assert made[1].results[0].text == MALFORMED  # type: ignore[union-attr]  # a tool message
+def test_a_call_with_malformed_arguments_gets_that_as_its_reason() -> None:
+    patched = patch_messages([assistant_calls("1", raw="{oops")])
+    assert patched[1].results[0].text == MALFORMED  # type: ignore[union-attr]  # a tool message
 
 
-def test_results_nobody_asked_for_go_and_late_ones_come_to_their_call() -> None:
-    made = patch_messages(
+def test_unmatched_results_are_dropped_and_late_ones_are_moved_to_their_call() -> None:
+    patched = patch_messages(
         [
             tool_results("0"),
             assistant_calls("1"),
@@ -68,10 +68,10 @@ def test_results_nobody_asked_for_go_and_late_ones_come_to_their_call() -> None:
             tool_results("2"),
         ]
     )
-    assert summarize(made) == ["A", [("1", "")], "U", "A", [("2", "")]]
+    assert summarize(patched) == ["A", [("1", "")], "U", "A", [("2", "")]]
 
 
-def test_an_id_that_is_used_again_keeps_its_own_result() -> None:
+def test_two_messages_with_the_same_call_id_keep_their_own_results() -> None:
     assert summarize(patch_messages([assistant_calls("1"), assistant_calls("1"), tool_results("1")])) == [
         "A",
         [("1", "cancelled")],
@@ -80,20 +80,20 @@ def test_an_id_that_is_used_again_keeps_its_own_result() -> None:
     ]
 
 
-def test_the_content_of_a_message_names_its_calls_as_they_are_told_apart() -> None:
+def test_references_in_the_content_follow_renamed_calls() -> None:
     content = tuple(CallRef(id=CallId(id)) if id in "ab" else Text(text=id) for id in ("so", "a", "b", "and", "a", "a"))
-    made = patch_messages(
+    patched = patch_messages(
         [msgspec.structs.replace(assistant_calls("a", "a", "b"), content=content), tool_results("a", "a", "b")]
     )[0]
-    assert isinstance(made, AssistantMessage)
-    assert [part.id if isinstance(part, CallRef) else part for part in made.content] == [
+    assert isinstance(patched, AssistantMessage)
+    assert [part.id if isinstance(part, CallRef) else part for part in patched.content] == [
         Text(text="so"), "a", "b", Text(text="and"), "a_2",
     ]  # fmt: skip
 
 
-def test_calls_of_one_message_that_share_an_id_are_told_apart_with_their_results() -> None:
-    made = patch_messages([assistant_calls("1", "1", "1_2", ""), tool_results("1_2", "1", "", "1"), user("b")])
-    assert summarize(made) == ["A", [("1", ""), ("1_3", ""), ("1_2", ""), ("call_2", "")], "U"]
+def test_calls_of_one_message_with_the_same_id_get_unique_ids_and_their_results() -> None:
+    patched = patch_messages([assistant_calls("1", "1", "1_2", ""), tool_results("1_2", "1", "", "1"), user("b")])
+    assert summarize(patched) == ["A", [("1", ""), ("1_3", ""), ("1_2", ""), ("call_2", "")], "U"]
     assert summarize(patch_messages([assistant_calls("1", "1"), tool_results("1")])) == [
         "A",
         [("1", ""), ("1_2", "cancelled")],
@@ -107,20 +107,20 @@ histories = st.lists(
 
 
 @given(histories)
-def test_every_call_has_one_result_and_every_result_its_call(history: list[Message]) -> None:
-    made = patch_messages(history)
-    for at, message in enumerate(made):
+def test_in_any_patched_history_every_call_has_exactly_one_result(history: list[Message]) -> None:
+    patched = patch_messages(history)
+    for at, message in enumerate(patched):
         if isinstance(message, AssistantMessage) and message.calls:
-            behind = made[at + 1]
+            behind = patched[at + 1]
             assert isinstance(behind, ToolMessage)
             assert [result.call for result in behind.results] == [call.id for call in message.calls]
             assert len({call.id for call in message.calls} - {""}) == len(message.calls)
         if isinstance(message, ToolMessage):
-            assert isinstance(made[at - 1], AssistantMessage)
-    assert patch_messages(made) == made
+            assert isinstance(patched[at - 1], AssistantMessage)
+    assert patch_messages(patched) == patched
 
 
-async def test_the_model_sees_a_whole_history_when_another_middleware_brings_one() -> None:
+async def test_a_history_that_another_middleware_imports_is_patched() -> None:
     async def imported(turn: Any, prompt: Any) -> Any:
         return msgspec.structs.replace(prompt, messages=(assistant_calls("1"), *prompt.messages))
 

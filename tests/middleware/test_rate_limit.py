@@ -1,4 +1,4 @@
-"""RateLimit: so many turns in a time, so many at once, and no place is ever lost."""
+"""RateLimit: the rate of turns, concurrent turns, and the release of every slot."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from vaka.testing.models import ScriptedModel, call, fail, say
 
 
 class TurnGate:
-    """A tool that waits until it is opened, and counts who is inside."""
+    """A tool that waits until the gate is opened, and counts the calls inside."""
 
     def __init__(self) -> None:
         self.inside = self.most = 0
@@ -41,19 +41,19 @@ def limited_agent(limit: RateLimit, *tools: Any, answers: Any = None) -> vaka.Ag
     return agent(ScriptedModel(*lines), *tools, middleware=[limit])
 
 
-async def test_no_more_turns_run_at_once_than_may_and_all_get_their_turn() -> None:
-    limit, door = RateLimit(concurrent=2), TurnGate()
+async def test_concurrent_turns_are_limited_and_all_of_them_run() -> None:
+    limit, gate = RateLimit(concurrent=2), TurnGate()
     async with runtime() as rt:
-        runs = [asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go.")) for _ in range(6)]
-        await wait_until(lambda: door.inside == 2)
+        runs = [asyncio.create_task((await rt.open(limited_agent(limit, gate.tool))).run("Go.")) for _ in range(6)]
+        await wait_until(lambda: gate.inside == 2)
         assert limit.running == 2
-        door.open.set()
+        gate.open.set()
         assert [(await run).text for run in runs] == ["done"] * 6
-    assert (door.most, limit.running) == (2, 0)
+    assert (gate.most, limit.running) == (2, 0)
 
 
-async def test_a_turn_that_fails_is_cancelled_or_is_refused_gives_its_place_back() -> None:
-    limit, door = RateLimit(concurrent=1), TurnGate()
+async def test_a_turn_that_fails_is_interrupted_or_is_rejected_releases_its_slot() -> None:
+    limit, gate = RateLimit(concurrent=1), TurnGate()
 
     async def refuse(turn: Any, content: Any) -> Any:
         return vaka.Reject(reason="no")
@@ -62,9 +62,9 @@ async def test_a_turn_that_fails_is_cancelled_or_is_refused_gives_its_place_back
         assert await stop_reason_of((await rt.open(limited_agent(limit, answers=[fail(400)]))).run("Go.")) == "failed"
         blocked = agent(ScriptedModel(), middleware=[limit, vaka.Middleware.from_functions("no", before_agent=refuse)])
         assert await stop_reason_of((await rt.open(blocked)).run("Go.")) == "failed"
-        session = await rt.open(limited_agent(limit, door.tool))
+        session = await rt.open(limited_agent(limit, gate.tool))
         run = asyncio.create_task(session.run("Go."))
-        await wait_until(lambda: door.inside == 1)
+        await wait_until(lambda: gate.inside == 1)
         waiting = asyncio.create_task((await rt.open(limited_agent(limit))).run("Go."))
         await session.interrupt()
         assert await stop_reason_of(run) == "interrupted"
@@ -72,30 +72,30 @@ async def test_a_turn_that_fails_is_cancelled_or_is_refused_gives_its_place_back
     assert limit.running == 0
 
 
-async def test_one_that_gives_up_waiting_does_not_hold_up_those_behind_it() -> None:
-    limit, door = RateLimit(concurrent=1), TurnGate()
+async def test_an_interrupted_waiter_does_not_block_those_behind_it() -> None:
+    limit, gate = RateLimit(concurrent=1), TurnGate()
     async with runtime() as rt:
-        first = asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go."))
-        await wait_until(lambda: door.inside == 1)
+        first = asyncio.create_task((await rt.open(limited_agent(limit, gate.tool))).run("Go."))
+        await wait_until(lambda: gate.inside == 1)
         second = await rt.open(limited_agent(limit))
         gone = asyncio.create_task(second.run("Go."))
         third = asyncio.create_task((await rt.open(limited_agent(limit))).run("Go."))
         await wait_until(lambda: limit.waiting == 2)
         await second.interrupt()
         assert await stop_reason_of(gone) == "interrupted"
-        door.open.set()
+        gate.open.set()
         assert [(await run).text for run in (first, third)] == ["done", "done"]
     assert limit.running == 0
 
 
-async def test_a_turn_that_waits_for_a_person_gives_its_place_to_others() -> None:
-    limit, door = RateLimit(concurrent=1), TurnGate()
-    door.open.set()
+async def test_a_suspended_turn_releases_its_slot() -> None:
+    limit, gate = RateLimit(concurrent=1), TurnGate()
+    gate.open.set()
     async with runtime(ask="suspend", ask_for=("wait",)) as rt:
-        asking = await rt.open(limited_agent(limit, door.tool), id="asking")
+        asking = await rt.open(limited_agent(limit, gate.tool), id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")
-        gc.disable()  # whoever gives a place back does so, nobody else does it for them
+        gc.disable()  # the slot must be released by the middleware, not by a finalizer
         try:
             await wait_until(lambda: limit.running == 0)
             assert (await (await rt.open(limited_agent(limit))).run("Go.")).text == "done"
@@ -106,12 +106,12 @@ async def test_a_turn_that_waits_for_a_person_gives_its_place_to_others() -> Non
     assert limit.running == 0
 
 
-async def test_a_child_that_waits_for_a_person_gives_its_place_to_others() -> None:
-    limit, door = RateLimit(concurrent=1), TurnGate()
-    door.open.set()
+async def test_a_suspended_child_releases_its_slot() -> None:
+    limit, gate = RateLimit(concurrent=1), TurnGate()
+    gate.open.set()
     lines = {"helper": [call("wait"), say("helped")]}
     model = ScriptedModel(call("helper", prompt="Help."), say("both done"), agents=lines)
-    parent = agent(model, agent(model, door.tool, middleware=[limit], name="helper"))
+    parent = agent(model, agent(model, gate.tool, middleware=[limit], name="helper"))
     async with runtime(ask="suspend", ask_for=("wait",)) as rt:
         asking = await rt.open(parent, id="asking")
         with pytest.raises(Suspended):
@@ -122,7 +122,7 @@ async def test_a_child_that_waits_for_a_person_gives_its_place_to_others() -> No
     assert limit.running == 0
 
 
-async def test_turns_begin_at_the_rate_after_a_burst() -> None:
+async def test_after_a_burst_turns_start_at_the_rate() -> None:
     clock = FakeClock(auto=True)
     limit, begun = RateLimit(rate=2.0, burst=3), list[float]()
     async with runtime(clock=clock) as rt:
@@ -132,19 +132,19 @@ async def test_turns_begin_at_the_rate_after_a_burst() -> None:
     assert begun == pytest.approx([0, 0, 0, 0.5, 1.0, 1.5])
 
 
-async def test_without_waiting_one_too_many_is_refused() -> None:
-    limit, door = RateLimit(concurrent=1, wait=False), TurnGate()
+async def test_without_waiting_a_turn_above_the_limit_is_refused() -> None:
+    limit, gate = RateLimit(concurrent=1, wait=False), TurnGate()
     async with runtime() as rt:
-        first = asyncio.create_task((await rt.open(limited_agent(limit, door.tool))).run("Go."))
-        await wait_until(lambda: door.inside == 1)
+        first = asyncio.create_task((await rt.open(limited_agent(limit, gate.tool))).run("Go."))
+        await wait_until(lambda: gate.inside == 1)
         with pytest.raises(TurnError, match="too many turns at once"):
             await (await rt.open(limited_agent(limit))).run("Go.")
-        door.open.set()
+        gate.open.set()
         assert (await first).text == "done"
     assert limit.running == 0
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 0}, {"rate": -1.0}, {"burst": 0}, {"concurrent": 0}])
-def test_limits_that_let_nothing_through_are_refused(wrong: dict[str, Any]) -> None:
+def test_limits_that_allow_no_turn_are_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         RateLimit(**wrong)

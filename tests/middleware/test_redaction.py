@@ -1,4 +1,4 @@
-"""Redaction: secrets that nobody registered are found by how they look, and ordinary texts are left alone."""
+"""Redaction: unregistered secrets are found by their format, and ordinary texts are left alone."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,13 +19,19 @@ from vaka.testing.models import FunctionModel
 
 A = "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3fG5hJ7k"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow" + A + "\n" + A + "==\n-----END RSA PRIVATE KEY-----"  # not a secret
-FOUND = [
+SECRETS = [
     f"sk-{A}", f"sk-ant-api03-{A}", f"ghp_{A[:36]}", f"github_pat_{A}_{A}", f"glpat-{A[:20]}",
     "AKIAIOSFODNN7EXAMPLE",  # not a secret
     f"AIza{A[:35]}", f"xoxb-123456789012-{A[:24]}", f"sk_live_{A[:24]}", f"npm_{A[:36]}",
     f"eyJhbGciOiJIUzI1NiJ9.eyJ{A[:20]}.{A}", KEY,
 ]  # fmt: skip
-PEOPLE = ["jane.doe+x@mail.example.org", "4111 1111 1111 1111", "5500-0055-5555-5559", "078-05-1120", "+49 30 901820"]
+PERSONAL_DATA = [
+    "jane.doe+x@mail.example.org",
+    "4111 1111 1111 1111",
+    "5500-0055-5555-5559",
+    "078-05-1120",
+    "+49 30 901820",
+]
 ORDINARY = """The task-force met at 10:30; see https://example.org/a/b?c=d#e for its notes.
 commit 9f2c1e7a4b6d8f0a1c3e5b7d9f1a3c5e7b9d1f3a (HEAD -> main, origin/main)
 Bearer of good news: the bearer shares fell by 3.5 percent.
@@ -61,24 +67,24 @@ def redact(text: str, *more: Any) -> str:
     return str(Secrets(finders=(*SECRET_PATTERNS, *more)).redact_data(text))
 
 
-@pytest.mark.parametrize("secret", FOUND)
-def test_a_secret_is_found_wherever_it_stands(secret: str) -> None:
-    for around in ("{}", "it is {}.", "KEY={}\n", '{{"key": "{}"}}', "({})", "a\n{}\nb"):
-        assert redact(around.format(secret)) == around.format("[redacted]")
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_found_in_any_context(secret: str) -> None:
+    for context in ("{}", "it is {}.", "KEY={}\n", '{{"key": "{}"}}', "({})", "a\n{}\nb"):
+        assert redact(context.format(secret)) == context.format("[redacted]")
 
 
-def test_of_headers_and_addresses_only_the_secret_is_hidden() -> None:
+def test_of_headers_and_urls_only_the_secret_is_redacted() -> None:
     assert redact(f"Authorization: Bearer {A}") == "Authorization: Bearer [redacted]"
     assert redact("postgres://me:s3cr3t@db/x") == "postgres://me:[redacted]@db/x"  # not a secret
 
 
-@pytest.mark.parametrize("text", PEOPLE)
-def test_personal_data_is_found_on_wish_alone(text: str) -> None:
+@pytest.mark.parametrize("text", PERSONAL_DATA)
+def test_personal_data_is_found_only_with_the_personal_patterns(text: str) -> None:
     assert redact(f"It is {text}, yes") == f"It is {text}, yes"
     assert redact(f"It is {text}, yes", *PERSONAL_PATTERNS) == "It is [redacted], yes"
 
 
-def test_ordinary_texts_raise_at_most_one_alarm_in_a_hundred() -> None:
+def test_ordinary_texts_are_not_redacted() -> None:
     assert len(CORPUS) >= 100
     assert [text for text in CORPUS if redact(text) != text] == []
     wrong = [line for line in ORDINARY if redact(line, *PERSONAL_PATTERNS) != line and "git@" not in line]
@@ -86,33 +92,32 @@ def test_ordinary_texts_raise_at_most_one_alarm_in_a_hundred() -> None:
 
 
 pieces = st.lists(
-    st.one_of(st.sampled_from([*FOUND, *PEOPLE, *ORDINARY]), st.text("a1 -@:/.eysk", max_size=6)), max_size=6
+    st.one_of(st.sampled_from([*SECRETS, *PERSONAL_DATA, *ORDINARY]), st.text("a1 -@:/.eysk", max_size=6)), max_size=6
 )
 
 
 @given(pieces.map(" ".join), st.lists(st.integers(1, 40), min_size=1, max_size=20))
-def test_pieces_come_to_what_the_whole_comes_to(text: str, sizes: list[int]) -> None:
+def test_redacting_in_pieces_equals_redacting_the_whole_text(text: str, sizes: list[int]) -> None:
     for finder in (*SECRET_PATTERNS, *PERSONAL_PATTERNS):
-        stage, at, shown = StreamRedactor(finder), 0, ""
+        redactor, at, output = StreamRedactor(finder), 0, ""
         for size in sizes * (len(text) // sum(sizes) + 1):
-            shown += stage.feed(text[at : at + size])
+            output += redactor.feed(text[at : at + size])
             at += size
-        assert shown + stage.feed("", last=True) == redact_text(finder, text)
+        assert output + redactor.feed("", last=True) == redact_text(finder, text)
 
 
-def test_ordinary_words_are_not_held_back() -> None:
+def test_ordinary_words_are_not_withheld() -> None:
     for finder in SECRET_PATTERNS:
-        stage = StreamRedactor(finder)
-        assert stage.feed("The quick brown fox ") == "The quick brown fox "
+        assert StreamRedactor(finder).feed("The quick brown fox ") == "The quick brown fox "
 
 
-async def test_a_session_neither_writes_nor_shows_what_looks_like_a_secret() -> None:
+async def test_a_session_neither_stores_nor_publishes_text_that_looks_like_a_secret() -> None:
     store, secret, used = MemoryStore(), f"ghp_{A[:36]}", list[str]()
-    asked: list[Any] = []
+    prompts: list[Any] = []
 
     async def answer(prompt: Any) -> Any:
-        asked.append(prompt)
-        if len(asked) == 1:
+        prompts.append(prompt)
+        if len(prompts) == 1:
             return {"tool_calls": [{"name": "look", "arguments": {"at": secret}}]}
         return [*[TextChunk(sign) for sign in f"It is {secret}, g"], StopChunk()]
 
@@ -129,8 +134,8 @@ async def test_a_session_neither_writes_nor_shows_what_looks_like_a_secret() -> 
         events = await collect_turn(await rt.open(bot, id="s"), f"Use {secret}.")
     assert used == [secret]
     assert secret.encode() not in b"".join([event.stored for event in await read_log(store, "s")])
-    shown = [event.data.text for event in events if isinstance(event.data, progress.TextDelta)]
-    assert "".join(shown) == "It is [redacted], g"
-    printed = [event.data.text for event in events if isinstance(event.data, progress.ToolOutputDelta)]
-    assert "".join(printed) == "[redacted]"
-    assert secret not in repr(asked[1].messages)
+    text = [event.data.text for event in events if isinstance(event.data, progress.TextDelta)]
+    assert "".join(text) == "It is [redacted], g"
+    output = [event.data.text for event in events if isinstance(event.data, progress.ToolOutputDelta)]
+    assert "".join(output) == "[redacted]"
+    assert secret not in repr(prompts[1].messages)

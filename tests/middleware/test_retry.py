@@ -1,4 +1,4 @@
-"""Retry: what only reads and failed is tried again, and nothing else is."""
+"""ToolRetry: only failed calls of read tools are repeated."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ from vaka.testing.models import ScriptedModel, call, say
 
 
 def flaky_tool(failures: int, effect: Any = "read", **more: Any) -> Any:
-    """A tool that fails so many times first."""
+    """Return a tool that fails ``failures`` times first, and the list of its attempts."""
     tries: list[int] = []
 
     async def look(context: vaka.ToolContext) -> str:
@@ -51,31 +51,31 @@ async def run_with_retry(
     return results_by_call(log)["call_1"], events
 
 
-async def test_a_failed_read_is_made_again_with_longer_and_longer_pauses() -> None:
+async def test_a_failed_read_call_is_repeated_with_doubling_pauses() -> None:
     clock, (tool, tries) = FakeClock(auto=True), flaky_tool(2)
     result, events = await run_with_retry(tool, ToolRetry(3, pause=0.5), clock)
     assert (result.text, len(tries), clock.monotonic()) == ("seen at try 3", 3, 1.5)
     assert event_types(events).count("tool.completed") == 1
-    shown = [event.data for event in events if isinstance(event.data, ToolOutputDelta)]
-    assert [(delta.block, delta.offset, delta.text) for delta in shown] == [
+    deltas = [event.data for event in events if isinstance(event.data, ToolOutputDelta)]
+    assert [(delta.block, delta.offset, delta.text) for delta in deltas] == [
         (0, 0, "try 1"), (1, 0, "try 2"), (2, 0, "try 3"),
     ]  # fmt: skip
 
 
-async def test_when_it_never_works_the_last_failure_is_told() -> None:
+async def test_when_every_attempt_fails_the_last_failure_is_the_result() -> None:
     tool, tries = flaky_tool(9)
     result, _ = await run_with_retry(tool, ToolRetry(2))
     assert (result.text, result.failed, len(tries)) == ("OSError: failure 3", True, 3)
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
-async def test_what_may_have_had_an_effect_is_never_repeated(effect: str) -> None:
+async def test_a_tool_that_is_not_read_only_is_never_repeated(effect: str) -> None:
     tool, tries = flaky_tool(1, effect)
     result, _ = await run_with_retry(tool, ToolRetry(5), permission_mode="bypassPermissions")
     assert (result.failed, len(tries)) == (True, 1)
 
 
-async def test_only_the_tools_that_are_named_are_repeated() -> None:
+async def test_only_named_tools_are_repeated() -> None:
     tool, tries = flaky_tool(1)
     await run_with_retry(tool, ToolRetry(5, tools={"other"}))
     assert len(tries) == 1
@@ -87,7 +87,7 @@ async def test_a_refused_call_is_not_repeated() -> None:
     assert (result.failed, len(tries)) == (True, 0)
 
 
-async def test_a_stop_ends_the_waiting() -> None:
+async def test_an_interrupt_ends_the_pause() -> None:
     clock, (tool, tries) = FakeClock(), flaky_tool(9)
     bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[ToolRetry(5)])
     async with runtime(clock=clock) as rt:
@@ -100,6 +100,6 @@ async def test_a_stop_ends_the_waiting() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"pause": -1.0}])
-def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_numbers_are_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ToolRetry(**wrong)

@@ -1,4 +1,4 @@
-"""TodoList: the model is reminded of what is left to do, now and then."""
+"""TodoList: the prompt contains a reminder of open tasks every few steps."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ TODOS = [
 
 
 async def reminders_of(*answers: Any, turns: int = 1, **more: Any) -> list[str]:
-    """Return the reminder of each prompt, empty where there was none."""
+    """Return the reminder of each prompt, ``""`` where there is none."""
     store, model = MemoryStore(), ScriptedModel(*answers)
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         bot = agent(model, look, middleware=[TodoList(todo_write, **more)])
@@ -49,30 +49,32 @@ async def reminders_of(*answers: Any, turns: int = 1, **more: Any) -> list[str]:
     return [text if "system-reminder" in text else "" for text in texts]
 
 
-async def test_the_list_is_told_when_it_was_not_written_for_some_steps() -> None:
-    found = await reminders_of(call("TodoWrite", todos=TODOS), *[call("look")] * 5, say("done"), every=2)
-    assert [bool(text) for text in found] == [False, False, False, True, False, True, False]
-    assert "[>] dry it\n[ ] fold 0\n" in found[3]
-    assert "fold 9" not in found[3]
-    assert "… and 1 more" in found[3]
-    assert "wash" not in found[3]
+async def test_the_reminder_comes_some_steps_after_the_list_was_written() -> None:
+    reminders = await reminders_of(call("TodoWrite", todos=TODOS), *[call("look")] * 5, say("done"), every=2)
+    assert [bool(text) for text in reminders] == [False, False, False, True, False, True, False]
+    assert "[>] dry it\n[ ] fold 0\n" in reminders[3]
+    assert "fold 9" not in reminders[3]
+    assert "… and 1 more" in reminders[3]
+    assert "wash" not in reminders[3]
 
 
-async def test_a_new_turn_begins_with_what_is_left() -> None:
-    found = await reminders_of(call("TodoWrite", todos=TODOS), say("later"), say("done"), turns=2, every=50)
-    assert [bool(text) for text in found] == [False, False, True]
-    found = await reminders_of(call("TodoWrite", todos=TODOS), say("a"), say("b"), turns=2, every=50, at_start=False)
-    assert not any(found)
+async def test_a_new_turn_starts_with_the_reminder() -> None:
+    reminders = await reminders_of(call("TodoWrite", todos=TODOS), say("later"), say("done"), turns=2, every=50)
+    assert [bool(text) for text in reminders] == [False, False, True]
+    reminders = await reminders_of(
+        call("TodoWrite", todos=TODOS), say("a"), say("b"), turns=2, every=50, at_start=False
+    )
+    assert not any(reminders)
 
 
-async def test_nothing_is_said_when_nothing_is_left_or_there_never_was_a_list() -> None:
+async def test_there_is_no_reminder_without_open_tasks_or_a_list() -> None:
     done = [{"content": "wash", "status": "completed"}]
     assert not any(await reminders_of(call("TodoWrite", todos=done), *[call("look")] * 3, say("done"), every=1))
     assert not any(await reminders_of(*[call("look")] * 3, say("done"), every=1))
     assert not any(await reminders_of(call("TodoWrite", todos=[]), *[call("look")] * 3, say("done"), every=1))
 
 
-async def test_a_list_that_has_left_the_window_is_known_to_the_session() -> None:
+async def test_a_list_outside_the_context_window_is_read_from_the_session() -> None:
     async def forget(turn: Any, prompt: Any) -> Any:
         return msgspec.structs.replace(prompt, messages=prompt.messages[-1:])
 
@@ -89,7 +91,7 @@ async def test_a_list_that_has_left_the_window_is_known_to_the_session() -> None
     assert "[ ] wash" in text_of(last.content)
 
 
-def test_every_step_or_more() -> None:
+def test_the_interval_must_be_at_least_one_step() -> None:
     with pytest.raises(ConfigError):
         TodoList(every=0)
     assert TodoList().tools() == ()

@@ -1,4 +1,4 @@
-"""Logging: what a turn does, as records, without secrets."""
+"""Logging: one record for each middleware point of a turn, without secrets."""
 
 import json
 import logging
@@ -23,39 +23,39 @@ async def look(at: str) -> str:
 
 
 async def records(*answers: Any, **more: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    bot = agent(ScriptedModel(*answers), look, middleware=[Logging(found.append, **more)])
+    written: list[dict[str, Any]] = []
+    bot = agent(ScriptedModel(*answers), look, middleware=[Logging(written.append, **more)])
     async with runtime(clock=FakeClock(), secrets=(SECRET,), retries=0) as rt:
         await stop_reason_of((await rt.open(bot, id="s")).run(f"It is {SECRET}."))
-    return found
+    return written
 
 
-async def test_every_point_has_a_record_that_says_where_and_what() -> None:
-    found = await records(call("look", at="a"), say("done"))
-    assert [record["point"] for record in found] == [
+async def test_every_middleware_point_has_a_record() -> None:
+    logged = await records(call("look", at="a"), say("done"))
+    assert [record["point"] for record in logged] == [
         "before_agent", "before_model", "after_model", "before_tool", "after_tool", "before_model", "after_model",
         "after_agent",
     ]  # fmt: skip
-    assert {(record["session"], record["agent"]) for record in found} == {("s", "assistant")}
-    tool = found[4]
+    assert {(record["session"], record["agent"]) for record in logged} == {("s", "assistant")}
+    tool = logged[4]
     assert (tool["tool"], tool["call"], tool["failed"], tool["duration_ms"]) == ("look", "call_1", False, 0)
     assert tool["output"] == {"characters": 5_016}
-    assert found[-1]["stop"] == "completed"
-    assert "done" not in json.dumps(found)
+    assert logged[-1]["stop"] == "completed"
+    assert "done" not in json.dumps(logged)
 
 
-async def test_what_is_said_is_logged_on_wish_cut_and_without_secrets() -> None:
-    found = await records(call("look", at=SECRET), say(f"It is {SECRET}"), content=True)
-    assert SECRET not in json.dumps(found)
-    assert found[0]["input"]["text"] == "It is [redacted]."
-    assert found[3]["arguments"]["text"] == '{"at": "[redacted]"}'
-    assert len(found[4]["output"]["text"]) == 2_001
+async def test_texts_are_logged_only_with_content_truncated_and_redacted() -> None:
+    logged = await records(call("look", at=SECRET), say(f"It is {SECRET}"), content=True)
+    assert SECRET not in json.dumps(logged)
+    assert logged[0]["input"]["text"] == "It is [redacted]."
+    assert logged[3]["arguments"]["text"] == '{"at": "[redacted]"}'
+    assert len(logged[4]["output"]["text"]) == 2_001
 
 
 async def test_a_failed_turn_is_logged_with_its_error() -> None:
-    found = await records(fail(400, "bad things"))
-    assert found[-1]["stop"] == "failed"
-    assert "bad things" in found[-1]["error"]
+    logged = await records(fail(400, "bad things"))
+    assert logged[-1]["stop"] == "failed"
+    assert "bad things" in logged[-1]["error"]
 
 
 async def test_without_a_sink_the_logger_gets_json(caplog: pytest.LogCaptureFixture) -> None:

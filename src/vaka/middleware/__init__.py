@@ -1,4 +1,4 @@
-"""Behaviour around a turn that comes with vaka: each file is one middleware, to be given to an agent."""
+"""The middleware that comes with vaka."""
 
 from vaka.middleware.approval import Approval, Review
 from vaka.middleware.eviction import Eviction
@@ -8,16 +8,5 @@ from vaka.middleware.redaction import Redaction
 from vaka.middleware.todo_list import TodoList
 from vaka.middleware.turn_log import Logging
 
-__all__ = [
-    "Approval",
-    "CoolDown",
-    "CoolDownRule",
-    "Eviction",
-    "Logging",
-    "PatchToolCalls",
-    "RateLimit",
-    "Redaction",
-    "Review",
-    "TodoList",
-    "ToolRetry",
-]
+__all__ = ["Approval", "CoolDown", "CoolDownRule", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "Redaction",
+           "Review", "TodoList", "ToolRetry"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Approval: the tools for which a person is asked, whatever the policy says."""
+"""Approval: tools that need the approval of a person, whatever the policy decides."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
@@ -15,25 +15,24 @@ AllowedDecision: TypeAlias = Literal["approve", "edit", "reject"]
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a person is asked about a tool. A call can always be rejected."""
+    """How an approval of a tool is requested. A call can always be rejected."""
 
     allowed_decisions: tuple[AllowedDecision, ...] = ("approve", "edit", "reject")
     message: str = ""
-    """What the person is told, instead of a plain question."""
+    """The text of the request, instead of the default question."""
 
 
 class Approval(Middleware):
-    """Asks a person before the tools named here run; without someone to ask they do not run.
+    """Requests an approval before the named tools run; where no person can be asked they do not run.
 
-    ``True`` asks, ``False`` does not, and a ``Review`` (or a mapping with its fields) says how to ask. The name ``*``
-    stands for every tool that is not named. What ``False`` leaves alone the rules may still ask about or deny.
+    ``True`` asks, ``False`` does not, and a ``Review`` (or a mapping with its fields) sets how to ask. The name ``*``
+    stands for every tool that is not named. With ``False`` the policy may still ask or deny.
     """
 
     def __init__(self, tools: "Mapping[str, bool | Review | Mapping[str, Any]]") -> None:
-        self._reviews = {name: _parse_review(name, given) for name, given in tools.items()}
+        self._reviews = {name: _parse_review(name, value) for name, value in tools.items()}
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Ask:
-        """Ask, or let the call pass."""
         review = self._reviews.get(call.name, self._reviews.get("*"))
         if review is None:
             return call
@@ -43,15 +42,16 @@ class Approval(Middleware):
         )  # fmt: skip
 
 
-def _parse_review(name: str, given: Any) -> Review | None:
-    if isinstance(given, bool):
-        return Review() if given else None
+def _parse_review(name: str, value: Any) -> Review | None:
+    if isinstance(value, bool):
+        return Review() if value else None
     try:
-        review = given if isinstance(given, Review) else msgspec.convert(dict(given), Review)
+        review = value if isinstance(value, Review) else msgspec.convert(dict(value), Review)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"approval of {name!r} is true, false or {{allowed_decisions, message}}, not {given!r}: {error}"
-        ) from error
+        expected = "true, false or {allowed_decisions, message}"
+        raise ConfigError(f"approval of {name!r} must be {expected}, not {value!r}: {error}") from error
     if not {"approve", "edit"} & set(review.allowed_decisions):
-        raise ConfigError(f"approval of {name!r} allows nobody to let it run; to forbid a tool, deny it in the rules")
+        raise ConfigError(
+            f"approval of {name!r} must allow 'approve' or 'edit'; to forbid a tool, deny it in the rules"
+        )
     return review

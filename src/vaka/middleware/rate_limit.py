@@ -1,4 +1,4 @@
-"""Middleware that limits how often models and tools are called, lets tools cool down, and retries failed tool calls."""
+"""Middleware that limits the rate of turns and of tool calls, and retries failed tool calls."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -21,19 +21,18 @@ MAX_PAUSE = 30.0
 
 
 class ToolRetry(Middleware):
-    """Makes a failed call of a ``read`` tool again, ``times`` times at most, waiting twice as long before each.
+    """Repeats a failed call of a ``read`` tool up to ``times`` times; the pause doubles each time.
 
-    Only what failed by itself or took too long is repeated: not what was refused, stopped or asked for wrongly. With
-    ``tools`` only those; a tool with another effect than ``read`` is never repeated.
+    Errors and timeouts are retried; denied, stopped and invalid calls are not. ``tools`` restricts it to some tools. A
+    tool with another effect than ``read`` is never repeated.
     """
 
     def __init__(self, times: int = 2, *, pause: float = 0.5, tools: Collection[str] | None = None) -> None:
         if times < 1 or not 0 <= pause < float("inf"):
-            raise ConfigError(f"times is at least 1 and pause at least 0 s, not {times!r} and {pause!r}")
+            raise ConfigError(f"times must be at least 1 and pause at least 0 seconds, not {times!r} and {pause!r}")
         self._times, self._pause, self._tools = times, pause, None if tools is None else frozenset(tools)
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Return the first result that did not fail, or the last one."""
         tool = turn.tools.get(call.name)
         if tool is None or tool.spec.effect != "read" or (self._tools is not None and call.name not in self._tools):
             return result
@@ -50,20 +49,19 @@ class ToolRetry(Middleware):
 
 
 class RateLimit(Middleware):
-    """Lets ``rate`` turns begin each second, ``burst`` of them at once after a quiet time, and ``concurrent`` run.
+    """Limits turns to ``rate`` starts per second with bursts of ``burst``, and to ``concurrent`` at the same time.
 
-    The others wait in the order they came; with ``wait=False`` they are refused. All agents that are given the same
-    object share it. A turn gives its place back when it ends, however that is; one that is suspended gives it back too
-    and takes another when it goes on.
+    Further turns wait in order; with ``wait=False`` they are refused. Agents with the same object share the limits. A
+    turn releases its slot when it ends or is suspended, and takes another when it is resumed.
     """
 
     def __init__(
         self, *, rate: float | None = None, burst: int = 1, concurrent: int | None = None, wait: bool = True
     ) -> None:
         if rate is not None and not 0 < rate < float("inf"):
-            raise ConfigError(f"rate is turns in a second, more than 0, not {rate!r}")
+            raise ConfigError(f"rate must be more than 0 turns per second, not {rate!r}")
         if burst < 1 or (concurrent is not None and concurrent < 1):
-            raise ConfigError(f"burst and concurrent are at least 1, not {burst!r} and {concurrent!r}")
+            raise ConfigError(f"burst and concurrent must be at least 1, not {burst!r} and {concurrent!r}")
         self._rate, self._burst, self._max_concurrent, self._wait = rate, burst, concurrent, wait
         self._tokens, self._refilled_at = float(burst), -1.0
         self._slot_ids = count(1)
@@ -73,16 +71,15 @@ class RateLimit(Middleware):
 
     @property
     def running(self) -> int:
-        """How many turns have a place now."""
+        """The number of turns that hold a slot."""
         return len(self._slots)
 
     @property
     def waiting(self) -> int:
-        """How many turns wait for one."""
+        """The number of turns that wait for a slot."""
         return len(self._waiters)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Reject:
-        """Wait for a place and for the time to begin."""
         if not self._wait and (self._is_full() or self._seconds_until_token(turn) > 0):
             return Reject(reason="too many turns at once; try again later")
         await self._take_slot(turn)
@@ -93,7 +90,6 @@ class RateLimit(Middleware):
         return content
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
-        """Give the place back."""
         self._release(turn.values.pop(self._key, 0))
         return outcome
 
@@ -108,31 +104,31 @@ class RateLimit(Middleware):
             finally:
                 self._waiters.remove(waiting)
                 self._wake_next()
-        name, task = next(self._slot_ids), asyncio.current_task()
-        assert task is not None  # noqa: S101  # a coroutine always runs in one
+        slot, task = next(self._slot_ids), asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine always runs in a task
 
         def release_slot(_: object) -> None:
-            self._release(name)
+            self._release(slot)
 
-        # A turn that is suspended does not come to its end here: its place goes back when its work does.
+        # For a suspended turn ``after_agent`` is not called: release its slot when its task ends.
         task.add_done_callback(release_slot)
-        self._slots[name] = (task, release_slot)
-        turn.values[self._key] = name
+        self._slots[slot] = (task, release_slot)
+        turn.values[self._key] = slot
         self._wake_next()
 
     def _requeue(self, waiting: "asyncio.Future[None]") -> "asyncio.Future[None]":
-        """Stand at the same place of the line, to be woken once more."""
-        fresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[self._waiters.index(waiting)] = fresh
-        return fresh
+        """Replace a future that was woken by a new one at the same position of the queue."""
+        replacement: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[self._waiters.index(waiting)] = replacement
+        return replacement
 
     def _is_full(self) -> bool:
         return self._max_concurrent is not None and len(self._slots) >= self._max_concurrent
 
     def _release(self, slot: int) -> None:
         if slot in self._slots:
-            task, gone = self._slots.pop(slot)
-            task.remove_done_callback(gone)
+            task, callback = self._slots.pop(slot)
+            task.remove_done_callback(callback)
             self._wake_next()
 
     def _wake_next(self) -> None:
@@ -140,11 +136,10 @@ class RateLimit(Middleware):
             self._waiters[0].get_loop().call_soon_threadsafe(_wake_waiter, self._waiters[0])
 
     def _seconds_until_token(self, turn: Turn) -> float:
-        """Return how long to wait until one more may begin."""
         if self._rate is None:
             return 0.0
         now = turn.env.clock.monotonic()
-        if self._refilled_at < 0 or now < self._refilled_at:  # the first, or a runtime with another clock
+        if self._refilled_at < 0 or now < self._refilled_at:  # the first turn, or a runtime with another clock
             self._refilled_at = now
         self._tokens = min(self._tokens + (now - self._refilled_at) * self._rate, float(self._burst))
         self._refilled_at = now
@@ -157,99 +152,82 @@ def _wake_waiter(waiting: "asyncio.Future[None]") -> None:
 
 
 MAX_SESSIONS = 1024
-"""Sessions whose last calls are remembered."""
+"""Sessions whose tool calls are remembered."""
 
 
 class CoolDownRule(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a tool rests: seconds, steps of the agent, or both; with ``failures`` only after so many in a row."""
+    """The cool-down of a tool: seconds, steps of the agent, or both; with ``failures`` only after as many in a row."""
 
     seconds: float = 0.0
     steps: int = 0
     failures: int = 0
 
 
-class _LastUse(msgspec.Struct):
-    """The last use of a tool in a session."""
+class _ToolUse(msgspec.Struct):
+    """The last call of a tool in a session."""
 
-    at: float
-    turn: str
-    step: int
-    failed: int = 0
-
-
-class _StepUse(msgspec.Struct, frozen=True):
-    """The step a tool was last let run in, and for which call: others of that step come too early."""
-
-    turn: str
-    step: int
-    call: str
+    at: float = 0.0
+    turn: str = ""
+    step: int = 0
+    failures: int = 0
+    """Failures in a row."""
+    admitted: tuple[str, int, str] = ("", 0, "")
+    """The turn, the step and the id of the last call that was allowed; others of that step are refused."""
 
 
 class CoolDown(Middleware):
-    """Refuses a tool that rests, and tells the model for how long. The name ``*`` stands for every other tool.
+    """Refuses calls of a tool during its cool-down, with the time left. The name ``*`` stands for all other tools.
 
-    What was used is remembered in this process, for each session apart.
+    Calls are remembered in this process, by session.
     """
 
     def __init__(self, tools: "Mapping[str, CoolDownRule | float]") -> None:
         self._rules = {
-            name: rest if isinstance(rest, CoolDownRule) else CoolDownRule(seconds=rest) for name, rest in tools.items()
+            name: rule if isinstance(rule, CoolDownRule) else CoolDownRule(seconds=rule) for name, rule in tools.items()
         }
-        for name, rest in self._rules.items():
-            fits = 0 <= rest.seconds < float("inf") and rest.steps >= 0 and rest.failures >= 0
-            if not fits or not (rest.seconds or rest.steps):
-                raise ConfigError(f"the rest of {name!r} is some seconds or steps, not {rest!r}")
-        self._last_uses: OrderedDict[SessionId, dict[str, _LastUse]] = OrderedDict()
-        self._step_uses: dict[SessionId, dict[str, _StepUse]] = {}
+        for name, rule in self._rules.items():
+            valid = 0 <= rule.seconds < float("inf") and rule.steps >= 0 and rule.failures >= 0
+            if not valid or not (rule.seconds or rule.steps):
+                raise ConfigError(f"the cool-down of {name!r} must have seconds or steps above 0, not {rule!r}")
+        self._uses: OrderedDict[SessionId, dict[str, _ToolUse]] = OrderedDict()
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
-        """Let the call pass, or say when it may be made."""
-        rest = self._rule_for(call.name)
-        if rest is None:
+        rule = self._rule_for(call.name)
+        if rule is None:
             return call
-        said = self._refusal_text(turn, call.name, rest, self._uses_in(turn.session).get(call.name))
-        if not said and not rest.failures and not self._claim_step(turn, call):
-            said = f"{call.name} is used once in a step; do something else meanwhile"
-        return failed_result(call.id, "denied", said) if said else call
+        use = self._use_of(turn.session, call.name)
+        refusal = self._refusal_text(turn, call.name, rule, use)
+        if not refusal and not rule.failures:
+            step = (turn.id, turn.scope.step)
+            if use.admitted[:2] != step:
+                use.admitted = (*step, call.id)
+            elif use.admitted[2] != call.id:
+                refusal = f"{call.name} can be called once in a step; do something else meanwhile"
+        return failed_result(call.id, "denied", refusal) if refusal else call
 
-    def _refusal_text(self, turn: Turn, name: str, rule: CoolDownRule, use: _LastUse | None) -> str:
-        """Return for how long a tool rests still, in words, ``""`` when it does not."""
-        if use is None or use.failed < rule.failures:
+    def _refusal_text(self, turn: Turn, name: str, rule: CoolDownRule, use: _ToolUse) -> str:
+        if not use.turn or use.failures < rule.failures:
             return ""
-        wait = rule.seconds - (turn.env.clock.monotonic() - use.at)
+        seconds = rule.seconds - (turn.env.clock.monotonic() - use.at)
         steps = rule.steps - (turn.scope.step - use.step) + 1 if use.turn == turn.id else 0
-        if wait <= 0 and steps <= 0:
-            return ""
-        when = [f"{wait:.1f} s"] if wait > 0 else []
-        when += [f"{steps} more steps"] if steps > 0 else []
-        why = f" after {use.failed} failures in a row" if rule.failures else ""
-        return f"{name} rests{why} for {' and '.join(when)}; do something else meanwhile"
-
-    def _claim_step(self, turn: Turn, call: ToolCall) -> bool:
-        """Let a call be the one of its step; false when another one is."""
-        begun = self._step_uses.setdefault(turn.session, {})
-        mine, known = _StepUse(turn.id, turn.scope.step, call.id), begun.get(call.name)
-        if known is not None and (known.turn, known.step) == (mine.turn, mine.step):
-            return known.call == mine.call
-        begun[call.name] = mine
-        return True
+        left = [f"{seconds:.1f} s"] if seconds > 0 else []
+        left += [f"{steps} more steps"] if steps > 0 else []
+        why = f" after {use.failures} failures in a row" if rule.failures else ""
+        return f"{name} is cooling down{why} for {' and '.join(left)}; do something else meanwhile" if left else ""
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Remember that it was used."""
         if self._rule_for(call.name) is not None:
-            uses = self._uses_in(turn.session)
-            before = uses.get(call.name)
-            failed = (before.failed if before else 0) + 1 if result.failed else 0
-            uses[call.name] = _LastUse(turn.env.clock.monotonic(), turn.id, turn.scope.step, failed)
+            use = self._use_of(turn.session, call.name)
+            use.at, use.turn, use.step = turn.env.clock.monotonic(), turn.id, turn.scope.step
+            use.failures = use.failures + 1 if result.failed else 0
         return result
 
     def _rule_for(self, name: str) -> CoolDownRule | None:
         return self._rules.get(name) or self._rules.get("*")
 
-    def _uses_in(self, session: SessionId) -> dict[str, _LastUse]:
-        uses = self._last_uses.setdefault(session, {})
-        self._last_uses.move_to_end(session)
-        if len(self._last_uses) > MAX_SESSIONS:
-            gone, _ = self._last_uses.popitem(last=False)
-            self._step_uses.pop(gone, None)
-        return uses
+    def _use_of(self, session: SessionId, tool: str) -> _ToolUse:
+        uses = self._uses.setdefault(session, {})
+        self._uses.move_to_end(session)
+        if len(self._uses) > MAX_SESSIONS:
+            self._uses.popitem(last=False)
+        return uses.setdefault(tool, _ToolUse())

@@ -1,4 +1,4 @@
-"""Redaction: replace text that looks like a secret or personal data, and the patterns that find it."""
+"""Redaction: replaces text that looks like a secret or personal data, with the patterns that find it."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ from vaka.core.types.message import Content
 _WORD_CHARS = "A-Za-z0-9"
 
 MAX_TOKEN_LENGTH = 4096
-"""Characters of the longest token that is known as one."""
+"""Characters of the longest token that is found."""
 
 
 class SecretPattern:
-    """Finds what a regular expression matches, also in a text that is still arriving.
+    """Finds matches of a regular expression, also in a text that is still streaming.
 
-    ``whole`` matches all of it; its first group, if it has one, is what must not be seen. ``begun`` matches, at the end
-    of a text, whatever may still become such a thing; ``reach`` is how far back it may begin.
+    ``complete`` matches a secret with its context; its first group, if it has one, is the part to redact. ``partial``
+    matches, at the end of a text, the beginning of a possible secret of at most ``reach`` characters.
     """
 
     def __init__(self, name: str, complete: str, partial: str, reach: int = MAX_TOKEN_LENGTH) -> None:
@@ -26,71 +26,68 @@ class SecretPattern:
         self._complete, self._partial = re.compile(complete), re.compile(f"(?:{partial})\\Z")
 
     def __repr__(self) -> str:
-        return f"Pattern({self.name!r})"
+        return f"SecretPattern({self.name!r})"
 
     def find_spans(self, text: str, start: int) -> Iterator[tuple[int, int]]:
-        """Yield where such things are."""
         group = 1 if self._complete.groups else 0
-        while found := self._complete.search(text, start):
-            real = self.is_real(found[0])
+        while match := self._complete.search(text, start):
+            real = self.is_real(match[0])
             if real:
-                yield found.span(group)
-            start = found.end() if real else found.start() + 1
+                yield match.span(group)
+            start = match.end() if real else match.start() + 1
 
     def possible_start(self, text: str, start: int) -> int:
-        """Return where one may have begun."""
-        found = self._partial.search(text, max(start, len(text) - self._reach))
-        return found.start() if found else len(text)
+        match = self._partial.search(text, max(start, len(text) - self._reach))
+        return match.start() if match else len(text)
 
     def is_clear(self, text: str) -> bool:
-        """Never: what is found may depend on what stands before it."""
+        """Return False: a match may depend on the text before it."""
         return False
 
-    def is_real(self, found: str) -> bool:
-        """Whether what looks like it is it."""
-        return bool(found)
+    def is_real(self, match: str) -> bool:
+        """Whether a match is a secret; subclasses may check more than the expression can."""
+        return bool(match)
 
 
 class CardPattern(SecretPattern):
-    """Numbers of payment cards: those whose check digit is right."""
+    """Finds numbers of payment cards, by their check digit."""
 
-    def is_real(self, found: str) -> bool:
-        """Whether the check digit is right and the digits are not all the same."""
-        digits = [int(sign) for sign in found if sign.isdigit()]
+    def is_real(self, match: str) -> bool:
+        """Whether the check digit is correct and the digits are not all the same."""
+        digits = [int(char) for char in match if char.isdigit()]
         doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
         return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 def token_pattern(
-    name: str, prefixes: Iterable[str], signs: str, least: int, most: int = MAX_TOKEN_LENGTH, also: str = ""
+    name: str, prefixes: Iterable[str], chars: str, least: int, most: int = MAX_TOKEN_LENGTH, also: str = ""
 ) -> SecretPattern:
-    """Return the pattern of tokens that begin with a word of their own and go on with ``signs``, ``also`` in them."""
-    known = sorted(prefixes, key=len, reverse=True)
-    begins = "|".join(map(re.escape, known))
-    parts = sorted({word[:size] for word in known for size in range(1, len(word))}, key=len, reverse=True)
-    partly = "|".join(map(re.escape, parts))
-    some = f"(?=[{signs}]{{0,{most}}}?{also})" if also else ""
-    edge = f"(?<![{_WORD_CHARS}_])" if known[0][0].isalnum() else ""
-    whole = f"{edge}(?:{begins}){some}[{signs}]{{{least},{most}}}"
-    begun = f"{edge}(?:(?:{begins})[{signs}]{{0,{most}}}|{partly})"
-    return SecretPattern(name, whole, begun, most + len(known[0]))
+    """Return the pattern of tokens: a prefix, then ``least`` to ``most`` of ``chars``, some of which match ``also``."""
+    longest_first = sorted(prefixes, key=len, reverse=True)
+    prefix, partial_prefix = _any_of(longest_first), _any_beginning_of(longest_first)
+    contains = f"(?=[{chars}]{{0,{most}}}?{also})" if also else ""
+    edge = f"(?<![{_WORD_CHARS}_])" if longest_first[0][0].isalnum() else ""
+    complete = f"{edge}(?:{prefix}){contains}[{chars}]{{{least},{most}}}"
+    partial = f"{edge}(?:(?:{prefix})[{chars}]{{0,{most}}}|{partial_prefix})"
+    return SecretPattern(name, complete, partial, most + len(longest_first[0]))
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(map(re.escape, words))
+
+
+def _any_beginning_of(words: Iterable[str]) -> str:
+    return _any_of(sorted({word[:size] for word in words for size in range(1, len(word))}, key=len, reverse=True))
 
 
 _KEY_HEADERS = [f"-----BEGIN {kind}PRIVATE KEY-----" for kind in ("", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED ")]
-
-_PARTIAL_KEY_HEADERS = "|".join(
-    re.escape(part)
-    for part in sorted({key[:n] for key in _KEY_HEADERS for n in range(1, len(key))}, key=len, reverse=True)
-)
-
-_ANY_KEY_HEADER = "|".join(map(re.escape, _KEY_HEADERS))
-
+_ANY_KEY_HEADER = _any_of(_KEY_HEADERS)
 _KEY_BODY_CHARS = r"[A-Za-z0-9+/=\s:,.-]"
 
 SECRET_PATTERNS: tuple[SecretPattern, ...] = (
-    token_pattern("key of a model provider", ["sk-", "gsk_", "xai-", "hf_"], f"{_WORD_CHARS}_-", 24, also="[0-9]"),
+    token_pattern("model provider key", ["sk-", "gsk_", "xai-", "hf_"], f"{_WORD_CHARS}_-", 24, also="[0-9]"),
     token_pattern("GitHub token", ["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], _WORD_CHARS, 36, 255),
-    token_pattern("GitHub token with rights of its own", ["github_pat_"], f"{_WORD_CHARS}_", 40, 255),
+    token_pattern("GitHub fine-grained token", ["github_pat_"], f"{_WORD_CHARS}_", 40, 255),
     token_pattern("GitLab token", ["glpat-"], f"{_WORD_CHARS}_-", 20, 255),
     token_pattern("AWS key", ["AKIA", "ASIA"], "A-Z0-9", 16, 16),
     token_pattern("Google key", ["AIza"], f"{_WORD_CHARS}_-", 35, 39),
@@ -98,41 +95,35 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     token_pattern("Stripe key", ["sk_live_", "rk_live_", "sk_test_", "rk_test_"], _WORD_CHARS, 20, 255),
     token_pattern("package registry token", ["npm_", "pypi-"], f"{_WORD_CHARS}_-", 36, 512),
     SecretPattern(
-        "signed token",
-        rf"(?<![{_WORD_CHARS}_])eyJ[\w-]{{10,1500}}\.eyJ[\w-]{{10,1500}}\.[\w-]{{10,1000}}",
+        "signed token", rf"(?<![{_WORD_CHARS}_])eyJ[\w-]{{10,1500}}\.eyJ[\w-]{{10,1500}}\.[\w-]{{10,1000}}",
         rf"(?<![{_WORD_CHARS}_])(?:eyJ[\w.-]{{0,4090}}|ey|e)",
     ),
     SecretPattern(
-        "bearer token",
-        rf"\b[Bb]earer ([{_WORD_CHARS}._~+/=-]{{24,4000}})",
+        "bearer token", rf"\b[Bb]earer ([{_WORD_CHARS}._~+/=-]{{24,4000}})",
         rf"\b[Bb](?:earer(?: [{_WORD_CHARS}._~+/=-]{{0,4000}})?|eare|ear|ea|e|)",
     ),
     SecretPattern(
-        "password in an address",
-        r"://[^\s/:@'\"<>]{1,200}:([^\s/:@'\"<>]{3,200})@",
-        r"://[^\s/@'\"<>]{0,400}|:/|:",
-        404,
+        "password in a URL", r"://[^\s/:@'\"<>]{1,200}:([^\s/:@'\"<>]{3,200})@", r"://[^\s/@'\"<>]{0,400}|:/|:", 404,
     ),
     SecretPattern(
         "private key",
         rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16000}}?-----END (?:[A-Z]{{1,12}} )?PRIVATE KEY-----",
-        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16100}}|{_PARTIAL_KEY_HEADERS}",
-        16_200,
+        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16100}}|{_any_beginning_of(_KEY_HEADERS)}", 16_200,
     ),
-)
-"""Tokens and keys that can be told from everything else by how they look."""
-
-_CARD_NUMBER = r"(?<![\d.-])(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4}[ -]\d{6}[ -]\d{5})(?!\d)"
-
-_PARTIAL_CARD_NUMBER = r"(?<![\d.-])(?:\d{1,19}|\d{4}[ -][\d -]{0,15})"
+)  # fmt: skip
+"""Tokens and keys that are recognizable by their format."""
 
 PERSONAL_PATTERNS: tuple[SecretPattern, ...] = (
     SecretPattern(
-        "mail address",
+        "email address",
         rf"(?<![{_WORD_CHARS}._%+-])[{_WORD_CHARS}._%+-]{{1,64}}@(?:[{_WORD_CHARS}-]{{1,63}}\.){{1,4}}[A-Za-z]{{2,24}}(?![{_WORD_CHARS}-])",
         rf"(?<![{_WORD_CHARS}._%+-])[{_WORD_CHARS}._%+-]{{1,64}}(?:@[{_WORD_CHARS}.-]{{0,280}})?", 350,
     ),
-    CardPattern("payment card", _CARD_NUMBER, _PARTIAL_CARD_NUMBER, 24),
+    CardPattern(
+        "payment card",
+        r"(?<![\d.-])(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4}[ -]\d{6}[ -]\d{5})(?!\d)",
+        r"(?<![\d.-])(?:\d{1,19}|\d{4}[ -][\d -]{0,15})", 24,
+    ),
     SecretPattern(
         "social security number", r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])",
         r"(?<![\d-])\d{1,3}(?:-\d{0,2}(?:-\d{0,4})?)?", 12,
@@ -142,24 +133,24 @@ PERSONAL_PATTERNS: tuple[SecretPattern, ...] = (
         r"(?<![\w+])\+\d{0,3}(?:[ .-]?\(?\d{0,4}\)?){0,5}", 48,
     ),
 )  # fmt: skip
-"""What tells who someone is: kept out on wish."""
+"""Personal data, redacted with ``Redaction(personal=True)``."""
 
 
 class Redaction(Middleware):
-    """Replaces known kinds of secrets in everything the session writes and shows, from its first turn here on.
+    """Replaces known kinds of secrets in all events of a session, from its first turn with this middleware on.
 
-    Registered secrets are replaced in every session anyway. With ``personal`` mail addresses, card, telephone and
-    social security numbers are replaced too; ``finders`` adds kinds of one's own. The model sees the log, so it sees no
-    secret either; a tool still gets the arguments that the model wrote.
+    Registered secrets are replaced in every session anyway. ``personal`` adds email addresses, card, telephone and
+    social security numbers; ``finders`` adds other kinds. Prompts are built from the log, so the model sees no secret
+    either; a tool still gets the arguments that the model wrote.
     """
 
     def __init__(self, *, personal: bool = False, finders: Iterable[SecretFinder] = ()) -> None:
         self.finders: Sequence[SecretFinder] = (*SECRET_PATTERNS, *(PERSONAL_PATTERNS if personal else ()), *finders)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
-        """Begin to look for them in this session; what was said now is not written yet."""
+        """Add the finders to the log of the session; ``content`` is not written yet."""
         known = turn.log.secrets.finders
-        fresh = [finder for finder in self.finders if finder not in known]
-        if fresh:
-            turn.log.secrets = turn.log.secrets.with_finders(*fresh)
+        missing = [finder for finder in self.finders if finder not in known]
+        if missing:
+            turn.log.secrets = turn.log.secrets.with_finders(*missing)
         return content

@@ -1,4 +1,4 @@
-"""TodoList: remind the model of its open tasks."""
+"""TodoList: reminds the model of its open tasks."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,49 +14,44 @@ from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 
 TOOL_NAME = "TodoWrite"
 STATE_KEY = "todos"
-"""Under which the session keeps the list that TodoWrite made; the path of a child agent stands behind it."""
+"""The session value with the list that TodoWrite wrote; for a child agent its path is appended."""
 MAX_LISTED = 10
-"""Things that are listed at most."""
 _STATUS_SIGNS = {"in_progress": "[>]", "pending": "[ ]"}
 
 
 class TodoList(Middleware):
-    """Reminds of what is left to do when ``every`` steps went by since the list was last written, and again then.
+    """Adds a reminder of open tasks to the prompt, every ``every`` steps after the list was written.
 
-    ``tool`` brings TodoWrite along for agents that do not have it. The reminder is in the prompt only, not in the log.
+    ``tool`` adds TodoWrite to agents that do not have it. The reminder is in the prompt only, not in the log.
     """
 
     def __init__(self, tool: Tool | None = None, *, every: int = 5, at_start: bool = True) -> None:
         if every < 1:
-            raise ConfigError(f"every is at least 1 step, not {every!r}")
+            raise ConfigError(f"every must be at least 1, not {every!r}")
         self._tool, self._every, self._at_start = tool, every, at_start
 
     def tools(self) -> Sequence[Tool]:
-        """The tool that writes the list, if it was given."""
         return () if self._tool is None else (self._tool,)
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-        """Add the reminder when it is time."""
-        since, written = _last_todo_list(prompt.messages)
-        begins = self._at_start and turn.scope.step == 1
-        if written is None:  # it may have left the window meanwhile
-            written = turn.get_state("/".join((STATE_KEY, *turn.path)))
-        todos = _parse_todos(written)
-        left = [todo for todo in todos if todo.get("status") in _STATUS_SIGNS]
-        if not left or not (begins or (since and since % self._every == 0)):
+        steps, todos = _last_todo_list(prompt.messages)
+        at_start = self._at_start and turn.scope.step == 1
+        if todos is None:  # its call may be outside the context window
+            todos = turn.get_state("/".join((STATE_KEY, *turn.path)))
+        open_todos = _select_open(todos)
+        if not open_todos or not (at_start or (steps and steps % self._every == 0)):
             return prompt
-        reminder = UserMessage(content=(Text(text=reminder_of(left)),))
+        reminder = UserMessage(content=(Text(text=reminder_of(open_todos)),))
         return msgspec.structs.replace(prompt, messages=(*prompt.messages, reminder))
 
 
-def reminder_of(left: Sequence[dict[str, Any]]) -> str:
-    """Return the words that remind of what is left to do."""
+def reminder_of(todos: Sequence[dict[str, Any]]) -> str:
     lines = [
         f"{_STATUS_SIGNS[todo['status']]} {' '.join(str(todo.get('content', '')).split())}"
-        for todo in left[:MAX_LISTED]
+        for todo in todos[:MAX_LISTED]
     ]
-    if len(left) > MAX_LISTED:
-        lines.append(f"… and {len(left) - MAX_LISTED} more")
+    if len(todos) > MAX_LISTED:
+        lines.append(f"… and {len(todos) - MAX_LISTED} more")
     return (
         "<system-reminder>\nThis is left on your list of things to do. Go on with it, or bring it up to date with "
         f"{TOOL_NAME}; do not speak of this reminder.\n" + "\n".join(lines) + "\n</system-reminder>"
@@ -64,20 +59,20 @@ def reminder_of(left: Sequence[dict[str, Any]]) -> str:
 
 
 def _last_todo_list(messages: Sequence[Message]) -> tuple[int, Any]:
-    """Return how many answers ago the list was written, and the list; all and ``None`` when that is not among them."""
+    """Return the number of answers since the list was written, and the list; ``None`` when it is not in the prompt."""
     failed: set[str] = set()
-    since = 0
+    steps = 0
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             failed |= {result.call for result in message.results if result.failed}
         elif isinstance(message, AssistantMessage):
             for call in reversed(message.calls):
                 if call.name == TOOL_NAME and call.id not in failed:
-                    return since, call.arguments.get("todos", ())
-            since += 1
-    return since, None
+                    return steps, call.arguments.get("todos", ())
+            steps += 1
+    return steps, None
 
 
-def _parse_todos(given: Any) -> list[dict[str, Any]]:
-    things: list[Any] = cast("Any", given) if isinstance(given, list) else []
-    return [cast("Any", thing) for thing in things if isinstance(thing, dict)]
+def _select_open(todos: Any) -> list[dict[str, Any]]:
+    items: list[Any] = cast("Any", todos) if isinstance(todos, list) else []
+    return [item for item in items if isinstance(item, dict) and cast("Any", item).get("status") in _STATUS_SIGNS]

@@ -12,14 +12,14 @@ from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolRes
 
 LOGGER_NAME = "vaka.turn"
 MAX_TEXT_LENGTH = 2_000
-"""Characters of one text that are logged."""
+"""Longer texts are truncated."""
 
 
 class Logging(Middleware):
-    """Writes one record for each point: where it is, what happened, how long it took.
+    """Writes one record for each middleware point: session, agent, step, result and duration.
 
-    ``sink`` gets each record as plain data; without it the logger ``vaka.turn`` gets it as JSON. What is said and
-    returned is left out unless ``content`` is set, and is then cut. Secrets are taken out of all of it.
+    ``sink`` gets each record as plain data; without it the logger ``vaka.turn`` gets it as JSON. Texts are left out
+    unless ``content`` is set, and are then truncated. Secrets are redacted.
     """
 
     def __init__(self, sink: Callable[[dict[str, Any]], None] | None = None, *, content: bool = False) -> None:
@@ -27,19 +27,16 @@ class Logging(Middleware):
         self._key = f"logging.{id(self)}"
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
-        """Write that a turn begins."""
         self._start_timer(turn, "agent")
         self._write_record(turn, "before_agent", input=self._describe_text(text_of(content)))
         return content
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-        """Write what a model is asked."""
         self._start_timer(turn, "model")
         self._write_record(turn, "before_model", model=turn.recipe.model.name, messages=len(prompt.messages))
         return prompt
 
     async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
-        """Write what it answered."""
         self._write_record(
             turn, "after_model", model=message.model, stop=message.stop, calls=[call.name for call in message.calls],
             output=self._describe_text(message.text), duration_ms=self._elapsed_ms(turn, "model"),
@@ -47,14 +44,12 @@ class Logging(Middleware):
         return message
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
-        """Write which tool is called."""
         self._start_timer(turn, call.id)
         arguments = self._describe_text(json.dumps(call.arguments, ensure_ascii=False, default=str))
         self._write_record(turn, "before_tool", tool=call.name, call=call.id, arguments=arguments)
         return call
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Write what it came to."""
         self._write_record(
             turn, "after_tool", tool=call.name, call=call.id, failed=result.failed, reason=result.reason,
             output=self._describe_text(result.text), duration_ms=self._elapsed_ms(turn, call.id),
@@ -62,7 +57,6 @@ class Logging(Middleware):
         return result
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
-        """Write how the turn ended."""
         usage = turn.counted_usage
         self._write_record(
             turn, "after_agent", stop=outcome.stop, limit=outcome.limit, error=outcome.error,
@@ -72,32 +66,24 @@ class Logging(Middleware):
         return outcome
 
     def _describe_text(self, text: str) -> dict[str, Any]:
-        if not self._content:
-            return {"characters": len(text)}
-        return {"characters": len(text), "text": text}
+        return {"characters": len(text), **({"text": text} if self._content else {})}
 
     def _write_record(self, turn: Turn, point: str, **more: Any) -> None:
         record: dict[str, Any] = {
             "time": turn.env.clock.time(), "point": point, "session": turn.session, "turn": turn.id,
             "agent": turn.agent, "path": list(turn.path), "step": turn.scope.step, **more,
         }  # fmt: skip
-        cleaned: dict[str, Any] = turn.log.secrets.redact_data(record)
-        self._sink(_truncate(cleaned))
+        self._sink(_truncate(turn.log.secrets.redact_data(record)))  # in this order: half a secret is not found
 
-    def _start_times(self, turn: Turn) -> dict[str, float]:
-        times: dict[str, float] = turn.values.setdefault(self._key, {})
-        return times
+    def _start_timer(self, turn: Turn, name: str) -> None:
+        turn.values.setdefault(self._key, {})[name] = turn.env.clock.monotonic()
 
-    def _start_timer(self, turn: Turn, what: str) -> None:
-        self._start_times(turn)[what] = turn.env.clock.monotonic()
-
-    def _elapsed_ms(self, turn: Turn, what: str) -> int | None:
-        begun = self._start_times(turn).pop(what, None)
-        return None if begun is None else round((turn.env.clock.monotonic() - begun) * 1000)
+    def _elapsed_ms(self, turn: Turn, name: str) -> int | None:
+        start = turn.values.get(self._key, {}).pop(name, None)
+        return None if start is None else round((turn.env.clock.monotonic() - start) * 1000)
 
 
 def _truncate(value: Any) -> Any:
-    """Cut long texts, after secrets were taken out: half a secret would not be known as one."""
     if isinstance(value, str):
         return value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…"
     if isinstance(value, dict):
