@@ -90,7 +90,7 @@ async def test_a_length_limit_may_cut_a_text_but_no_call_and_no_data() -> None:
     with pytest.raises(Truncated, match="length limit in the call of 'b'"):
         await complete(ScriptedModel(calls(call("a"), call("b"), stop="length")), PROMPT)
     prompt = type(PROMPT)(messages=PROMPT.messages, options={"output": {"type": "object"}})
-    with pytest.raises(Truncated, match="before its data was whole"):
+    with pytest.raises(Truncated, match="before its data was complete"):
         await complete(ScriptedModel(say('{"a": 1', stop="length")), prompt)
     assert (await complete(ScriptedModel(say('{"a": 1}')), prompt)).data == {"a": 1}
 

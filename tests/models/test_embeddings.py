@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 import os
 import re
 import subprocess
@@ -32,7 +33,7 @@ from vaka.models.embeddings.hashing import HashingEmbedder, split_words
 from vaka.models.embeddings.minilm import MiniLMEmbedder
 from vaka.models.embeddings.openai import EmbeddingOptions, OpenAIEmbedder, parse_vectors, to_request
 from vaka.models.transport.client import Account
-from vaka.testing.adapters import EmbedderContract, cosine_similarity, distance_between
+from vaka.testing.adapters import EmbedderContract, cosine_similarity
 from vaka.testing.clock import FakeClock
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: more threads would only wait
@@ -136,7 +137,7 @@ async def test_texts_go_out_in_batches_by_count_and_by_size() -> None:
         assert server.requests[0].startswith(b"POST /v1/embeddings ")
         assert b"authorization: Bearer sk-private" in server.requests[0]
     alone = await HashingEmbedder(64).embed(texts)
-    assert all(distance_between(one, other) < 1e-6 for one, other in zip(made, alone, strict=True))
+    assert all(math.dist(one, other) < 1e-6 for one, other in zip(made, alone, strict=True))
 
 
 async def test_without_a_key_none_is_sent_and_no_texts_ask_nobody() -> None:
@@ -359,7 +360,7 @@ async def test_the_local_model_works_beside_the_loop() -> None:
 
 async def test_only_the_first_tokens_of_a_text_count(minilm: MiniLMEmbedder) -> None:
     long, longer = await minilm.embed(["word " * 300, "word " * 300 + "moon " * 300])
-    assert distance_between(long, longer) < 1e-4
+    assert math.dist(long, longer) < 1e-4
 
 
 def test_weights_that_are_not_there_are_told_with_what_installs_them(tmp_path: Path) -> None:

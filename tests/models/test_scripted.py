@@ -342,10 +342,10 @@ async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
         ('{"stall": true}', "Expected `float | null`, got `bool`"),
         ('{"text": "", "usage": {"input": -1}}', "Expected `int` >= 0"),
         ('{"text": "", "agent": ""}', "Expected `str` of length >= 1"),
-        ('{"text": "a", "chunks": ["a"]}', "'text' and 'chunks' say the same thing twice"),
+        ('{"text": "a", "chunks": ["a"]}', "'text' and 'chunks' exclude each other"),
         ('{"cut_after": 1, "reasoning": "a"}', "'cut_after' needs 'chunks'"),
-        ("{}", "the line answers nothing"),
-        ('{"delay": 1, "stop": "end"}', "the line answers nothing"),
+        ("{}", "the line has no answer"),
+        ('{"delay": 1, "stop": "end"}', "the line has no answer"),
     ]
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, line: str, message: str) -> None:

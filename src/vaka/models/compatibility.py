@@ -1,17 +1,17 @@
-"""The parts of messages that wires share, and adaption of a history to the model that reads it next."""
+"""The parts of messages that wires share, and the adaptation of a history to the model that reads it next."""
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from vaka.core.ports.model import Chunk, CitationChunk, NoticeChunk, Prompt, ReasoningChunk, TextChunk
 from vaka.core.types.errors import BadRequest
-from vaka.core.types.ids import JSON, CallId
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
@@ -26,12 +26,16 @@ from vaka.core.types.message import (
     Text,
     ToolCall,
     ToolMessage,
+    ToolResult,
     UserMessage,
 )
 from vaka.core.types.monitor import Logged
+from vaka.models.json_values import DECODE_ERRORS, as_object, is_object
+
+Media: TypeAlias = Image | Audio | Document
 
 CALL_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider takes for the id of a call."""
+"""The ids of calls, and the names of tools, that every provider accepts."""
 
 _BASE64_SIGNATURES = (
     ("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("JVBERi", "application/pdf"),
@@ -40,71 +44,67 @@ _BASE64_SIGNATURES = (
 
 
 def call_ids(messages: Sequence[Message], allowed: re.Pattern[str] = CALL_ID_PATTERN) -> dict[CallId, str]:
-    """Return what to call each call: the provider's own id where it is one this provider takes and only once there."""
+    """Return an id for each call: the provider's own where this provider accepts it and it is unique."""
     calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
     ids: dict[CallId, str] = {}
     taken: set[str] = set()
     for call in calls:
         wanted = [call.provider_id, call.id, safe_tool_name(call.id[-48:])]
-        fits = [id for id in wanted if allowed.fullmatch(id) and id not in taken]
-        made = fits[0] if fits else f"c{len(ids):08d}"
-        taken.add(made)
-        ids[call.id] = made
+        ids[call.id] = next((id for id in wanted if allowed.fullmatch(id) and id not in taken), f"c{len(ids):08d}")
+        taken.add(ids[call.id])
     return ids
 
 
 def safe_tool_name(name: str) -> str:
-    """Return the name of a tool that was called: a model may have made one up that no provider takes back."""
+    """Return the name of a called tool with invalid characters replaced: a model may have invented one."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "_"
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """Return a call's arguments as an object: what could not be read is sent back as ``{"raw": text}``."""
+    """Return a call's arguments as an object; those that are not JSON are sent back as ``{"raw": text}``."""
     if not call.raw or call.repaired:
         return call.arguments
     try:
-        value: JSON = msgspec.json.decode(call.raw)
-    except (msgspec.DecodeError, RecursionError):
+        value = msgspec.json.decode(call.raw)
+    except DECODE_ERRORS:
         return {"raw": call.raw}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value}
+    return value if is_object(value) else {"value": value}
 
 
 def arguments_json(call: ToolCall) -> str:
-    """Return a call's arguments as JSON text."""
     return msgspec.json.encode(arguments_of(call)).decode()
 
 
 def text_or_preview(content: Content) -> str:
-    """Return the words of ``content``, and the preview of what was too large."""
+    """Return the text of ``content``, and the preview of stored parts."""
     return "".join(part.text if isinstance(part, Text) else part.preview
                    for part in content if isinstance(part, Text | Stored))  # fmt: skip
 
 
 def provider_block(part: Reasoning, wire: str) -> Any:
-    """Return the block that this wire's provider gave, to be sent back word for word; ``None`` if it is another's."""
-    opaque: Any = part.opaque
-    return cast("dict[str, Any]", opaque).get(wire) if isinstance(opaque, dict) else None
+    """Return the provider's own block, to be sent back unchanged; ``None`` if it is of another wire."""
+    return as_object(part.opaque).get(wire)
 
 
-def media_type_of(part: Image | Audio | Document) -> str:
-    """Return what kind of bytes a part has: as it says, else as its first bytes do."""
+def media_type_of(part: Media) -> str:
+    """Return the media type of a part: its own, else by its first bytes."""
     if part.media_type:
         return part.media_type
-    for sign, kind in _BASE64_SIGNATURES:
-        if part.data.startswith(sign):
-            return kind
-    if part.data.startswith("UklGR"):  # RIFF: the kind comes later
+    for start, media_type in _BASE64_SIGNATURES:
+        if part.data.startswith(start):
+            return media_type
+    if part.data.startswith("UklGR"):  # RIFF, of images and of audio
         return "image/webp" if isinstance(part, Image) else "audio/wav"
     return {Image: "image/jpeg", Audio: "audio/wav", Document: "application/pdf"}[type(part)]
 
 
-def data_url_of(part: Image | Audio | Document) -> str:
-    """Return the address of a part: its own, or one that holds its bytes."""
+def data_url_of(part: Media) -> str:
+    """Return the URL of a part: its own, or a ``data:`` URL."""
     return part.url or f"data:{media_type_of(part)};base64,{part.data}"
 
 
-def unsupported_part(model: str, part: Image | Audio | Document, reason: str = "") -> BadRequest:
-    """Return what to raise for a part that a model has no place for."""
+def unsupported_part(model: str, part: Media, reason: str = "") -> BadRequest:
+    """Return the error for a part that a model does not support."""
     kind = type(part).__name__.lower()
     return BadRequest(
         f"{model} cannot take this {kind}{f': {reason}' if reason else ''}; leave it out, or use another model"
@@ -112,33 +112,31 @@ def unsupported_part(model: str, part: Image | Audio | Document, reason: str = "
 
 
 ORIGIN_KEY = "from"
-"""Where the mark stands, beside the block."""
-
+"""The key of the origin beside a provider's block."""
 MAX_NOTIFIED = 1024
-"""Conversations that are remembered to have been told."""
+"""Conversations whose notice is remembered."""
 
-Media: TypeAlias = Image | Audio | Document
-
+_T = TypeVar("_T")
 _OpaqueHolder = TypeVar("_OpaqueHolder", Reasoning, Citation, ReasoningChunk)
-
+_ContentHolder = TypeVar("_ContentHolder", bound=UserMessage | AssistantMessage | ToolResult)
 _API_VERSION_SUFFIX = re.compile(r"/v\d+[a-z0-9]*$")
 
 
 def origin_of(base_url: str) -> str:
-    """Return a short name for where a provider is, which does not give its address away."""
+    """Return a digest that identifies a provider's address without revealing it."""
     try:
         parts = urlsplit(base_url)
         place = f"{parts.hostname or ''}:{parts.port or parts.scheme}{parts.path}"
-    except ValueError:  # it will be told where it is dialed
+    except ValueError:  # reported when a request is sent
         place = base_url
     return hashlib.sha256(_API_VERSION_SUFFIX.sub("", place.rstrip("/")).encode(errors="replace")).hexdigest()[:12]
 
 
 class HistoryAdapter:
-    """The past of conversations, as the provider at ``base_url`` can take it.
+    """Adapts earlier messages to the provider at ``base_url``.
 
-    ``take`` writes a part down for it, and raises ``BadRequest`` for one that ``model`` has no place for. Without an
-    address private blocks are left alone, for whoever knows it.
+    ``check_part`` raises ``BadRequest`` for a part that ``model`` does not support; earlier ones are replaced by a
+    note. Blocks that another provider signed are dropped, unless ``base_url`` is empty.
     """
 
     def __init__(self, model: str, base_url: str, check_part: Callable[[Media], object]) -> None:
@@ -146,9 +144,9 @@ class HistoryAdapter:
         self._notified_conversations: dict[tuple[str, ...], None] = {}
 
     def adapt(self, prompt: Prompt) -> tuple[Prompt, tuple[NoticeChunk, ...]]:
-        """Return ``prompt`` as it can be sent, and what operators are to know: once for each conversation.
+        """Return ``prompt`` as it can be sent, and a notice of left out media, once for each conversation.
 
-        A conversation in which this model has answered since was told by whoever asked it then.
+        There is no notice if this model has answered since: it was sent with that answer.
         """
         missing: Counter[str] = Counter()
         messages: list[Message] = []
@@ -163,8 +161,8 @@ class HistoryAdapter:
         return msgspec.structs.replace(prompt, messages=tuple(messages)), notices
 
     def tag_origin(self, chunk: Chunk) -> Chunk:
-        """Return a piece of an answer whose private block says where it came from."""
-        if isinstance(chunk, TextChunk):  # nearly always
+        """Return a chunk with the origin beside the provider's block."""
+        if isinstance(chunk, TextChunk):  # the fast path of nearly every chunk
             return chunk
         if isinstance(chunk, ReasoningChunk):
             return self._with_origin(chunk)
@@ -172,42 +170,32 @@ class HistoryAdapter:
 
     def _with_origin(self, holder: _OpaqueHolder) -> _OpaqueHolder:
         opaque: Any = holder.opaque
-        return (
-            msgspec.structs.replace(holder, opaque={**opaque, ORIGIN_KEY: self._origin})
-            if isinstance(opaque, dict)
-            else holder
-        )
+        if not isinstance(opaque, dict):
+            return holder
+        return msgspec.structs.replace(holder, opaque={**opaque, ORIGIN_KEY: self._origin})
 
     def _adapt_message(self, message: Message, missing: Counter[str], *, is_current: bool) -> Message:
         if isinstance(message, ToolMessage):
-            results = tuple([
-                result if (content := self._adapt_content(result.content, missing)) is result.content
-                else msgspec.structs.replace(result, content=content)
-                for result in message.results
-            ])  # fmt: skip
-            same = all(new is old for new, old in zip(results, message.results, strict=True))
-            return message if same else ToolMessage(results=results)
+            results = _map_items(message.results, lambda result: self._adapt_content_of(result, missing))
+            return message if results is message.results else ToolMessage(results=results)
         if is_current and isinstance(message, UserMessage):
-            return message  # what it cannot take of this is an error, told where it is written down
-        content = self._adapt_content(message.content, missing)
-        return message if content is message.content else msgspec.structs.replace(message, content=content)
+            return message  # an unsupported part of it is an error, raised when the request is written
+        return self._adapt_content_of(message, missing)
 
-    def _adapt_content(self, content: Content, missing: Counter[str]) -> Content:
+    def _adapt_content_of(self, holder: _ContentHolder, missing: Counter[str]) -> _ContentHolder:
+        content = holder.content
         if len(content) == 1 and isinstance(content[0], Text) and not content[0].citations:  # nearly always
-            return content
-        made = tuple([self._adapt_part(part, missing) for part in content])
-        return content if all(new is old for new, old in zip(made, content, strict=True)) else made
+            return holder
+        adapted = _map_items(content, lambda part: self._adapt_part(part, missing))
+        return holder if adapted is content else msgspec.structs.replace(holder, content=adapted)
 
     def _adapt_part(self, part: Part, missing: Counter[str]) -> Part:
         if isinstance(part, Reasoning):
             return self._drop_foreign_block(part)
         if isinstance(part, Text):
-            if not part.citations:
-                return part
-            cited = tuple([self._drop_foreign_block(citation) for citation in part.citations])
-            same = all(new is old for new, old in zip(cited, part.citations, strict=True))
-            return part if same else msgspec.structs.replace(part, citations=cited)
-        if not isinstance(part, Image | Audio | Document):
+            citations = _map_items(part.citations, self._drop_foreign_block)
+            return part if citations is part.citations else msgspec.structs.replace(part, citations=citations)
+        if not isinstance(part, Media):
             return part
         try:
             self._check_part(part)
@@ -217,15 +205,12 @@ class HistoryAdapter:
         return part
 
     def _drop_foreign_block(self, holder: _OpaqueHolder) -> _OpaqueHolder:
-        mark = _origin_in(holder.opaque)
-        return (
-            holder
-            if not (mark and self._origin) or mark == self._origin
-            else msgspec.structs.replace(holder, opaque=None)
-        )
+        origin = as_object(holder.opaque).get(ORIGIN_KEY)
+        is_foreign = origin and self._origin and origin != self._origin
+        return msgspec.structs.replace(holder, opaque=None) if is_foreign else holder
 
     def _answered_by_this_model(self, message: Message) -> bool:
-        """Whether this model has said that; providers tell their own ids of models, some with a date."""
+        """Whether a message is an answer of this model; providers report ids of their own, some with a date."""
         if not isinstance(message, AssistantMessage) or not message.model:
             return False
         return message.model.rpartition("/")[2].startswith(self._model.rpartition("/")[2])
@@ -238,23 +223,19 @@ class HistoryAdapter:
             if len(self._notified_conversations) >= MAX_NOTIFIED:
                 del self._notified_conversations[next(iter(self._notified_conversations))]
             self._notified_conversations[key] = None
-        what = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(missing.items()))
-        return (
-            NoticeChunk(
-                Logged(
-                    level="warning",
-                    message=f"{self._model} cannot take {what} of this conversation; it is told that they are left out",
-                )
-            ),
-        )
+        media = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(missing.items()))
+        message = f"{self._model} cannot take {media} of this conversation; it reads a note instead"
+        return (NoticeChunk(Logged(level="warning", message=message)),)
+
+
+def _map_items(items: tuple[_T, ...], function: Callable[[_T], _T]) -> tuple[_T, ...]:
+    """Return the mapped items, or ``items`` itself when none has changed."""
+    mapped = tuple([function(item) for item in items])
+    return items if all(new is old for new, old in zip(mapped, items, strict=True)) else mapped
 
 
 def omitted_media_note(part: Media) -> str:
-    """Return what a model reads in the place of something that it cannot take."""
+    """Return the text that a model reads in the place of a part that it does not support."""
     name = f" {part.name!r}" if isinstance(part, Document) and part.name else ""
     kind = type(part).__name__.lower()
     return f"[{kind}{name} ({media_type_of(part)}) left out: this model cannot take it]"
-
-
-def _origin_in(opaque: JSON) -> Any:
-    return cast("dict[str, Any]", opaque).get(ORIGIN_KEY) if isinstance(opaque, dict) else None

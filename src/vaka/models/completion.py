@@ -1,4 +1,4 @@
-"""A whole answer: drain a stream into a Completion, and stream a Completion in pieces."""
+"""A complete answer: drain a stream into a Completion, and stream a Completion in pieces."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -27,54 +27,53 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Content, Part, Reasoning, Text, Usage, text_of
 from vaka.core.types.monitor import ModelSelected
 from vaka.models.function_calls import FunctionCall
+from vaka.models.json_values import DECODE_ERRORS
 from vaka.models.wrappers.model_wrapper import stream_cut_error
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that has come to its end."""
+    """A complete answer."""
 
     content: Content = ()
-    """Texts and reasoning in their order, and where between them the calls stand."""
+    """Texts and reasoning in order, with a reference at the place of each call."""
     calls: tuple[FunctionCall, ...] = ()
     usage: Usage = Usage()
-    """What it cost, with what tries before it cost."""
+    """The usage of the answer, with that of failed attempts before it."""
     stop: str = "end"
     model: str = ""
 
     @property
     def text(self) -> str:
-        """The words of the answer, without reasoning."""
+        """The text of the answer, without reasoning."""
         return text_of(self.content)
 
     @property
     def reasoning(self) -> str:
-        """What was thought aloud."""
+        """The reasoning of the answer."""
         return "".join(part.text for part in self.content if isinstance(part, Reasoning))
 
     @property
     def data(self) -> Any:
-        """The answer as JSON data. Raises ``ModelError`` when it is none."""
+        """The answer as JSON data. Raises ``ModelError`` when it is not JSON."""
         try:
             return msgspec.json.decode(self.text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
-            said = f"it ended with {self.stop!r}: {shown!r}"
-            raise ModelError(f"the answer of {self.model or 'the model'} is not JSON: {error}; {said}") from error
+        except DECODE_ERRORS as error:
+            excerpt = self.text if len(self.text) <= 200 else f"{self.text[:200]}…"
+            ending = f"it ended with {self.stop!r}: {excerpt!r}"
+            raise ModelError(f"the answer of {self.model or 'the model'} is not JSON: {error}; {ending}") from error
 
     @property
     def message(self) -> AssistantMessage:
-        """The answer as a message, to go on from in a conversation."""
+        """The answer as a message, to continue a conversation with."""
         calls = tuple(call.as_tool_call(CallId(call.id or "")) for call in self.calls)
-        return AssistantMessage(
-            id=MessageId(""), content=self.content, calls=calls, model=self.model, stop=self.stop
-        )  # fmt: skip
+        return AssistantMessage(id=MessageId(""), content=self.content, calls=calls, model=self.model, stop=self.stop)
 
 
 async def complete(model: Model, prompt: Prompt) -> Completion:
-    """Ask ``model`` and return its whole answer.
+    """Call ``model`` and return its complete answer.
 
-    Raises ``StreamCut`` when the answer broke off, ``Truncated`` when its length limit cut a call or the data that was
-    asked for, and what the model raises. An answer that was refused has no calls.
+    Raises ``StreamCut`` when the answer was cut, ``Truncated`` when its length limit cut a call or the requested data,
+    and the errors of the model. A refused answer has no calls.
     """
     assembly, spent = MessageAssembly(MessageId("")), Usage()
     async with aclosing(model.stream(prompt)) as chunks:
@@ -89,7 +88,9 @@ async def complete(model: Model, prompt: Prompt) -> Completion:
     parts = assembly.parts()
     if assembly.stop == "length":
         _check_length_limit(model.name, prompt, parts)
-    content, calls = _split_parts(parts if assembly.stop not in UNFINISHED_STOPS else _without_calls(parts))
+    if assembly.stop in UNFINISHED_STOPS:
+        parts = [part for part in parts if not isinstance(part, RawToolCall)]
+    content, calls = _split_parts(parts)
     return Completion(
         content=content, calls=calls, usage=spent + assembly.usage, stop=assembly.stop,
         model=assembly.model or model.name,
@@ -101,11 +102,7 @@ def _check_length_limit(name: str, prompt: Prompt, parts: list[Part | RawToolCal
     if called:
         raise Truncated(f"{name} reached its length limit in the call of {called[-1]!r}; raise max_tokens, or ask less")
     if prompt.options.get("output") is not None:
-        raise Truncated(f"{name} reached its length limit before its data was whole; raise max_tokens, or ask less")
-
-
-def _without_calls(parts: list[Part | RawToolCall]) -> list[Part | RawToolCall]:
-    return [part for part in parts if not isinstance(part, RawToolCall)]
+        raise Truncated(f"{name} reached its length limit before its data was complete; raise max_tokens, or ask less")
 
 
 def _split_parts(parts: list[Part | RawToolCall]) -> tuple[Content, tuple[FunctionCall, ...]]:
@@ -119,7 +116,7 @@ def _split_parts(parts: list[Part | RawToolCall]) -> tuple[Content, tuple[Functi
             continue
         id = part.provider_id
         if not id or id in used:
-            id = next(made for made in map("call_{}".format, count(len(calls) + 1)) if made not in written | used)
+            id = next(new for new in map("call_{}".format, count(len(calls) + 1)) if new not in written | used)
         used.add(id)
         calls.append(FunctionCall(id=id, name=part.name, arguments=part.arguments, repaired=part.repaired))
         content.append(CallRef(id=CallId(id)))
@@ -127,16 +124,15 @@ def _split_parts(parts: list[Part | RawToolCall]) -> tuple[Content, tuple[Functi
 
 
 PIECE_CHARACTERS = 200
-"""Characters of a piece at most."""
 
 CompleteFunction: TypeAlias = Callable[[Prompt], Awaitable[Completion]]
-"""Asks for a whole answer. Raises ``ModelError``."""
+"""Returns a complete answer. Raises ``ModelError``."""
 
 
 class SimulatedStream:
-    """A model made of a function that returns whole answers; operators are told that its stream is none.
+    """A model made from a function that returns complete answers; a notice says that its stream is simulated.
 
-    ``complete`` raises ``ModelError``; a connection that fails (``OSError``) counts as the model being unavailable.
+    ``complete`` raises ``ModelError``; an ``OSError`` counts as the model being unavailable.
     """
 
     simulated = True
@@ -144,25 +140,20 @@ class SimulatedStream:
     def __init__(self, complete: CompleteFunction, *, name: str, piece: int = PIECE_CHARACTERS) -> None:
         if piece < 1:
             raise ConfigError(f"a piece has at least 1 character, got {piece!r}")
-        self._complete, self._name, self._piece = complete, name, piece
-
-    @property
-    def name(self) -> str:
-        """What this model is called in logs."""
-        return self._name
+        self.name, self._complete, self._piece = name, complete, piece
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer whole, in pieces."""
-        yield NoticeChunk(ModelSelected(model=self._name, reason="simulated"))
+        """Yield the complete answer in pieces."""
+        yield NoticeChunk(ModelSelected(model=self.name, reason="simulated"))
         try:
-            whole = await self._complete(prompt)
+            answer = await self._complete(prompt)
         except OSError as error:
-            raise ModelUnavailable(f"{self._name} cannot be reached: {str(error) or type(error).__name__}") from error
-        for chunk in _completion_chunks(whole, self._piece):
+            raise ModelUnavailable(f"{self.name} cannot be reached: {str(error) or type(error).__name__}") from error
+        for chunk in _completion_chunks(answer, self._piece):
             yield chunk
-            await asyncio.sleep(0)  # a long answer keeps nobody waiting
-        yield UsageChunk(whole.usage, whole.model)
-        yield StopChunk(whole.stop)
+            await asyncio.sleep(0)  # a long answer must not block the event loop
+        yield UsageChunk(answer.usage, answer.model)
+        yield StopChunk(answer.stop)
 
 
 def _completion_chunks(completion: Completion, size: int) -> Iterator[Chunk]:

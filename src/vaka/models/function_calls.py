@@ -1,7 +1,7 @@
 """Function calling as data: definitions, calls, results and choices, and calls read from any provider's answer.
 
-Arguments are JSON text, as the model wrote them. Text that is no JSON is kept too: the call is there, reading it says
-what is wrong, and whoever runs calls can tell the model.
+Arguments are JSON text, as the model wrote them. Invalid JSON is accepted: ``FunctionCall.parse`` raises an error that
+the model can read.
 """
 
 import json
@@ -15,6 +15,7 @@ from vaka.core.types.errors import InvalidInput, Truncated
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall, Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.models.json_values import is_list
 
 __all__ = [
     "ROLES", "FunctionCall", "FunctionCallResult", "FunctionCallingResponse", "FunctionDefinition", "LlmOptions",
@@ -31,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A function as a model is told of it; ``parameters`` is a JSON Schema of an object."""
+    """A function as a model sees it; ``parameters`` is a JSON Schema of an object."""
 
     name: str
     description: str = ""
@@ -39,12 +40,12 @@ class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     @classmethod
     def from_tool(cls, spec: ToolSpec) -> "FunctionDefinition":
-        """Return a tool as a function: an object schema, whatever the tool left out of its own."""
+        """Return a tool as a function, with a complete object schema."""
         parameters = spec.parameters
         if parameters.get("type", "object") != "object":
             raise InvalidInput(f"tool {spec.name!r}: parameters must be an object, got {parameters['type']!r}")
-        made: dict[str, Any] = {"type": "object", "properties": {}, "required": [], **parameters}
-        return cls(name=spec.name, description=spec.description, parameters=made)
+        schema: dict[str, Any] = {"type": "object", "properties": {}, "required": [], **parameters}
+        return cls(name=spec.name, description=spec.description, parameters=schema)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the definition as OpenAI's API takes it in ``tools``."""
@@ -53,21 +54,23 @@ class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model's wish to call a function; ``arguments`` is JSON text."""
+    """A function call of a model; ``arguments`` is JSON text."""
 
     name: str
     arguments: str = "{}"
     id: str | None = None
     repaired: str = ""
-    """What was mended in the arguments, when something was."""
+    """What was repaired in the arguments, if anything."""
 
     def parse(self) -> Any:
-        """Return the arguments as data. Raises ``InvalidInput`` that says why they are no JSON with one meaning."""
+        """Return the arguments as data. Raises ``InvalidInput`` for invalid or ambiguous JSON."""
         try:
             return json.loads(self.arguments, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
-            shown = self.arguments if len(self.arguments) <= 200 else f"{self.arguments[:200]}…"
-            raise InvalidInput(f"the arguments of {self.name!r} are not valid JSON: {error}; got {shown!r}") from error
+            excerpt = self.arguments if len(self.arguments) <= 200 else f"{self.arguments[:200]}…"
+            raise InvalidInput(
+                f"the arguments of {self.name!r} are not valid JSON: {error}; got {excerpt!r}"
+            ) from error
 
     def as_map(self) -> dict[str, Any]:
         """Return the arguments by name. Raises ``InvalidInput`` when they are not an object."""
@@ -77,13 +80,13 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return cast("dict[str, Any]", value)
 
     def validate(self, definition: FunctionDefinition) -> dict[str, Any]:
-        """Return the arguments if they fit ``definition``. Raises ``InvalidInput`` that names every misfit's place."""
+        """Return the arguments if they fit ``definition``. Raises ``InvalidInput`` that lists every schema error."""
         if self.name != definition.name:
             raise InvalidInput(f"the call is of {self.name!r}, the definition is of {definition.name!r}")
         value = self.as_map()
-        faults = _schema_errors(definition, value)
-        if faults:
-            raise InvalidInput(f"the arguments of {self.name!r} do not fit: {'; '.join(faults)}")
+        errors = _schema_errors(definition, value)
+        if errors:
+            raise InvalidInput(f"the arguments of {self.name!r} do not fit: {'; '.join(errors)}")
         return value
 
     @overload
@@ -108,7 +111,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return None if value is None else _convert_argument(self.name, name, value, kind)
 
     def as_tool_call(self, id: CallId) -> ToolCall:
-        """Return the call as it stands in a message; arguments that are no JSON object are kept as text."""
+        """Return the call of a message; arguments that are not a JSON object stay text in ``raw``."""
         try:
             arguments = self.as_map()
         except InvalidInput:
@@ -120,7 +123,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class FunctionCallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a call came to."""
+    """The result of a call, or its error."""
 
     name: str
     call_id: str | None = None
@@ -130,17 +133,17 @@ class FunctionCallResult(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     @classmethod
     def succeeded(cls, call: FunctionCall, result: Any) -> "FunctionCallResult":
-        """Return the result of a call that worked."""
+        """Return the result of a successful call."""
         return cls(name=call.name, call_id=call.id, result=result)
 
     @classmethod
     def failed(cls, call: FunctionCall, error: str) -> "FunctionCallResult":
-        """Return the result of a call that did not: null, and what went wrong."""
+        """Return the result of a failed call: null, with the error."""
         return cls(name=call.name, call_id=call.id, success=False, error=error)
 
 
 class FunctionCallingResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A provider's answer, whoever it is. ``finish_reason`` is one of OpenAI's words."""
+    """The answer of any provider. ``finish_reason`` is one of OpenAI's."""
 
     content: str | None = None
     function_calls: tuple[FunctionCall, ...] = ()
@@ -152,7 +155,7 @@ class FunctionCallingResponse(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 
 class LlmOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a request, with the defaults people expect; ``extra`` are fields of the provider's own."""
+    """Options of a request with common defaults; ``extra`` are fields of one provider."""
 
     temperature: float | None = 0.7
     max_tokens: int | None = 1000
@@ -162,25 +165,25 @@ class LlmOptions(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
     def to_request(self) -> dict[str, Any]:
-        """Return the fields of a request: what is ``None`` is left out, ``extra`` stands beside the others."""
+        """Return the fields of a request, without those that are ``None``; ``extra`` is merged into them."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         extra = fields.pop("extra")
         return {**fields, **({"stop": list(self.stop)} if self.stop is not None else {}), **extra}
 
 
 def parse_role(text: str) -> Role:
-    """Return the role that ``text`` means, in any case; a word of one's own stays as it is."""
+    """Return a known role for ``text`` in any case; any other text is returned unchanged."""
     lower = text.strip().lower()
     return lower if lower in ROLES else text
 
 
 def choice_to_wire(choice: ToolChoice) -> str | dict[str, Any]:
-    """Return a choice as OpenAI's API takes it: one of three words, or the name of a function in its object."""
+    """Return a choice as OpenAI's API expects it: one of three words, or an object that names a function."""
     return choice if choice in _CHOICE_WORDS else {"type": "function", "function": {"name": choice}}
 
 
 def choice_from_wire(value: str | Mapping[str, Any]) -> ToolChoice:
-    """Return the choice that a wire form means. Raises ``InvalidInput`` for any other."""
+    """Return the choice for OpenAI's form of it. Raises ``InvalidInput`` for any other form."""
     if isinstance(value, str):
         if value in _CHOICE_WORDS:
             return value
@@ -193,28 +196,23 @@ def choice_from_wire(value: str | Mapping[str, Any]) -> ToolChoice:
 
 
 def read_response(response: Any) -> FunctionCallingResponse:
-    """Return a whole answer of any of four wires: Chat Completions, Responses, Anthropic Messages or Gemini.
+    """Return a complete answer of any of four APIs: Chat Completions, Responses, Anthropic Messages or Gemini.
 
-    ``response`` is data, JSON text, or an object of a vendor's client. Raises ``InvalidInput`` when it is none of them.
+    ``response`` is data, JSON text, or an object of a vendor's client. Raises ``InvalidInput`` for anything else.
     """
     body = _as_body(response)
-    for has, read in (
-        ("choices", _read_chat),
-        ("candidates", _read_gemini),
-        ("output", _read_responses),
-        ("content", _read_anthropic),
-    ):
-        if has in body:
+    for key, read in _READERS.items():
+        if key in body:
             return read(body)
     keys = ", ".join(map(repr, list(body)[:8])) or "nothing"
     raise InvalidInput(f"expected an answer with 'choices', 'output', 'content' or 'candidates', got one with {keys}")
 
 
 def parse_function_calls(response: Any) -> list[FunctionCall]:
-    """Return the calls of a whole answer, whichever of the four wires it is of.
+    """Return the calls of a complete answer of any of the four APIs.
 
-    Raises ``InvalidInput`` for what is no answer or has a call without a name, ``Truncated`` when the answer reached
-    its length limit, so that its last call may be half of one.
+    Raises ``InvalidInput`` for anything else and for a call without a name, ``Truncated`` when the answer reached its
+    length limit, so that its last call may be incomplete.
     """
     return _complete_calls(read_response(response))
 
@@ -263,111 +261,99 @@ def _read_chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
     if old and not calls:
         calls.append(_make_call(_expect_mapping(old, "function_call"), "function_call"))
     usage = _usage_reader(body.get("usage"))
-    return FunctionCallingResponse(
-        content=_content_text(message.get("content")) or _as_text(message.get("refusal")) or None,
-        function_calls=tuple(calls),
-        finish_reason=_finish_reason(choice.get("finish_reason"), calls),
-        usage=Usage(
-            input=usage("prompt_tokens"),
-            output=usage("completion_tokens"),
-            cache_read=usage("prompt_tokens_details", "cached_tokens"),
-            reasoning=usage("completion_tokens_details", "reasoning_tokens"),
-        ),
-        model=_as_text(body.get("model")),
-        provider_response_id=_as_text(body.get("id")),
-        reasoning=_as_text(message.get("reasoning_content")) or _as_text(message.get("reasoning")),
-    )
+    counted = Usage(
+        input=usage("prompt_tokens"), output=usage("completion_tokens"),
+        cache_read=usage("prompt_tokens_details", "cached_tokens"),
+        reasoning=usage("completion_tokens_details", "reasoning_tokens"),
+    )  # fmt: skip
+    text = _content_text(message.get("content")) or _as_text(message.get("refusal"))
+    reasoning = _as_text(message.get("reasoning_content")) or _as_text(message.get("reasoning"))
+    return _response(body, calls, text, reasoning, choice.get("finish_reason"), counted)
 
 
 def _read_chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
-    made = _make_call(
-        _expect_mapping(call.get("function") or {}, f"tool_calls[{at}].function"), f"tool_calls[{at}].function"
-    )
-    return msgspec.structs.replace(made, id=_as_text(call.get("id")) or None)
+    place = f"tool_calls[{at}].function"
+    return _make_call(_expect_mapping(call.get("function") or {}, place), place, id=call.get("id"))
 
 
 def _read_responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
     calls: list[FunctionCall] = []
-    said: list[str] = []
-    thought: list[str] = []
+    text = reasoning = ""
     for at, item in enumerate(_expect_list(body, "output")):
         item = _expect_mapping(item, f"output[{at}]")
         if item.get("type") == "function_call":
             calls.append(_make_call(item, f"output[{at}]", id=item.get("call_id") or item.get("id")))
         elif item.get("type") == "message":
-            said.append(_content_text(item.get("content")))
+            text += _content_text(item.get("content"))
         elif item.get("type") == "reasoning":
-            thought.append(_content_text(item.get("summary")))
+            reasoning += _content_text(item.get("summary"))
     details = body.get("incomplete_details")
     reason = cast("Mapping[str, Any]", details).get("reason") if isinstance(details, Mapping) else None
     usage = _usage_reader(body.get("usage"))
-    return FunctionCallingResponse(
-        content="".join(said) or None, function_calls=tuple(calls), finish_reason=_finish_reason(reason, calls),
-        usage=Usage(
-            input=usage("input_tokens"), output=usage("output_tokens"),
-            cache_read=usage("input_tokens_details", "cached_tokens"),
-            reasoning=usage("output_tokens_details", "reasoning_tokens"),
-        ),
-        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")), reasoning="".join(thought),
+    counted = Usage(
+        input=usage("input_tokens"), output=usage("output_tokens"),
+        cache_read=usage("input_tokens_details", "cached_tokens"),
+        reasoning=usage("output_tokens_details", "reasoning_tokens"),
     )  # fmt: skip
+    return _response(body, calls, text, reasoning, reason, counted)
 
 
 def _read_anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
     calls: list[FunctionCall] = []
-    said: list[str] = []
-    thought: list[str] = []
+    text = reasoning = ""
     for at, block in enumerate(_expect_list(body, "content")):
         block = _expect_mapping(block, f"content[{at}]")
         if block.get("type") == "tool_use":
             calls.append(_make_call(block, f"content[{at}]", "input", id=block.get("id")))
         elif block.get("type") == "text":
-            said.append(_as_text(block.get("text")))
+            text += _as_text(block.get("text"))
         elif block.get("type") == "thinking":
-            thought.append(_as_text(block.get("thinking")))
+            reasoning += _as_text(block.get("thinking"))
     usage = _usage_reader(body.get("usage"))
-    read, written = usage("cache_read_input_tokens"), usage("cache_creation_input_tokens")
-    return FunctionCallingResponse(
-        content="".join(said) or None, function_calls=tuple(calls),
-        finish_reason=_finish_reason(body.get("stop_reason"), calls),
-        usage=Usage(
-            input=usage("input_tokens") + read + written, output=usage("output_tokens"), cache_read=read,
-            cache_write=written,
-        ),
-        model=_as_text(body.get("model")), provider_response_id=_as_text(body.get("id")), reasoning="".join(thought),
-    )  # fmt: skip
+    read, write = usage("cache_read_input_tokens"), usage("cache_creation_input_tokens")
+    input = usage("input_tokens") + read + write
+    counted = Usage(input=input, output=usage("output_tokens"), cache_read=read, cache_write=write)
+    return _response(body, calls, text, reasoning, body.get("stop_reason"), counted)
 
 
 def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
     candidates = _expect_list(body, "candidates")
     candidate = _expect_mapping(candidates[0] if candidates else {}, "candidates[0]")
+    content = _expect_mapping(candidate.get("content") or {}, "candidates[0].content")
     calls: list[FunctionCall] = []
-    texts: dict[bool, list[str]] = {False: [], True: []}
-    for at, part in enumerate(
-        _expect_list(_expect_mapping(candidate.get("content") or {}, "candidates[0].content"), "parts")
-    ):
+    texts = {False: "", True: ""}
+    for at, part in enumerate(_expect_list(content, "parts")):
         part = _expect_mapping(part, f"parts[{at}]")
-        called = _first_present(part, "functionCall", "function_call")
-        if called:
-            called = _expect_mapping(called, f"parts[{at}].functionCall")
-            calls.append(_make_call(called, f"parts[{at}].functionCall", "args", id=called.get("id")))
+        call = _first_present(part, "functionCall", "function_call")
+        if call:
+            call = _expect_mapping(call, f"parts[{at}].functionCall")
+            calls.append(_make_call(call, f"parts[{at}].functionCall", "args", id=call.get("id")))
         else:
-            texts[part.get("thought") is True].append(_as_text(part.get("text")))
+            texts[part.get("thought") is True] += _as_text(part.get("text"))
     usage = _usage_reader(_first_present(body, "usageMetadata", "usage_metadata"))
-    thought = usage("thoughtsTokenCount") or usage("thoughts_token_count")
+    reasoning = usage("thoughtsTokenCount") or usage("thoughts_token_count")
+    counted = Usage(
+        input=usage("promptTokenCount") or usage("prompt_token_count"),
+        output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + reasoning,
+        cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"), reasoning=reasoning,
+    )  # fmt: skip
+    reason = _first_present(candidate, "finishReason", "finish_reason")
+    return _response(body, calls, texts[False], texts[True], reason, counted)
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], FunctionCallingResponse]] = {
+    "choices": _read_chat, "candidates": _read_gemini, "output": _read_responses, "content": _read_anthropic,
+}  # fmt: skip
+
+
+def _response(
+    body: Mapping[str, Any], calls: list[FunctionCall], text: str, reasoning: str, reason: Any, usage: Usage
+) -> FunctionCallingResponse:
     return FunctionCallingResponse(
-        content="".join(texts[False]) or None,
-        function_calls=tuple(calls),
-        finish_reason=_finish_reason(_first_present(candidate, "finishReason", "finish_reason"), calls),
-        usage=Usage(
-            input=usage("promptTokenCount") or usage("prompt_token_count"),
-            output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + thought,
-            cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"),
-            reasoning=thought,
-        ),
-        model=_as_text(_first_present(body, "modelVersion", "model_version")),
-        provider_response_id=_as_text(_first_present(body, "responseId", "response_id")),
-        reasoning="".join(texts[True]),
-    )
+        content=text or None, function_calls=tuple(calls), finish_reason=_finish_reason(reason, calls), usage=usage,
+        model=_as_text(_first_present(body, "model", "modelVersion", "model_version")),
+        provider_response_id=_as_text(_first_present(body, "id", "responseId", "response_id")), reasoning=reasoning,
+    )  # fmt: skip
 
 
 _FINISH_REASONS = {
@@ -378,15 +364,15 @@ _FINISH_REASONS = {
 }  # fmt: skip
 
 
-def _finish_reason(said: Any, calls: list[FunctionCall]) -> str:
-    """Return how an answer ended in OpenAI's words; one with calls that is whole ended with them."""
-    word = _as_text(getattr(said, "value", said)).lower()
+def _finish_reason(reason: Any, calls: list[FunctionCall]) -> str:
+    """Return OpenAI's word for a finish reason; a complete answer with calls has ``tool_calls``."""
+    word = _as_text(getattr(reason, "value", reason)).lower()
     word = _FINISH_REASONS.get(word, word) or "stop"
     return "tool_calls" if calls and word in {"stop", "function_call"} else word
 
 
-def _make_call(found: Mapping[str, Any], place: str, key: str = "arguments", *, id: Any = None) -> FunctionCall:
-    name, arguments = found.get("name"), found.get(key)
+def _make_call(fields: Mapping[str, Any], place: str, key: str = "arguments", *, id: Any = None) -> FunctionCall:
+    name, arguments = fields.get("name"), fields.get(key)
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"{place} is a call without a name; expected 'name' to be text, got {name!r}")
     if arguments is None:
@@ -405,7 +391,7 @@ def _as_body(response: Any) -> Mapping[str, Any]:
             response = json.loads(response)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"the answer is not JSON: {error}") from error
-    dump = getattr(response, "model_dump", None)  # the vendors' clients hand out models of pydantic
+    dump = getattr(response, "model_dump", None)  # the vendors' clients return pydantic models
     return _expect_mapping(dump() if callable(dump) else response, "the answer")
 
 
@@ -415,17 +401,15 @@ def _expect_mapping(value: Any, place: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def _expect_list(found: Mapping[str, Any], key: str) -> list[Any]:
-    value: Any = found.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list | tuple):
+def _expect_list(fields: Mapping[str, Any], key: str) -> list[Any]:
+    value = fields.get(key)
+    if value is not None and not is_list(value):
         raise InvalidInput(f"{key!r} must be a list, got {type(value).__name__}")
-    return list(cast("list[Any]", value))
+    return list(value or ())
 
 
-def _first_present(found: Mapping[str, Any], *names: str) -> Any:
-    return next((found[name] for name in names if found.get(name) is not None), None)
+def _first_present(fields: Mapping[str, Any], *names: str) -> Any:
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
 def _as_text(value: Any) -> str:
@@ -434,28 +418,28 @@ def _as_text(value: Any) -> str:
 
 def _content_text(value: Any) -> str:
     """Return a text, or the texts of a list of parts."""
-    if not isinstance(value, list | tuple):
+    if not is_list(value):
         return _as_text(value)
-    parts = (_expect_mapping(part, "a part of the content") for part in cast("list[Any]", value))
+    parts = (_expect_mapping(part, "a part of the content") for part in value)
     return "".join(_as_text(part.get("text")) or _as_text(part.get("refusal")) for part in parts)
 
 
 def _usage_reader(usage: Any) -> Callable[..., int]:
     def count(*path: str) -> int:
-        found: Any = usage
+        value: Any = usage
         for step in path:
-            found = cast("Mapping[str, Any]", found).get(step) if isinstance(found, Mapping) else None
-        return found if isinstance(found, int) and found > 0 else 0
+            value = cast("Mapping[str, Any]", value).get(step) if isinstance(value, Mapping) else None
+        return value if isinstance(value, int) and value > 0 else 0
 
     return count
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {twice!r} appears twice in one object")
-    return found
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        duplicate = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {duplicate!r} appears twice in one object")
+    return members
 
 
 def _reject_constant(name: str) -> Any:
@@ -463,13 +447,13 @@ def _reject_constant(name: str) -> Any:
 
 
 def _schema_errors(definition: FunctionDefinition, value: Any) -> list[str]:
-    import jsonschema_rs  # noqa: PLC0415 - heavy; who only reads calls does not need it
+    import jsonschema_rs  # noqa: PLC0415 - heavy, and not needed to read calls
 
     try:
         check = jsonschema_rs.validator_for(definition.parameters, validate_formats=True, offline=True).iter_errors
     except ValueError as error:
-        words = str(error).partition("\n")[0]
-        raise InvalidInput(f"the parameters of {definition.name!r} are not a JSON Schema: {words}") from error
+        first_line = str(error).partition("\n")[0]
+        raise InvalidInput(f"the parameters of {definition.name!r} are not a JSON Schema: {first_line}") from error
     return [f"{_format_path(error.instance_path)}: {error.message[:300]}" for error in check(value)]
 
 

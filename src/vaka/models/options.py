@@ -1,9 +1,9 @@
-"""What can be asked of a model besides its prompt, in words that are the same for every provider."""
+"""The options of a model call, which are the same for every provider."""
 
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer is to be JSON of this shape."""
+    """The JSON Schema of the answer."""
 
     schema: dict[str, Any]
     name: str = "answer"
@@ -23,10 +23,10 @@ class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``Prompt.options``, read. What is ``None`` is left to the provider."""
+    """``Prompt.options``, validated. ``None`` means the provider's default."""
 
     max_tokens: _Positive | None = None
-    """Tokens of the answer, reasoning included."""
+    """Tokens of the answer at most, reasoning included."""
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     top_k: _Positive | None = None
@@ -36,39 +36,42 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Texts at which the answer ends; they are not part of it."""
     seed: int | None = None
     parallel_calls: bool | None = None
-    """Whether one answer may hold several tool calls."""
+    """Whether one answer may have several tool calls."""
     reasoning: Effort | _Positive | None = None
     """How much to think: an effort, or a budget in tokens."""
     output: dict[str, Any] | None = None
-    """The shape of the answer: ``{"schema": {…}, "name"?, "strict"?}``, or a JSON Schema itself."""
+    """The output schema: ``{"schema": {…}, "name"?, "strict"?}``, or a JSON Schema itself."""
     cache: bool | None = None
-    """Whether to mark the prompt for the provider's cache; by default as the model was made."""
+    """Whether to mark the prompt for the provider's cache; by default as the model is configured."""
     metadata: dict[str, str] = {}
     user: str = ""
-    """Who asks, as a name the provider may use against abuse."""
+    """The end user, for the provider's abuse detection."""
     service_tier: str = ""
     headers: dict[str, str] = {}
     extra: dict[str, Any] = {}
-    """Fields of the provider's own, put into the request as they are."""
+    """Fields of one provider, added to the request unchanged."""
 
     @property
     def stop_texts(self) -> list[str]:
-        """The stop texts as a list; an empty one would stop nothing, and is refused by providers."""
+        """The stop texts as a list, without empty ones, which providers refuse."""
         return [text for text in ((self.stop,) if isinstance(self.stop, str) else self.stop) if text]
 
     @property
     def effort(self) -> Effort | None:
-        """How much to think as a word, for wires that know no budget in tokens: the word nearest to the budget."""
+        """The reasoning effort; for a budget in tokens the effort nearest to it."""
         if not isinstance(self.reasoning, int):
             return self.reasoning
         return "low" if self.reasoning < 4096 else "medium" if self.reasoning < 16384 else "high"
 
     @property
     def output_format(self) -> OutputFormat | None:
-        """The output as a value."""
+        """The output schema with its name. Raises ``BadRequest`` for unknown fields."""
         if self.output is None or not isinstance(self.output.get("schema"), dict):
             return None if self.output is None else OutputFormat(schema=self.output)
-        return _convert(self.output, OutputFormat, "output")
+        try:
+            return msgspec.convert(self.output, OutputFormat)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"model output: {error}") from error
 
 
 _EXPECTED_VALUES = {
@@ -79,12 +82,11 @@ _EXPECTED_VALUES = {
     "parallel_calls": "true or false", "cache": "true or false", "output": "a JSON Schema", "extra": "an object",
     "metadata": "an object of texts", "headers": "an object of texts", "user": "a text", "service_tier": "a text",
 }  # fmt: skip
-_T = TypeVar("_T")
 _DEFAULT = ModelOptions()
 
 
 def read_options(options: Mapping[str, Any]) -> ModelOptions:
-    """Return ``options`` checked. Raises ``BadRequest`` that says which is wrong and what was expected."""
+    """Return ``options``, validated. Raises ``BadRequest`` that names the invalid option and what was expected."""
     if not options:
         return _DEFAULT
     for name in options:
@@ -102,7 +104,7 @@ def read_options(options: Mapping[str, Any]) -> ModelOptions:
 
 
 def _describe_invalid_option(options: Mapping[str, Any], message: str) -> str:
-    """Return which option is not what was expected; what stands in an object may be a secret, and is not told."""
+    """Return which option is invalid, without the values of objects, which may be secrets."""
     name = re.split(r"[.\[`]", message.partition("`$.")[2])[0]
     if name not in _EXPECTED_VALUES:
         return f"model options: {message}"
@@ -114,24 +116,17 @@ def _describe_invalid_option(options: Mapping[str, Any], message: str) -> str:
 def merge_body(
     body: Mapping[str, Any], extra: Mapping[str, Any], appended: Sequence[str] = ("tools",)
 ) -> dict[str, Any]:
-    """Return a request with a provider's own fields put over it, objects member by member.
+    """Return a request with ``extra`` merged into it, objects member by member.
 
-    Lists that are ``joined`` come behind those that are there; everything else is replaced.
+    Lists in ``appended`` are appended; everything else is replaced.
     """
-    made = dict(body)
+    merged = dict(body)
     for name, value in extra.items():
-        mine: Any = made.get(name)
-        if isinstance(mine, dict) and isinstance(value, Mapping):
-            made[name] = merge_body(cast("dict[str, Any]", mine), cast("Mapping[str, Any]", value), ())
-        elif name in appended and isinstance(mine, list) and isinstance(value, list):
-            made[name] = mine + value
+        before: Any = merged.get(name)
+        if isinstance(before, dict) and isinstance(value, Mapping):
+            merged[name] = merge_body(cast("dict[str, Any]", before), cast("Mapping[str, Any]", value), ())
+        elif name in appended and isinstance(before, list) and isinstance(value, list):
+            merged[name] = before + value
         else:
-            made[name] = value
-    return made
-
-
-def _convert(value: Any, kind: type[_T], what: str) -> _T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"model {what}: {error}") from error
+            merged[name] = value
+    return merged

@@ -1,8 +1,10 @@
 """Convert a JSON Schema to OpenAI's strict dialect, or return None where that would change its meaning. Pure."""
 
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
+
+from vaka.models.json_values import is_list, is_object
 
 MAX_DEPTH = 10
 MAX_PROPERTIES = 5000
@@ -12,38 +14,36 @@ _COPIED_KEYWORDS = frozenset({
     "type", "enum", "const", "description", "pattern", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
     "exclusiveMaximum", "minItems", "maxItems",
 })  # fmt: skip
-_ANNOTATION_KEYWORDS = frozenset({  # they rule nothing out, so that nothing is lost with them
+_HANDLED_KEYWORDS = frozenset({  # annotations, which forbid no value, and the keywords that are converted
     "title", "default", "examples", "$comment", "$schema", "$id", "deprecated", "readOnly", "writeOnly",
-    "discriminator", "contentEncoding", "contentMediaType",
+    "discriminator", "contentEncoding", "contentMediaType", "properties", "required", "additionalProperties", "items",
+    "anyOf", "oneOf", "allOf", "$ref",
 })  # fmt: skip
-_CONVERTED_KEYWORDS = frozenset(
-    {"properties", "required", "additionalProperties", "items", "anyOf", "oneOf", "allOf", "$ref"}
-)
 _TYPE_NAMES: dict[type, str] = {
     str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object", list: "array"
 }  # fmt: skip
 
 
 class _NoStrictForm(Exception):
-    """There is no strict form; never leaves this file."""
+    """The schema has no strict form; never leaves this file."""
 
 
 def strict_schema(schema: dict[str, Any], *, nullable: bool = False) -> dict[str, Any] | None:
     """Return the strict form of ``schema``, or ``None`` when it would change the meaning.
 
-    With ``nullable`` null may stand for a member that is left out, as whoever reads tool calls takes it.
+    With ``nullable``, null stands for an omitted member, as readers of tool calls accept it.
     """
     if schema.get("type") != "object" or schema.keys() & {"anyOf", "oneOf", "allOf", "$ref"}:
         return None
     try:
-        work = _StrictConverter(schema, nullable=nullable)
-        made = work.convert(schema, 0)
-        defined = {name: work.convert(part, 0) for name, part in work.definitions.items()}
+        converter = _StrictConverter(schema, nullable=nullable)
+        strict = converter.convert(schema, 0)
+        definitions = {name: converter.convert(part, 0) for name, part in converter.definitions.items()}
     except (_NoStrictForm, RecursionError):
         return None
-    if work.properties > MAX_PROPERTIES:
+    if converter.properties > MAX_PROPERTIES:
         return None
-    return {**made, "$defs": defined} if defined else made
+    return {**strict, "$defs": definitions} if definitions else strict
 
 
 class _StrictConverter:
@@ -70,12 +70,13 @@ class _StrictConverter:
         return new
 
     def _convert_children(self, new: dict[str, Any], schema: dict[str, Any], depth: int) -> None:
-        kinds = schema.get("type")
-        if kinds == "array" or (_is_list(kinds) and "array" in kinds):
+        types: Any = schema.get("type")
+        types = types if is_list(types) else [types]
+        if "array" in types:
             new["items"] = self.convert(schema.get("items"), depth + 1)
         elif "items" in schema:
             raise _NoStrictForm
-        if kinds == "object" or (_is_list(kinds) and "object" in kinds):
+        if "object" in types:
             self._convert_properties(new, schema, depth)
         elif schema.keys() & {"properties", "required", "additionalProperties"}:
             raise _NoStrictForm
@@ -83,14 +84,13 @@ class _StrictConverter:
     def _is_copied(self, name: str, value: Any, schema: dict[str, Any]) -> bool:
         if name in _COPIED_KEYWORDS or (name == "format" and value in STRING_FORMATS):
             return True
-        if name in _ANNOTATION_KEYWORDS or name in _CONVERTED_KEYWORDS or (name == "$defs" and schema is self.root):
-            return False
-        if name == "format" and value == "path":  # any text is one
-            return False
-        raise _NoStrictForm
+        handled = name in _HANDLED_KEYWORDS or (name == "$defs" and schema is self.root)
+        if not handled and not (name == "format" and value == "path"):  # any text is a path
+            raise _NoStrictForm
+        return False
 
     def _convert_reference(self, ref: Any, new: dict[str, Any]) -> dict[str, Any]:
-        """A reference stands alone in the dialect: words about it go around it."""
+        """Return a reference, which has no keywords beside it in the dialect: a description goes around it."""
         known = ref == "#" or (isinstance(ref, str) and ref.removeprefix("#/$defs/") in self.definitions)
         if not known or new.keys() - {"description"}:
             raise _NoStrictForm
@@ -98,9 +98,9 @@ class _StrictConverter:
 
     def _convert_properties(self, new: dict[str, Any], schema: dict[str, Any], depth: int) -> None:
         parts = _expect_object(schema.get("properties", {}))
-        free = schema.get("additionalProperties", not parts and depth > 0)
+        additional = schema.get("additionalProperties", not parts and depth > 0)
         required = schema.get("required", [])
-        if free is not False or not _is_list(required) or set(required) - parts.keys():
+        if additional is not False or not is_list(required) or set(required) - parts.keys():
             raise _NoStrictForm
         self.properties += len(parts)
         new["properties"] = {
@@ -115,54 +115,41 @@ class _StrictConverter:
             return new
         if not self.nullable:
             raise _NoStrictForm
-        words = _join_sentences(new.pop("description", ""), _describe_default(schema))
+        default = schema.get("default")
+        note = "" if default is None else f"Default: {msgspec.json.encode(default).decode()}."
+        description = _join_sentences(new.pop("description", ""), note)
         options = new["anyOf"] if new.keys() == {"anyOf"} else [new]
-        has_null = any(option.get("type") == "null" for option in options)
-        return {"anyOf": options if has_null else [*options, {"type": "null"}]} | (
-            {"description": words} if words else {}
-        )
+        if not any(option.get("type") == "null" for option in options):
+            options = [*options, {"type": "null"}]
+        return {"anyOf": options} | ({"description": description} if description else {})
 
 
 def _alternatives_of(schema: dict[str, Any]) -> list[Any]:
-    """Return what a value may be one of; alternatives that exclude each other only where a tag tells them apart."""
-    found = [name for name in ("anyOf", "oneOf", "allOf") if name in schema]
-    if not found:
+    """Return the alternatives of a schema; those of ``oneOf`` need a discriminator, since the dialect has ``anyOf``."""
+    names = [name for name in ("anyOf", "oneOf", "allOf") if name in schema]
+    if not names:
         return []
-    options = schema[found[0]]
-    several = not _is_list(options) or (found == ["allOf"] and len(options) != 1)
-    if len(found) > 1 or several or "$ref" in schema or (found == ["oneOf"] and "discriminator" not in schema):
+    options = schema[names[0]]
+    several = not is_list(options) or (names == ["allOf"] and len(options) != 1)
+    if len(names) > 1 or several or "$ref" in schema or (names == ["oneOf"] and "discriminator" not in schema):
         raise _NoStrictForm
     return list(options)
 
 
 def _type_of_values(schema: dict[str, Any]) -> str | list[str]:
-    """Return the type of the only values there are: the dialect wants it said."""
+    """Return the type of the values of ``enum`` or ``const``, which the dialect requires."""
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not _is_list(values) or not values or not all(type(value) in _TYPE_NAMES for value in values):
-        raise _NoStrictForm  # any value at all: the dialect has no word for it
-    kinds = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value in values))
-    return kinds if len(kinds) > 1 else kinds[0]
+    if not is_list(values) or not values or not all(type(value) in _TYPE_NAMES for value in values):
+        raise _NoStrictForm  # the dialect cannot describe a value of any type
+    types = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value in values))
+    return types if len(types) > 1 else types[0]
 
 
-def _join_sentences(*words: Any) -> str:
-    """Say in words what the dialect has no keyword for."""
-    return " ".join(word for word in words if isinstance(word, str) and word)
-
-
-def _describe_default(schema: Any) -> str:
-    value = _expect_object(schema).get("default")
-    return "" if value is None else f"Default: {msgspec.json.encode(value).decode()}."
+def _join_sentences(*sentences: Any) -> str:
+    return " ".join(sentence for sentence in sentences if isinstance(sentence, str) and sentence)
 
 
 def _expect_object(value: Any) -> dict[str, Any]:
-    if not _is_object(value):
+    if not is_object(value):
         raise _NoStrictForm
     return value
-
-
-def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list | tuple)

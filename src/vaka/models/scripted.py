@@ -1,4 +1,4 @@
-"""A file stands in for a model: line n answers call n. For tests and demonstrations without a key."""
+"""A model that plays back a file: line n answers call n. For tests and demonstrations without a key."""
 
 import asyncio
 import re
@@ -14,13 +14,12 @@ from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
+from vaka.models.json_values import DECODE_ERRORS
+from vaka.models.tokens import estimate_text_tokens
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
-"""How large a file may be, in bytes."""
-
 MAX_PIECES = 20
-"""Into how many pieces a text is cut at most."""
-
+"""The number of chunks of a text, at most."""
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 """Statuses below 500 after which the same request may succeed."""
 
@@ -33,7 +32,7 @@ _OneOrMore: TypeAlias = str | tuple[str, ...]
 
 
 class _LineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a line."""
+    pass
 
 
 class _Call(_LineStruct, frozen=True, kw_only=True):
@@ -80,7 +79,6 @@ class _Line(_LineStruct, frozen=True, kw_only=True):
 
     @property
     def has_answer(self) -> bool:
-        """Whether anything of an answer is on the line."""
         return any(value is not None for value in (self.text, self.chunks, self.reasoning)) or bool(self.tool_calls)
 
     @property
@@ -90,49 +88,39 @@ class _Line(_LineStruct, frozen=True, kw_only=True):
 
 
 class _PlacedLine(msgspec.Struct, frozen=True):
-    """A line and where it stands."""
+    """A line and its file and number, for messages."""
 
     line: _Line
     place: str
 
 
 class Scripted:
-    """A model whose n-th call in a session is answered by line n. Made of a file, or of lines given as data.
+    """A model whose n-th call in a session is answered by line n of a file, or of ``source`` as data.
 
     Lines with ``"agent"`` serve the agent of that name; the others serve the root agent. Raises ``ConfigError`` at
     once when the lines are not well formed.
     """
 
     def __init__(
-        self,
-        source: "str | PathLike[str] | Iterable[ScriptLine]",
-        *,
-        name: str = "scripted",
+        self, source: "str | PathLike[str] | Iterable[ScriptLine]", *, name: str = "scripted",
         clock: Clock | None = None,
-    ) -> None:
-        is_path = isinstance(source, str | PathLike)
-        self._source = str(source) if isinstance(source, str | PathLike) else name
-        lines = _read_file(Path(source)) if isinstance(source, str | PathLike) else _read_data(source, name)
-        self._name = name
-        self._lines_by_agent = _group_by_agent(lines)
+    ) -> None:  # fmt: skip
+        self.name, self._source = name, str(source) if isinstance(source, str | PathLike) else name
+        lines = _read_file(Path(source)) if isinstance(source, str | PathLike) else enumerate(source, start=1)
+        self._lines_by_agent = _group_by_agent(_parse_line(line, f"{self._source}:{number}") for number, line in lines)
         self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
-        if is_path and not self._lines_by_agent:
+        if isinstance(source, str | PathLike) and not self._lines_by_agent:
             raise ConfigError(f'{self._source}: no lines; write one for each model call, such as {{"text": "Hi."}}')
 
     @classmethod
     def from_file(
         cls, path: "str | PathLike[str]", *, name: str = "scripted", clock: Clock | None = None
     ) -> "Scripted":
-        """Return the model that the file stands in for."""
+        """Return a model that plays back a file."""
         return cls(Path(path), name=name, clock=clock)
 
-    @property
-    def name(self) -> str:
-        """What this model is called in logs."""
-        return self._name
-
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the line for this call says."""
+        """Yield the answer of the line for this call. Raises ``ModelRefused`` when there is none."""
         placed = self._line_for(prompt)
         line = placed.line
         _check_expectation(placed, prompt)
@@ -140,7 +128,7 @@ class Scripted:
             if seconds:
                 await self._sleep(seconds)
         for chunk in _line_chunks(line, prompt):
-            await asyncio.sleep(0)  # as a network would: others run between two pieces
+            await asyncio.sleep(0)  # let other tasks run between two chunks, as a network would
             yield chunk
         if line.error is not None:
             raise _error_of(line.error)
@@ -167,7 +155,8 @@ class Scripted:
         )
 
 
-def _read_file(path: Path) -> Iterator[_PlacedLine]:
+def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the data of each line that is not blank, with its number."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -175,21 +164,12 @@ def _read_file(path: Path) -> Iterator[_PlacedLine]:
         raise ConfigError(f"scripted model {path} cannot be read: {error.strerror or error}") from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"scripted model {path} is larger than {MAX_FILE_BYTES // 1024 // 1024} MB")
-    for number, written in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if written.strip():
-            yield _parse_line(_decode(written, f"{path}:{number}"), f"{path}:{number}")
-
-
-def _read_data(lines: Iterable[ScriptLine], name: str) -> Iterator[_PlacedLine]:
-    for number, line in enumerate(lines, start=1):
-        yield _parse_line(line, f"{name}:{number}")
-
-
-def _decode(written: bytes, place: str) -> Any:
-    try:
-        return msgspec.json.decode(written)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{place}: not JSON: {error}") from error
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line)
+            except DECODE_ERRORS as error:
+                raise ConfigError(f"{path}:{number}: not JSON: {error}") from error
 
 
 def _parse_line(raw: Any, place: str) -> _PlacedLine:
@@ -202,14 +182,14 @@ def _parse_line(raw: Any, place: str) -> _PlacedLine:
         msgspec.json.encode(line)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigError(f"{place}: {error}") from error
-    wrong = _find_conflict(line)
-    if wrong:
-        raise ConfigError(f"{place}: {wrong}")
+    conflict = _find_conflict(line)
+    if conflict:
+        raise ConfigError(f"{place}: {conflict}")
     return _PlacedLine(line, place)
 
 
 def _check_keys(raw: dict[str, Any], place: str) -> None:
-    """Refuse a key nobody reads, and suggest the near one."""
+    """Raise ``ConfigError`` for an unknown key, with the nearest known one."""
     _check_struct_keys(raw, _Line, "", place)
     for key, kind in (("error", _Failure), ("usage", _TokenCounts), ("expect", _Expectation)):
         _check_struct_keys(raw.get(key), kind, f" in {key!r}", place)
@@ -232,55 +212,51 @@ def _check_struct_keys(value: Any, kind: type[_LineStruct], within: str, place: 
 
 
 def _find_conflict(line: _Line) -> str:
-    """Return what two keys of a line have against each other, ``""`` when nothing."""
+    """Return why the keys of a line do not go together, ``""`` if they do."""
     if line.text is not None and line.chunks is not None:
-        return "'text' and 'chunks' say the same thing twice; keep one"
+        return "'text' and 'chunks' exclude each other; keep one"
     if line.cut_after is not None and line.text is None and line.chunks is None:
         return "'cut_after' needs 'chunks' to count"
     if not line.has_answer and line.error is None and line.stall is None:
-        return "the line answers nothing; give it text, chunks, reasoning, tool_calls, error or stall"
+        return "the line has no answer; give it text, chunks, reasoning, tool_calls, error or stall"
     return ""
 
 
 def _group_by_agent(lines: Iterable[_PlacedLine]) -> dict[str | None, list[_PlacedLine]]:
     """Return the lines of each agent, the root's under ``None``."""
-    lists: dict[str | None, list[_PlacedLine]] = {}
+    groups: dict[str | None, list[_PlacedLine]] = {}
     for placed in lines:
-        mine = lists.setdefault(placed.line.agent, [])
-        if mine and mine[-1].line.repeat:
-            raise ConfigError(f'{mine[-1].place}: "repeat" is for the last line of an agent; {placed.place} follows')
-        mine.append(placed)
-    return lists
+        group = groups.setdefault(placed.line.agent, [])
+        if group and group[-1].line.repeat:
+            raise ConfigError(f'{group[-1].place}: "repeat" is for the last line of an agent; {placed.place} follows')
+        group.append(placed)
+    return groups
 
 
 def _check_expectation(placed: _PlacedLine, prompt: Prompt) -> None:
     """Raise ``ModelRefused`` when the prompt is not what the line expects."""
-    expected = placed.line.expect
-    said = next((text_of(m.content) for m in reversed(prompt.messages) if isinstance(m, UserMessage)), None)
-    for words in _as_sequence(expected.last_user_contains):
-        if said is None or words not in said:
-            there = "there is none" if said is None else f"it is {_shorten(said)!r}"
-            raise _expectation_error(placed, f"a last user message that contains {words!r}; {there}")
+    failure = next(_failed_expectations(placed.line.expect, prompt), None)
+    if failure is not None:
+        raise ModelRefused(f"scripted model {placed.place} expected {failure}")
+
+
+def _failed_expectations(expected: _Expectation, prompt: Prompt) -> Iterator[str]:
+    last = next((text_of(m.content) for m in reversed(prompt.messages) if isinstance(m, UserMessage)), None)
+    for text in _as_sequence(expected.last_user_contains):
+        if last is None or text not in last:
+            excerpt = last if last is None or len(last) <= 200 else last[:200] + "…"
+            actual = "there is none" if last is None else f"it is {excerpt!r}"
+            yield f"a last user message that contains {text!r}; {actual}"
     names = [tool.name for tool in prompt.tools]
     for name in _as_sequence(expected.tools_include):
         if name not in names:
-            raise _expectation_error(placed, f"a tool {name!r}; there are {', '.join(names) if names else 'none'}")
+            yield f"a tool {name!r}; there are {', '.join(names) if names else 'none'}"
     if len(prompt.messages) < expected.messages_at_least:
-        raise _expectation_error(
-            placed, f"at least {expected.messages_at_least} messages; there are {len(prompt.messages)}"
-        )
+        yield f"at least {expected.messages_at_least} messages; there are {len(prompt.messages)}"
 
 
-def _expectation_error(placed: _PlacedLine, what: str) -> ModelRefused:
-    return ModelRefused(f"scripted model {placed.place} expected {what}")
-
-
-def _as_sequence(words: _OneOrMore) -> Sequence[str]:
-    return (words,) if isinstance(words, str) else words
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + "…"
+def _as_sequence(texts: _OneOrMore) -> Sequence[str]:
+    return (texts,) if isinstance(texts, str) else texts
 
 
 def _line_chunks(line: _Line, prompt: Prompt) -> Iterator[Chunk]:
@@ -291,16 +267,12 @@ def _line_chunks(line: _Line, prompt: Prompt) -> Iterator[Chunk]:
     if line.cut_after is not None:
         return
     for index, call in enumerate(line.tool_calls):
-        yield CallChunk(
-            index=index,
-            name=call.name,
-            arguments=_arguments_json(call),
-            id=call.id or f"scripted-{prompt.number}-{index + 1}",
-        )
+        id = call.id or f"scripted-{prompt.number}-{index + 1}"
+        yield CallChunk(index=index, name=call.name, arguments=_arguments_json(call), id=id)
 
 
 def _split_text(text: str) -> Sequence[str]:
-    """Cut a text between words, into a few pieces."""
+    """Split a text between words, into at most ``MAX_PIECES`` pieces."""
     words: list[str] = re.findall(r"\S+\s*|\s+", text)
     size = -(-len(words) // MAX_PIECES) or 1
     return ["".join(words[at : at + size]) for at in range(0, len(words), size)]
@@ -315,24 +287,23 @@ def _error_of(failure: _Failure) -> ModelError:
         return ModelUnavailable(
             f"{failure.message} (status {failure.status})", retry_after=failure.retry_after, status=failure.status
         )
-    what = "authentication failed: " if failure.status in {401, 403} else ""
-    return ModelRefused(f"{what}{failure.message} (status {failure.status})")
+    prefix = "authentication failed: " if failure.status in {401, 403} else ""
+    return ModelRefused(f"{prefix}{failure.message} (status {failure.status})")
 
 
 def _usage_of(line: _Line, prompt: Prompt) -> Usage:
-    """Return what the line says, or an estimate: four characters are a token."""
+    """Return the usage of the line, or an estimate."""
     if line.usage is not None:
         return Usage(**msgspec.structs.asdict(line.usage))
-    said = line.text if line.text is not None else "".join(line.chunks or ())
+    text = line.text if line.text is not None else "".join(line.chunks or ())
     calls = sum(len(call.name) + len(_arguments_json(call)) for call in line.tool_calls)
     reasoning = len(line.reasoning or "")
-    heard = len(prompt.system) + sum(_characters_of(message) for message in prompt.messages)
-    heard += sum(len(tool.name) + len(tool.description) for tool in prompt.tools)
+    input = len(prompt.system) + sum(_characters_of(message) for message in prompt.messages)
+    input += sum(len(tool.name) + len(tool.description) for tool in prompt.tools)
     return Usage(
-        input=_estimate_tokens(heard),
-        output=_estimate_tokens(len(said) + calls + reasoning),
-        reasoning=_estimate_tokens(reasoning),
-    )
+        input=estimate_text_tokens(input), output=estimate_text_tokens(len(text) + calls + reasoning),
+        reasoning=estimate_text_tokens(reasoning),
+    )  # fmt: skip
 
 
 def _characters_of(message: Message) -> int:
@@ -342,7 +313,3 @@ def _characters_of(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         size += sum(len(call.name) + len(call.raw or msgspec.json.encode(call.arguments)) for call in message.calls)
     return size
-
-
-def _estimate_tokens(characters: int) -> int:
-    return -(-characters // 4)

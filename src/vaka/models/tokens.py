@@ -1,4 +1,4 @@
-"""About how many tokens a prompt has, before anyone has counted them. Pure."""
+"""Estimates of the tokens of a prompt before it is sent. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,31 +19,27 @@ from vaka.core.types.message import (
 )
 
 CHARACTERS_PER_TOKEN = 4
-"""Of text, in a token."""
 MEDIA_TOKENS = 1600
-"""Tokens of a picture or a sound."""
+"""Tokens of an image or of audio."""
 DOCUMENT_TOKENS = 500
 """Tokens of a document, besides one for each six characters of its base64."""
 
 
 def estimate_prompt_tokens(prompt: Prompt) -> int:
-    """Return about how many tokens a whole prompt has."""
     tools = sum(estimate_text_tokens(len(encode_json(tool))) for tool in prompt.tools)
     return estimate_message_tokens(prompt.messages) + estimate_text_tokens(len(prompt.system)) + tools
 
 
 def estimate_message_tokens(messages: Sequence[Message]) -> int:
-    """Return about how many tokens messages have."""
     return sum(_tokens_of_message(message) for message in messages)
 
 
 def estimate_text_tokens(characters: int) -> int:
-    """Return about how many tokens a text of so many characters has."""
     return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 def encode_json(value: Any) -> bytes:
-    """Return a value as JSON; nothing for one that will be refused where it is sent, and has no size here."""
+    """Return a value as JSON; nothing for one that cannot be encoded, which the request will report."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):

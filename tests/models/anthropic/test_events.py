@@ -332,7 +332,7 @@ GARBLED: list[tuple[str, list[Event]]] = [
     ("no reason", [message_start(), *text_events(0, "x"), *message_stop_events(None)]),
     ("an empty reason", [message_start(), *text_events(0, "x"), *message_stop_events("")]),
     ("an open block", [message_start(), *tool_use_events(0, "{}", closed=False), *message_stop_events("tool_use")]),
-    ("a call that never came", [message_start(), *text_events(0, "x"), *message_stop_events("tool_use")]),
+    ("a call that never arrived", [message_start(), *text_events(0, "x"), *message_stop_events("tool_use")]),
     ("a piece of no block", [message_start(), PIECE]),
     (
         "a piece of a closed block",

@@ -130,10 +130,10 @@ def test_pictures_and_documents_by_bytes_and_by_address() -> None:
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        (Audio(data="x"), "cannot take this audio: it does not listen"),
+        (Audio(data="x"), "cannot take this audio: it does not accept audio"),
         (Image(data=PNG, media_type="image/tiff"), "'image/tiff' is not one of image/gif"),
         (Image(url="file:///etc/passwd"), "must begin with https://"),
-        (Image(blob=Digest("d")), "its bytes are not at hand"),
+        (Image(blob=Digest("d")), "it has neither data nor a URL"),
         (Document(data="x", media_type="application/zip"), "'application/zip' is not one of application/pdf"),
         (Document(url="https://example.com/a.txt", media_type="text/plain"), "give the text itself"),
         (Document(data="/////w==", media_type="text/plain"), "not UTF-8 text in base64"),

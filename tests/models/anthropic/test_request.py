@@ -235,8 +235,8 @@ def test_a_model_that_thinks_by_itself_is_quiet_when_a_tool_is_forced() -> None:
         ("claude-sonnet-5-5", "look", {}, "cannot be forced to call a tool"),
         (BUDGET_MODEL, "fly", {}, "names no tool; there are look"),
         (BUDGET_MODEL, "look", {"reasonin": 1}, "did you mean 'reasoning'"),
-        (NO_THINKING_MODEL, "auto", {"output": {"type": "array", "items": {"type": "string"}}}, "a schema of the type 'object'"),
-        (ALWAYS_THINKING_MODEL, "auto", {"output": {"type": "object"}}, "give each object of it its properties"),
+        (NO_THINKING_MODEL, "auto", {"output": {"type": "array", "items": {"type": "string"}}}, "an output schema of the type 'object'"),
+        (ALWAYS_THINKING_MODEL, "auto", {"output": {"type": "object"}}, "list the properties of each object"),
     ],
 )  # fmt: skip
 def test_what_a_model_cannot_do_is_said_before_anything_is_sent(

@@ -244,7 +244,7 @@ def test_a_blocked_prompt_is_a_refusal_with_its_reason() -> None:
 def test_a_call_the_model_stumbled_over_may_be_asked_for_again(reason: str) -> None:
     error = error_of(event_of_part(text="a"), ending_event(reason, finishMessage="print(x"))
     assert type(error) is StreamCut
-    assert str(error) == f"the model's answer is no answer: {reason}: print(x"
+    assert str(error) == f"the model's answer is malformed: {reason}: print(x"
 
 
 def test_a_lost_signature_is_no_reason_to_try_again() -> None:

@@ -423,8 +423,8 @@ def test_media_are_sent_by_their_bytes_or_their_address() -> None:
     [
         (Document(data="UEs=", media_type="application/zip"), "its type is 'application/zip'"),
         (Document(url="https://x/a.zip", media_type="application/zip"), "its type is 'application/zip'"),
-        (Image(blob=Digest("sha256:0")), "it has neither data nor an address"),
-        (Image(url="data:image/png,abc"), "the data in its address is not base64"),
+        (Image(blob=Digest("sha256:0")), "it has neither data nor a URL"),
+        (Image(url="data:image/png,abc"), "the data in its URL is not base64"),
     ],
 )
 def test_media_that_gemini_cannot_take_are_refused_before_anything_is_sent(part: Any, told: str) -> None:

@@ -12,7 +12,6 @@ from vaka.core.ports.model import Chunk, StopChunk
 from vaka.core.types.errors import ModelError
 from vaka.models.catalog.vendors import PROFILES
 from vaka.models.openai_chat.events import ChatStreamDecoder
-from vaka.models.transport.sse import ServerSentEvent
 from vaka.testing.models import join_chunks
 
 NAMES = [
@@ -40,11 +39,11 @@ EVENT: dict[str, st.SearchStrategy[Any]] = {
 EVENTS: st.SearchStrategy[Any] = st.fixed_dictionaries({}, optional=EVENT) | ANYTHING
 
 
-def event_item(value: Any) -> ServerSentEvent:
-    return ServerSentEvent(msgspec.json.encode(value), "message", "")
+def event_item(value: Any) -> bytes:
+    return msgspec.json.encode(value)
 
 
-DONE = ServerSentEvent(b"[DONE]", "message", "")
+DONE = b"[DONE]"
 
 
 @given(st.lists(EVENTS, max_size=6), st.sampled_from([*PROFILES.values()]), st.sampled_from(["", "a"]))

@@ -89,7 +89,7 @@ CALL_EVENTS = [item_added(0, function_call_item("")), *argument_deltas(0, HILO)]
     [
         (
             [*STARTED_EVENTS, completed_event(message_item(text_part("It is dry.")))],
-            "not those that the model ended with",
+            "differ from the complete",
         ),
         (
             [*STARTED_EVENTS, *text_deltas(5, "x", id="y"), completed_event(SAID)],
@@ -97,19 +97,19 @@ CALL_EVENTS = [item_added(0, function_call_item("")), *argument_deltas(0, HILO)]
         ),
         (
             [*STARTED_EVENTS, text_deltas(0, "x")[0] | {"content_index": 1}, completed_event(SAID)],
-            "a part of a message",
+            "a part that its message does not have",
         ),
         ([*STARTED_EVENTS, item_done(0, function_call_item(HILO))], "'message' became a 'function_call'"),
         ([*STARTED_EVENTS, *argument_deltas(0, "{}")], "came for a 'message'"),
         ([*CALL_EVENTS, *text_deltas(0, "x")], "came for a 'function_call'"),
-        ([*STARTED_EVENTS, *text_deltas(1, "x")], "'msg_1' in another place"),
-        ([*STARTED_EVENTS, item_done(1, SAID)], "'msg_1' stands in two places"),
-        ([*CALL_EVENTS, completed_event()], "begun and never finished"),
-        ([*CALL_EVENTS, arguments_done(0, KONA)], "the arguments that came for 'weather'"),
-        ([*CALL_EVENTS, item_done(0, function_call_item('{"city": '))], "the arguments that came for 'weather'"),
+        ([*STARTED_EVENTS, *text_deltas(1, "x")], "'msg_1' with another index"),
+        ([*STARTED_EVENTS, item_done(1, SAID)], "'msg_1' has two indexes"),
+        ([*CALL_EVENTS, completed_event()], "began and never ended"),
+        ([*CALL_EVENTS, arguments_done(0, KONA)], "the arguments for 'weather' differ"),
+        ([*CALL_EVENTS, item_done(0, function_call_item('{"city": '))], "the arguments for 'weather' differ"),
         ([*CALL_EVENTS, item_done(0, function_call_item(HILO, name="fly"))], "'weather' became one of 'fly'"),
         ([completed_event(function_call_item(HILO, name=""))], "names no tool"),
-        ([*argument_deltas(0, HILO), arguments_done(0, HILO) | {"name": ""}, completed_event()], "never finished"),
+        ([*argument_deltas(0, HILO), arguments_done(0, HILO) | {"name": ""}, completed_event()], "never ended"),
     ],
 )
 def test_what_contradicts_itself_is_no_answer(events: Events, words: str) -> None:

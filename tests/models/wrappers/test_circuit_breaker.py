@@ -31,7 +31,7 @@ async def test_after_so_many_failures_in_a_row_nobody_asks() -> None:
     clock.advance(10)
     error = await error_of(model)
     assert str(error) == (
-        "trying was unavailable 2 times in a row (slow down) and is left alone; it is asked again in 20 s"
+        "trying was unavailable 2 times in a row (slow down) and is not called for 20 s"
     )
     assert (error.retry_after, len(inner.numbers), model.state) == (20, 2, "open")
 

@@ -1,43 +1,37 @@
 """Decode the event stream of Anthropic Messages into chunks. Pure.
 
-A delta without an open block, a block without its end or a message without a stop reason raises StreamCut, and no call comes out of it.
+A delta without an open block, a block without its end or a message without a stop reason raises StreamCut, and no call
+is emitted from it.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from vaka.core.ports.model import (
-    CallChunk,
-    Chunk,
-    CitationChunk,
-    ReasoningChunk,
-    StopChunk,
-    TextChunk,
-    UsageChunk,
-)
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.anthropic.messages import WIRE
+from vaka.models.json_values import DECODE_ERRORS, is_object
 from vaka.models.transport import errors
 
 STOP_REASONS = {
     "end_turn": "end", "stop_sequence": "end", "tool_use": "calls", "max_tokens": "length",
     "model_context_window_exceeded": "length", "pause_turn": "pause",
 }  # fmt: skip
-"""Why an answer ended, in our words; ``refusal`` and what comes later are the same in theirs."""
+"""The stop reason for each of the provider's; ``refusal`` and unknown ones are passed on as they are."""
 COMPLETE_REASONS = frozenset({"end_turn", "stop_sequence", "tool_use", "pause_turn"})
-"""Reasons of an answer that has all that the model wanted to say."""
+"""Reasons of an answer that nothing cut short."""
 
 MAX_TOKENS = 10**12
-"""Tokens; a count above it is nobody's, and too large for a log."""
+"""An upper bound for token counts: larger ones do not fit into a log."""
 
 _NO_CHUNKS: tuple[Chunk, ...] = ()
 
 
 class _Delta(msgspec.Struct, gc=False):
-    """A piece of a block, or of the message; what is not there is told from what is empty."""
+    """A piece of a block, or of the message; a field that is absent differs from an empty one."""
 
     type: str = ""
     text: str | msgspec.UnsetType = msgspec.UNSET
@@ -53,7 +47,7 @@ class _OutputDetails(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    """Tokens so far; what is not said stays as it was."""
+    """Tokens so far; a count that is absent has not changed."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -68,7 +62,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct):
-    """What is read of an event; the rest of it is nobody's business here."""
+    """The fields that are read of an event."""
 
     type: str = ""
     index: int | None = None
@@ -80,7 +74,7 @@ class _Event(msgspec.Struct):
 
 
 class _OpenBlock:
-    """A block that has begun: what it was then, and what was written since."""
+    """A block that has begun: its first state, and the pieces since."""
 
     def __init__(self, index: int, start: dict[str, Any], kind: str) -> None:
         self.index, self.start, self.kind = index, start, kind
@@ -93,24 +87,23 @@ _TOOL, _ANSWER, _OTHER = "tool_use", "answer", "other"
 
 
 class AnthropicStreamDecoder:
-    """One answer as it comes in. ``answer`` is the tool whose arguments are the answer, if there is one."""
+    """Decodes one answer. ``answer`` is the tool whose arguments are the answer, if there is one."""
 
-    def __init__(self, answer: str = "") -> None:
+    def __init__(self, answer: str = "", name: str = "the model") -> None:
         self.done = False
-        """The end marker has come; nothing after it counts."""
-        self._answer_tool = answer
-        self._model = ""
-        self._usage = Usage()
+        """The end marker has arrived; everything after it is ignored."""
+        self._answer_tool, self._name = answer, name
+        self._model, self._usage = "", Usage()
         self._message_started = False
         self._open_blocks: dict[int, _OpenBlock] = {}
-        self._seen_indexes: set[int] = set()
+        self._used_indexes: set[int] = set()
         self._calls = self._answers = 0
-        self._stop_reason: str | None = None
+        self._stop_reason = ""
 
     def feed(self, data: bytes, name: str = "message") -> Sequence[Chunk]:
-        """Return the chunks of an event; ``name`` is what the stream calls it.
+        """Return the chunks of an event; ``name`` is the value of its ``event:`` field.
 
-        Raises ``StreamCut`` for what cannot be part of a whole answer, and what an error event stands for.
+        Raises ``StreamCut`` for an event that cannot be part of a complete answer, and the error of an error event.
         """
         event = _decode_json(data, _EVENT)
         delta = event.delta
@@ -125,6 +118,10 @@ class AnthropicStreamDecoder:
             raise StreamCut(f"the stream is garbled: an event is called {name!r} and says it is {event.type!r}")
         return self._read_other_event(event)
 
+    def end(self) -> Sequence[Chunk]:
+        """Raise ``StreamCut``: the stream ended before its end marker."""
+        raise StreamCut(f"the answer of {self._name} was cut: it ended without message_stop")
+
     def _read_other_event(self, event: _Event) -> Sequence[Chunk]:
         if event.type == "content_block_start":
             return self._start_block(event)
@@ -136,12 +133,9 @@ class AnthropicStreamDecoder:
             return self._start_message(event)
         if event.type == "message_delta":
             self._update_usage(event.usage)
-            if event.delta is not None and event.delta.stop_reason is not None:
-                self._stop_reason = (
-                    self._stop_reason
-                    if self._stop_reason and self._stop_reason not in COMPLETE_REASONS
-                    else event.delta.stop_reason
-                )
+            reason = event.delta.stop_reason if event.delta is not None else None
+            if reason is not None and (not self._stop_reason or self._stop_reason in COMPLETE_REASONS):
+                self._stop_reason = reason
         elif event.type == "message_stop":
             return self._finish_message()
         return _NO_CHUNKS
@@ -154,38 +148,32 @@ class AnthropicStreamDecoder:
         return (UsageChunk(self._usage, self._model),)
 
     def _start_block(self, event: _Event) -> Sequence[Chunk]:
-        given = event.content_block
-        if (
-            not isinstance(given, dict)
-            or event.index is None
-            or event.index in self._seen_indexes
-            or not self._message_started
-        ):
-            raise StreamCut(f"the stream is garbled: block {event.index!r} begins twice, or before its message")
-        self._seen_indexes.add(event.index)
-        found = cast("dict[str, Any]", given)
-        kind = found.get("type")
+        start, index = event.content_block, event.index
+        if not is_object(start) or index is None or index in self._used_indexes or not self._message_started:
+            raise StreamCut(f"the stream is garbled: block {index!r} begins twice, or before its message")
+        self._used_indexes.add(index)
+        kind = start.get("type")
         if not isinstance(kind, str) or not kind:
-            raise StreamCut(f"the stream is garbled: block {event.index} says that it is a {kind!r}")
-        block = self._open_blocks[event.index] = _OpenBlock(event.index, found, _OTHER)
+            raise StreamCut(f"the stream is garbled: block {index} has the type {kind!r}")
+        block = self._open_blocks[index] = _OpenBlock(index, start, _OTHER)
         if kind in ("text", "thinking"):
             block.kind = kind
-            return self._initial_chunks(block, found.get(kind), found.get("citations"))
+            return self._initial_chunks(block, start.get(kind), start.get("citations"))
         if kind != _TOOL:
             return _NO_CHUNKS
-        if self._answer_tool and found.get("name") == self._answer_tool:
+        name, id = start.get("name"), start.get("id")
+        if self._answer_tool and name == self._answer_tool:
             block.kind = _ANSWER
             self._answers += 1
             return _NO_CHUNKS
         block.kind = _TOOL
         self._calls += 1
-        name, id = found.get("name"), found.get("id")
         if not isinstance(name, str) or not name:
             raise StreamCut("the stream is garbled: a call names no tool")
-        return (CallChunk(event.index, name, "", id if isinstance(id, str) and id else f"call_{event.index}"),)
+        return (CallChunk(index, name, "", id if isinstance(id, str) and id else f"call_{index}"),)
 
     def _initial_chunks(self, block: _OpenBlock, text: Any, citations: Any) -> Sequence[Chunk]:
-        """Words that a block begins with; most begin with none."""
+        """Return the text that a block begins with; most begin with none."""
         chunks: list[Chunk] = [_citation_chunk(one) for one in citations or ()]
         if isinstance(text, str) and text:
             block.pieces.append(text)
@@ -198,9 +186,7 @@ class AnthropicStreamDecoder:
             if delta.type != "input_json_delta" or piece is msgspec.UNSET:
                 raise StreamCut(f"the stream is garbled: a piece of a call is a {delta.type!r} without JSON")
             block.pieces.append(piece)
-            if block.kind == _ANSWER:
-                return (TextChunk(piece),)
-            return (CallChunk(block.index, "", piece),)
+            return (TextChunk(piece) if block.kind == _ANSWER else CallChunk(block.index, "", piece),)
         if block.kind == "thinking":
             return _thinking_chunks(block, delta)
         if block.kind == _OTHER:
@@ -217,12 +203,13 @@ class AnthropicStreamDecoder:
         if block.kind in (_TOOL, _ANSWER):
             if any(block.pieces):
                 return _NO_CHUNKS
-            whole = msgspec.json.encode(block.start.get("input") or {}).decode()  # some write it all at the beginning
-            return (TextChunk(whole) if block.kind == _ANSWER else CallChunk(block.index, "", whole),)
+            # some servers send all arguments with the start of the block
+            arguments = msgspec.json.encode(block.start.get("input") or {}).decode()
+            return (TextChunk(arguments) if block.kind == _ANSWER else CallChunk(block.index, "", arguments),)
         if block.kind == "thinking":
             signature = block.signature or str(block.start.get("signature") or "")
-            whole_block = {**block.start, "thinking": "".join(block.pieces), "signature": signature}
-            return (ReasoningChunk(signature=signature, opaque={WIRE: whole_block}),)
+            thought = {**block.start, "thinking": "".join(block.pieces), "signature": signature}
+            return (ReasoningChunk(signature=signature, opaque={WIRE: thought}),)
         if block.pieces:
             block.start["input"] = _decode_json("".join(block.pieces).encode())
         return (ReasoningChunk(opaque={WIRE: block.start}),)
@@ -230,22 +217,18 @@ class AnthropicStreamDecoder:
     def _finish_message(self) -> Sequence[Chunk]:
         reason = self._stop_reason
         if not self._message_started or self._open_blocks or not reason:
-            missing = (
-                "its beginning"
-                if not self._message_started
-                else "the end of a block"
-                if self._open_blocks
-                else "a reason to stop"
+            missing = "the end of a block" if self._open_blocks else "a reason to stop"
+            raise StreamCut(
+                f"the answer was cut: it ended without {missing if self._message_started else 'its beginning'}"
             )
-            raise StreamCut(f"the answer was cut: it ended without {missing}")
         if reason == "tool_use" and not self._calls and not self._answers:
-            raise StreamCut("the answer was cut: it ended with a call that never came")
+            raise StreamCut("the answer was cut: it ended with a call that never arrived")
         self.done = True
         stop = STOP_REASONS.get(reason, reason)
         if stop in ("end", "calls"):
             stop = "calls" if self._calls else "end"
         elif self._calls and reason not in STOP_REASONS:
-            stop = "refusal"  # no call may run from an answer that ended for a reason nobody knows
+            stop = "refusal"  # no call may run from an answer that ended for an unknown reason
         return (UsageChunk(self._usage, self._model), StopChunk(stop))
 
     def _block_of(self, event: _Event) -> _OpenBlock:
@@ -255,17 +238,17 @@ class AnthropicStreamDecoder:
         return block
 
     def _update_usage(self, usage: _Usage | None) -> None:
-        """Take the tokens so far; they only grow, and the cached ones are a part of the input here."""
+        """Take the tokens so far; they only grow, and ``Usage.input`` includes the cached ones."""
         if usage is None:
             return
-        was = self._usage
-        read = _larger_count(was.cache_read, usage.cache_read_input_tokens)
-        write = _larger_count(was.cache_write, usage.cache_creation_input_tokens)
-        fresh = _larger_count(was.input - was.cache_read - was.cache_write, usage.input_tokens)
-        thought = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else 0
+        before = self._usage
+        read = _larger_count(before.cache_read, usage.cache_read_input_tokens)
+        write = _larger_count(before.cache_write, usage.cache_creation_input_tokens)
+        uncached = _larger_count(before.input - before.cache_read - before.cache_write, usage.input_tokens)
+        thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else 0
         self._usage = Usage(
-            input=fresh + read + write, output=_larger_count(was.output, usage.output_tokens), cache_read=read,
-            cache_write=write, reasoning=_larger_count(was.reasoning, thought),
+            input=uncached + read + write, output=_larger_count(before.output, usage.output_tokens), cache_read=read,
+            cache_write=write, reasoning=_larger_count(before.reasoning, thinking),
         )  # fmt: skip
 
 
@@ -283,28 +266,26 @@ def _thinking_chunks(block: _OpenBlock, delta: _Delta) -> Sequence[Chunk]:
 
 
 def _merge_delta(block: _OpenBlock, event: Any) -> None:
-    """A block we know nothing of grows by its pieces, so that it goes back whole."""
+    """Append a piece to a block of an unknown type, so that it is sent back complete."""
     for name, value in event["delta"].items():
         if name == "partial_json":
             block.pieces.append(str(value))
         elif name != "type":
-            was = block.start.get(name)
-            block.start[name] = was + value if isinstance(was, str) and isinstance(value, str) else value
+            before = block.start.get(name)
+            block.start[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
 
 
-def _citation_chunk(given: Any) -> CitationChunk:
-    if not isinstance(given, dict):
-        raise StreamCut(f"the stream is garbled: a citation is {type(given).__name__}")
-    found = cast("dict[str, Any]", given)
-    where = {"url": "url", "title": "title", "text": "cited_text"}
-    known = {ours: found[theirs] for ours, theirs in where.items() if isinstance(found.get(theirs), str)}
-    title = known.get("title") or found.get("document_title")
-    known["title"] = title if isinstance(title, str) else ""
-    return CitationChunk(Citation(**known, opaque={WIRE: given}))
+def _citation_chunk(citation: Any) -> CitationChunk:
+    if not is_object(citation):
+        raise StreamCut(f"the stream is garbled: a citation is {type(citation).__name__}")
+    texts = {name: value for name, value in citation.items() if isinstance(value, str)}
+    title = texts.get("title") or texts.get("document_title", "")
+    text = texts.get("cited_text", "")
+    return CitationChunk(Citation(url=texts.get("url", ""), title=title, text=text, opaque={WIRE: citation}))
 
 
 def _decode_json(data: bytes, decoder: Any = msgspec.json) -> Any:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StreamCut(f"the stream is garbled: an event is not what it should be ({error})") from error
+    except DECODE_ERRORS as error:
+        raise StreamCut(f"the stream is garbled: an event cannot be decoded ({error})") from error

@@ -1,1 +1,1 @@
-"""What is known of vendors and models: profiles, capabilities, prices. Data."""
+"""Vendors and models as data: profiles, capabilities, prices and output limits."""

@@ -8,49 +8,49 @@ from typing import Any, Literal
 import msgspec
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""Every word there is for how much to think, from the least to the most."""
+"""All reasoning efforts, from the least to the most."""
 
 
 class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a vendor of Chat Completions wants and can do. The defaults are OpenAI's own API."""
+    """What a vendor of Chat Completions requires and supports. The defaults are OpenAI's own API."""
 
     name: str = "openai-chat"
     base_url: str = "https://api.openai.com/v1"
-    """Empty where every customer has an address of their own."""
+    """Empty where every customer has a URL of their own."""
     base_env: str = "OPENAI_BASE_URL"
-    """The variable that has another address."""
+    """The environment variable that replaces the base URL."""
     key_env: tuple[str, ...] = ("OPENAI_API_KEY",)
-    """The variables that may have the key; the first that is set counts."""
+    """The environment variables of the key; the first that is set is used."""
     query_env: Mapping[str, str] = {}
-    """Parameters of the address and the variables they come from."""
+    """Query parameters and the environment variables of their values."""
     local: bool = False
-    """A server of one's own, which may want no key."""
+    """A server of one's own, which may need no key."""
     key_header: str = ""
-    """The header that has the key; without it the key is a bearer token."""
+    """The header of the key; without it the key is a bearer token."""
     deployments: bool = False
-    """Addresses are Azure's: each model is a deployment with a path of its own, unless the address ends in ``/v1``."""
+    """URLs are Azure's: each model is a deployment with a path of its own, unless the base URL ends in ``/v1``."""
 
     system_role: Literal["system", "developer"] = "developer"
     max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     usage: bool = True
-    """``stream_options.include_usage`` is understood; other vendors count tokens unasked."""
+    """Sends usage only with ``stream_options.include_usage``; other vendors always send it."""
     cost: bool = False
-    """``usage.cost`` is what the call cost in US dollars."""
+    """``usage.cost`` is the cost of the call in US dollars."""
     done: bool = True
     """``[DONE]`` ends a stream; without it, a finish reason and the end of the connection do."""
     reasoning: Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking", ""] = "reasoning_effort"
-    """How thinking is asked for: an effort, ``thinking.type``, ``reasoning.effort``, a switch with a budget, or not."""
+    """The field for thinking: an effort, ``thinking.type``, ``reasoning.effort``, a switch with a budget, or none."""
     efforts: tuple[str, ...] = EFFORTS
-    """The words for efforts that are understood, the weakest first."""
+    """The supported efforts, the weakest first."""
     reasoning_back: Literal["", "reasoning_content", "reasoning", "reasoning_details", "thinking"] = ""
-    """Where earlier thoughts are wanted back: a field of the message, or ``thinking`` parts of its content."""
+    """Where earlier reasoning is sent back: a field of the message, or ``thinking`` parts of its content."""
     strict: bool = True
-    """Schemas may say ``strict``."""
+    """Schemas may have ``strict``."""
     output: Literal["json_schema", "json_object", "tool"] = "json_schema"
-    """How a shape is asked for: as a schema, as JSON with the schema told in words, or as a tool to be called."""
+    """How an output schema is sent: as a schema, in the system prompt with JSON mode, or as a tool to be called."""
     choice_none: bool = True
     required: str = "required"
-    """The word for "call some tool"; empty where there is none."""
+    """The value of ``tool_choice`` for "call some tool"; empty where there is none."""
     choice_named: bool = True
     parallel: bool = True
     images: bool = True
@@ -58,26 +58,26 @@ class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
     documents: bool = True
     document_urls: bool = False
     stops: int = 4
-    """How many stop texts are taken; 0 for any number."""
+    """The number of stop texts at most; 0 for any number."""
     seed: Literal["seed", "random_seed", ""] = "seed"
     top_k: bool = False
     penalties: bool = True
     user: Literal["user", ""] = "user"
     cache_key: bool = True
-    """``prompt_cache_key`` names the session, so that its requests meet the same cache."""
+    """``prompt_cache_key`` is the session, so that its requests share a cache."""
     tiers: bool = True
     metadata: bool = True
     call_id: str = "[A-Za-z0-9_-]{1,64}"
-    """What an id of a call must look like."""
+    """The pattern of the id of a call."""
     merge: bool = False
-    """Messages of one role that follow each other are sent as one, for chat templates that want them to alternate."""
+    """Adjacent messages of one role are merged, for chat templates in which roles must alternate."""
     bridge: bool = False
-    """Results of tools must be answered before the user says more."""
+    """An assistant message must stand between tool results and a user message."""
     empty: Literal["null", "text", "omit"] = "null"
-    """What stands for the text of an answer that has calls only."""
+    """The content of an answer that has only calls: null, an empty text, or no field."""
     headers: Mapping[str, str] = {}
     body: Mapping[str, Any] = {}
-    """Fields that every request has."""
+    """Fields of every request."""
 
 
 def _read_profiles() -> dict[str, VendorProfile]:

@@ -12,10 +12,10 @@ from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChun
 from vaka.core.types.errors import BadRequest, ModelError, StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.gemini.request import GENERATED_ID_PREFIX, WIRE
+from vaka.models.json_values import DECODE_ERRORS, clamp_tokens
 from vaka.models.transport import errors, sse
 
 MAX_LIST_ITEMS = 10_000
-"""Values one list may have."""
 
 _PATH_STEP = re.compile(
     r"""\.(?P<name>[^.\[\]'"\s]+) | \[(?P<index>\d{1,9})\] | \['(?P<single>(?:[^'\\]|\\.)*)'\]"""
@@ -36,61 +36,56 @@ class PartialArgument(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def value(self) -> Any:
-        """What the piece says."""
-        said = (self.string_value, self.number_value, self.bool_value)
-        return next((value for value in said if value is not None), None)
+        values = (self.string_value, self.number_value, self.bool_value)
+        return next((value for value in values if value is not None), None)
 
 
 class ArgumentsBuilder:
-    """An object that grows. Raises ``StreamCut`` for pieces that do not fit into one."""
+    """Builds an object from pieces. Raises ``StreamCut`` for pieces that contradict each other."""
 
     def __init__(self) -> None:
         self._value: dict[str, Any] = {}
-        self._open_path: str | None = None  # the path of a text of which more is to come
+        self._open_path: str | None = None  # the path of an unfinished text
 
     def add(self, piece: PartialArgument) -> None:
-        """Put a piece in its place; more of the text before goes after it."""
+        """Store the value of a piece at its path, or append it to the unfinished text."""
         steps = _parse_path(piece.json_path)
-        place, last = self._locate(steps, piece.json_path)
-        more = self._open_path == piece.json_path
-        if more and not isinstance(piece.value, str):
+        container, last = self._locate(steps, piece.json_path)
+        continues = self._open_path == piece.json_path
+        if continues and not isinstance(piece.value, str):
             raise StreamCut(f"the arguments of a call make no sense: {piece.json_path!r} goes on as something else")
         self._open_path = piece.json_path if piece.will_continue else None
-        place[last] = f"{place[last]}{piece.value}" if more else piece.value
+        container[last] = f"{container[last]}{piece.value}" if continues else piece.value
 
     @property
     def is_complete(self) -> bool:
-        """Whether no text in it is still to go on."""
         return self._open_path is None
 
     def to_json(self) -> str:
-        """Return what came so far as JSON."""
         return msgspec.json.encode(self._value).decode()
 
     def _locate(self, steps: list[str | int], path: str) -> tuple[Any, Any]:
-        """Return what holds the value of a path, and where in it, made as far as it was not there."""
-        here: Any = self._value
+        """Return the container of the value at a path and the key in it; missing containers are created."""
+        container: Any = self._value
         for step, following in zip(steps, [*steps[1:], None], strict=True):
-            _make_room(here, step, path)
+            _make_room(container, step, path)
             if following is None:
                 break
-            if here[step] is None:
-                here[step] = [] if isinstance(following, int) else {}
-            here = here[step]
-        return here, steps[-1]
+            if container[step] is None:
+                container[step] = [] if isinstance(following, int) else {}
+            container = container[step]
+        return container, steps[-1]
 
 
-def _make_room(here: Any, step: str | int, path: str) -> None:
-    """Make room for a step: a name in an object, or the next place of a list."""
-    members: dict[str, Any] = here
-    items: list[Any] = here
-    if isinstance(here, dict) and isinstance(step, str):
-        members.setdefault(step, None)
+def _make_room(container: Any, step: str | int, path: str) -> None:
+    """Create the member of an object, or the next item of a list, that a step leads to."""
+    if isinstance(container, dict) and isinstance(step, str):
+        container.setdefault(step, None)
         return
-    if not isinstance(here, list) or not isinstance(step, int) or step > len(items) or step >= MAX_LIST_ITEMS:
+    if not isinstance(container, list) or not isinstance(step, int) or step > min(len(container), MAX_LIST_ITEMS - 1):
         raise StreamCut(f"the arguments of a call make no sense: there is no place for {path!r}")
-    if step == len(items):
-        items.append(None)
+    if step == len(container):
+        container.append(None)
 
 
 def _parse_path(path: str) -> list[str | int]:
@@ -105,31 +100,23 @@ def _parse_path(path: str) -> list[str | int]:
         steps.append(name if name is not None else int(step["index"]))
         at = step.end()
     if not steps or at != len(path):
-        raise StreamCut(f"the arguments of a call make no sense: {path!r} is no path")
+        raise StreamCut(f"the arguments of a call make no sense: {path!r} is not a path")
     return steps
 
 
 MAX_REASON = 500
-"""Characters of a provider's reason that are told."""
-
-MAX_TOKENS = 2**53
-"""Tokens that anyone can have used."""
-
+"""Characters of a provider's reason in an error message."""
 ABSENT = msgspec.Raw(b"")
-
 UNFINISHED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
-
 STOP_REASONS = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
-
 REFUSAL_REASONS = frozenset({
     "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER", "NO_IMAGE", "MODEL_ARMOR", "JAILBREAK",
 })  # fmt: skip
-
 MALFORMED_REASONS = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
 )
-"""Reasons after which the same request may well succeed: the model stumbled over its own call."""
+"""The model wrote a malformed call; the same request may succeed."""
 
 
 class _Call(msgspec.Struct, gc=False, rename="camel"):
@@ -154,7 +141,7 @@ class _Part(msgspec.Struct, gc=False, rename="camel"):
 
 
 _OPAQUE_FIELDS = ("executable_code", "code_execution_result", "inline_data", "file_data", "tool_call", "tool_response")
-"""Parts that are nothing to us and sent back word for word."""
+"""Parts that are not read, and sent back unchanged."""
 
 _WIRE_NAMES = dict(zip(_Part.__struct_fields__, _Part.__struct_encode_fields__, strict=True))
 
@@ -225,27 +212,29 @@ _DECODER = msgspec.json.Decoder(_Event)
 
 
 class GeminiStreamDecoder:
-    """One answer as it comes in; ``forced`` is the tool whose call is the answer itself."""
+    """Decodes one answer; ``forced`` is the tool whose call is the answer itself."""
 
     def __init__(self, model: str, forced: str = "") -> None:
+        self.done = False
+        """Always false: the stream has no end marker."""
         self._model, self._answer_tool = model, forced
         self._usage: _Usage | None = None
-        self._usage_sent = False  # what the prompt costs was said
-        self._finish_reason = ""
-        self._finish_message = ""
-        self._block_reason = ""
+        self._usage_sent = False
+        self._finish_reason = self._finish_message = self._block_reason = ""
         self._has_text = False
         self._calls = 0
         self._ids: set[str] = set()
         self._open_call: tuple[_Call, ArgumentsBuilder] | None = None  # a call whose arguments come in pieces
         self._cited_sources: set[tuple[str, str]] = set()
 
-    def feed(self, data: bytes) -> list[Chunk]:
-        """Return what an event says. Raises ``ModelError`` for one that is none, or an error."""
+    def feed(self, data: bytes, name: str = "") -> list[Chunk]:
+        """Return the chunks of an event. Raises ``ModelError`` for an invalid event and for an error event."""
         try:
             event = _DECODER.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return self._read_undecodable(data, error)
+        except DECODE_ERRORS as error:
+            if data.strip() == b"[DONE]":  # the end marker of another wire, which some gateways add
+                return []
+            raise _error_of_bytes(data) from error
         if event.error is not ABSENT or event.prompt_feedback is not None:
             self._read_error(event)
         chunks: list[Chunk] = []
@@ -256,42 +245,40 @@ class GeminiStreamDecoder:
             self._model = event.model_version
         if event.usage_metadata is not None:
             self._usage = event.usage_metadata
-            if not self._usage_sent:  # so that an answer that breaks off has a price
+            if not self._usage_sent:  # an answer that is cut later has its input cost
                 self._usage_sent = True
                 chunks.append(self._usage_chunk())
         return chunks
 
     def end(self) -> list[Chunk]:
-        """Return how the answer ends, when no more comes. Raises ``StreamCut`` when that is before its end."""
+        """Return the last chunks, at the end of the stream. Raises ``StreamCut`` for an incomplete answer."""
         chunks: list[Chunk] = []
         if self._block_reason:
-            words = f"The request was refused: {self._block_reason}"
-            return [TextChunk(words), self._usage_chunk(), StopChunk("refusal")]
+            text = f"The request was refused: {self._block_reason}"
+            return [TextChunk(text), self._usage_chunk(), StopChunk("refusal")]
         if not self._finish_reason:
             raise StreamCut("the stream was cut: it ended before its finish reason")
+        reason = f"{self._finish_reason}: {self._finish_message}" if self._finish_message else self._finish_reason
         if self._finish_reason in MALFORMED_REASONS:
-            raise StreamCut(f"the model's answer is no answer: {self._describe_reason()}")
+            raise StreamCut(f"the model's answer is malformed: {reason}")
         if self._finish_reason == "MISSING_THOUGHT_SIGNATURE":
-            raise BadRequest(f"a call of this conversation has lost its signature: {self._describe_reason()}")
+            raise BadRequest(f"a call of this conversation has lost its signature: {reason}")
         stop = self._stop_reason()
         if self._open_call is not None:
             if stop != "length":
                 raise StreamCut("the stream was cut: it ended inside the arguments of a call")
             self._close_call(self._open_call, chunks)
         if stop == "refusal" and not self._has_text:
-            chunks.append(TextChunk(f"The answer was refused: {self._describe_reason()}"))
+            chunks.append(TextChunk(f"The answer was refused: {reason}"))
         return [*chunks, self._usage_chunk(), StopChunk(stop)]
 
     def _stop_reason(self) -> str:
         stop = STOP_REASONS.get(self._finish_reason, "")
         if stop == "end" and self._calls:
             return "calls"
-        # No call may run from an answer that ended for a reason nobody knows.
-        unsure = self._finish_reason in REFUSAL_REASONS or self._calls
-        return stop or ("refusal" if unsure else self._finish_reason.lower())
-
-    def _describe_reason(self) -> str:
-        return f"{self._finish_reason}: {self._finish_message}" if self._finish_message else self._finish_reason
+        # no call may run from an answer that ended for an unknown reason
+        refused = self._finish_reason in REFUSAL_REASONS or self._calls
+        return stop or ("refusal" if refused else self._finish_reason.lower())
 
     def _read_candidate(self, candidate: _Candidate, chunks: list[Chunk]) -> None:
         content = candidate.content
@@ -302,13 +289,9 @@ class GeminiStreamDecoder:
                     chunks.append(TextChunk(part.text))
                 else:
                     self._read_part(part, chunks)
-        if (
-            candidate.finish_reason
-            and candidate.finish_reason not in UNFINISHED_REASONS
-            and self._finish_reason in ("", "STOP")
-        ):
-            self._finish_reason = candidate.finish_reason
-            self._finish_message = _shorten_message(candidate.finish_message)
+        reason = candidate.finish_reason or ""
+        if reason not in UNFINISHED_REASONS and self._finish_reason in ("", "STOP"):
+            self._finish_reason, self._finish_message = reason, _shorten_message(candidate.finish_message)
         if candidate.grounding_metadata is not None:
             self._emit_grounding(candidate.grounding_metadata, chunks)
         if candidate.citation_metadata is not None:
@@ -317,16 +300,16 @@ class GeminiStreamDecoder:
                 self._emit_citation(source, None, chunks)
 
     def _read_part(self, part: _Part, chunks: list[Chunk]) -> None:
-        """Add a part that is more than words; a signature comes right before what it belongs to."""
+        """Emit a part that is more than text; a signature precedes the part it belongs to."""
         signature = {"thoughtSignature": part.thought_signature} if part.thought_signature else {}
         if part.thought:
             own = {WIRE: {"thought": True, **signature}} if signature else None
             if part.text or own:
                 chunks.append(ReasoningChunk(part.text or "", opaque=own))
             return
-        kept = {_WIRE_NAMES[name]: value for name in _OPAQUE_FIELDS if (value := getattr(part, name)) is not None}
-        if kept:
-            chunks.append(ReasoningChunk(opaque={WIRE: {**kept, **signature}}))
+        opaque = {_WIRE_NAMES[name]: value for name in _OPAQUE_FIELDS if (value := getattr(part, name)) is not None}
+        if opaque:
+            chunks.append(ReasoningChunk(opaque={WIRE: {**opaque, **signature}}))
             return
         if signature:
             chunks.append(ReasoningChunk(opaque={WIRE: signature}))
@@ -337,7 +320,7 @@ class GeminiStreamDecoder:
             chunks.append(TextChunk(part.text))
 
     def _read_call(self, call: _Call, chunks: list[Chunk]) -> None:
-        """Add a call; one whose arguments come in pieces is added when the last is there."""
+        """Emit a call; one whose arguments come in pieces is emitted after the last piece."""
         if self._open_call is None and not call.partial_args and not call.will_continue:
             self._emit_call(call, _arguments_text(call.args), chunks)
             return
@@ -386,7 +369,7 @@ class GeminiStreamDecoder:
                 self._emit_citation(source, segments.get(index), chunks)
 
     def _emit_citation(self, source: _Source, segments: list[Any] | None, chunks: list[Chunk]) -> None:
-        """Name a source once: every event may repeat those before."""
+        """Emit a source once: each event may repeat the earlier ones."""
         url, title = source.uri or "", source.title or ""
         if (url, title) in self._cited_sources or not (url or title):
             return
@@ -402,58 +385,44 @@ class GeminiStreamDecoder:
             message = _shorten_message(feedback.block_reason_message)
             self._block_reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
 
-    def _read_undecodable(self, data: bytes, error: Exception) -> list[Chunk]:
-        """An event that is none: the marker of another wire that a gateway adds, an error in a list, or garbage."""
-        if data.strip() == b"[DONE]":
-            return []
-        raise _error_of_bytes(data) from error
-
     def _usage_chunk(self) -> UsageChunk:
-        said = self._usage or _Usage()
-        thoughts = _clamp_tokens(said.thoughts_token_count)
-        heard = _clamp_tokens(said.prompt_token_count) + _clamp_tokens(said.tool_use_prompt_token_count)
-        spoken = _clamp_tokens(said.candidates_token_count) + thoughts
-        if said.candidates_token_count is None and said.total_token_count is not None:
-            spoken = max(_clamp_tokens(said.total_token_count) - heard, thoughts)
-        usage = Usage(
-            input=_clamp_tokens(heard),
-            output=_clamp_tokens(spoken),
-            reasoning=thoughts,
-            cache_read=_clamp_tokens(said.cached_content_token_count),
-        )
-        return UsageChunk(usage, self._model)
+        usage = self._usage or _Usage()
+        reasoning = clamp_tokens(usage.thoughts_token_count)
+        input = clamp_tokens(usage.prompt_token_count) + clamp_tokens(usage.tool_use_prompt_token_count)
+        output = clamp_tokens(usage.candidates_token_count) + reasoning
+        if usage.candidates_token_count is None and usage.total_token_count is not None:
+            output = max(clamp_tokens(usage.total_token_count) - input, reasoning)
+        cached = clamp_tokens(usage.cached_content_token_count)
+        counted = Usage(input=clamp_tokens(input), output=clamp_tokens(output), reasoning=reasoning, cache_read=cached)
+        return UsageChunk(counted, self._model)
 
 
 def _error_of_bytes(data: bytes) -> ModelError:
-    said = errors.parse_error_body(data)
-    if said.message and said.kinds:
-        return errors.to_model_error(said)
+    """Return the error for an event that is not valid: an error in a list, or garbage."""
+    report = errors.parse_error_body(data)
+    if report.message and report.kinds:
+        return errors.to_model_error(report)
     return StreamCut(f"expected an event of an answer, got {sse.describe_body(data)}")
 
 
 def _arguments_text(arguments: msgspec.Raw) -> str:
-    """Return arguments as they were written; a gateway may have put them into a string."""
+    """Return arguments as the provider wrote them; some gateways put them into a string."""
     data = bytes(arguments)
     try:
         if data.startswith(b'"'):
             return msgspec.json.decode(data, type=str)
         return data.decode() if data and data != b"null" else "{}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise StreamCut("the arguments of a call are not UTF-8") from error
 
 
 def _decode_any(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return "an error that cannot be read"
 
 
-def _shorten_message(words: str | None) -> str:
-    words = " ".join((words or "").split())
-    return sse.redact_secrets(words if len(words) <= MAX_REASON else f"{words[:MAX_REASON]}…")
-
-
-def _clamp_tokens(tokens: int | None) -> int:
-    """Return a count that can be one: a provider must not be able to give a budget back, or to break the log."""
-    return min(max(tokens or 0, 0), MAX_TOKENS)
+def _shorten_message(text: str | None) -> str:
+    text = " ".join((text or "").split())
+    return sse.redact_secrets(text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…")

@@ -1,40 +1,30 @@
 """Decode a Chat Completions stream of any vendor into chunks. Pure.
 
-An answer is complete when choice 0 has a finish reason and [DONE] has arrived, unless the vendor's profile says that it sends none.
+An answer is complete when choice 0 has a finish reason and [DONE] has arrived, unless the vendor's profile says that
+it sends none.
 """
 
 import re
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from vaka.core.ports.model import (
-    Chunk,
-    CitationChunk,
-    ReasoningChunk,
-    StopChunk,
-    TextChunk,
-    UsageChunk,
-)
+from vaka.core.ports.model import Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.catalog.vendors import VendorProfile
+from vaka.models.json_values import DECODE_ERRORS, MAX_TOKENS, as_list, as_object, clamp_tokens, is_list
 from vaka.models.openai_chat.messages import WIRE, CallAssembler, CallFragment
 from vaka.models.transport import errors
-from vaka.models.transport.sse import ServerSentEvent
 
 STOP_REASONS = {
     "stop": "end", "eos": "end", "end_turn": "end", "stop_sequence": "end", "tool_calls": "calls",
     "function_call": "calls", "length": "length", "max_tokens": "length", "model_length": "length",
     "content_filter": "refusal", "sensitive": "refusal", "refusal": "refusal",
 }  # fmt: skip
-_LENGTH_REASON, _FILTER_REASON = (
-    re.compile(r"length|max_|limit|exceeded"),
-    re.compile(r"filter|safety|blocked|moderation"),
-)
-MAX_TOKENS = 2**53
-"""Tokens that anyone can have used."""
+_LENGTH_REASON = re.compile(r"length|max_|limit|exceeded")
+_FILTER_REASON = re.compile(r"filter|safety|blocked|moderation")
 _MAX_DIGITS = 18
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
@@ -43,11 +33,11 @@ _MINIMAX_CODES = {
     1000: "server_error", 1001: "timeout", 1002: "rate_limit", 1004: "authentication_error",
     1008: "insufficient_balance", 1013: "server_error",
 }  # fmt: skip
-"""What MiniMax's numbers mean."""
+"""The kind of error for each of MiniMax's status codes."""
 
 
 class _WireStruct(msgspec.Struct, gc=False):
-    """Only what is needed; vendors add much, and may put null anywhere."""
+    """Only the fields that are read; vendors add others, and may send null for any."""
 
 
 class _Audio(_WireStruct, gc=False):
@@ -117,11 +107,10 @@ class _Event(_WireStruct, gc=False):
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ChatStreamDecoder:
-    """One answer as it comes in: events go in, chunks come out, ``whole`` says that nothing more belongs to it.
+    """Decodes one answer; it is ``done`` when nothing more belongs to it.
 
     ``answer`` is the tool whose arguments are the answer itself.
     """
@@ -130,21 +119,19 @@ class ChatStreamDecoder:
         self.done = False
         self._profile = profile
         self._calls = CallAssembler(answer)
-        self._model = ""
-        self._finish_reason = ""
+        self._model = self._finish_reason = ""
         self._refused = False
         self._usage: Usage | None = None
         self._reasoning_details: list[dict[str, Any]] = []  # of the reasoning block that is still growing
-        self._withheld_texts: list[str] | None = [] if answer else None  # words beside an answer that is to be JSON
+        self._withheld_texts: list[str] | None = [] if answer else None  # texts beside an answer that is to be JSON
         self._cited_sources: list[Any] = []
 
-    def feed(self, item: ServerSentEvent) -> list[Chunk]:
-        """Return the chunks of one event. Raises ``ModelError`` for one that is none, or tells of an error."""
-        data = item.data
+    def feed(self, data: bytes, name: str = "") -> list[Chunk]:
+        """Return the chunks of one event. Raises ``ModelError`` for an invalid event and for an error event."""
         if data.startswith(b"[") and data.strip() == b"[DONE]":
             return self._finish_answer("[DONE] came before a finish reason")
         event = _decode_event(data)
-        if event.error is not None or event.base_resp is not None or event.object == "error" or item.event == "error":
+        if event.error is not None or event.base_resp is not None or event.object == "error" or name == "error":
             self._raise_error(event, data)
         if event.model:
             self._model = event.model
@@ -160,7 +147,7 @@ class ChatStreamDecoder:
         return chunks
 
     def end(self) -> list[Chunk]:
-        """Say that no more comes. Raises ``StreamCut`` unless the answer is whole."""
+        """Return the last chunks, at the end of the stream. Raises ``StreamCut`` unless the answer is complete."""
         if self.done:
             return []
         if self._profile.done:
@@ -171,19 +158,16 @@ class ChatStreamDecoder:
         if choice.index:
             if choice.index < 0:
                 raise StreamCut(f"the answer is garbled: it has a choice {choice.index}")
-            return  # another answer, which nobody asked for
+            return  # an alternative answer, which was not asked for
         delta = choice.delta
         if delta is not None:
             if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
                 self._emit_reasoning(delta, chunks)
             content = delta.content
-            if content:
-                if (
-                    isinstance(content, str) and self._withheld_texts is None and not self._reasoning_details
-                ):  # nearly always
-                    chunks.append(TextChunk(content))
-                else:
-                    self._read_content(content, chunks)
+            if isinstance(content, str) and content and self._withheld_texts is None and not self._reasoning_details:
+                chunks.append(TextChunk(content))  # the fast path of nearly every event
+            elif content:
+                self._read_content(content, chunks)
             self._read_rare_fields(delta, chunks)
         if choice.error is not None:
             raise errors.error_from_event({"error": choice.error})
@@ -194,7 +178,6 @@ class ChatStreamDecoder:
             self._emit_usage(choice.usage, chunks)
 
     def _read_rare_fields(self, delta: _Delta, chunks: list[Chunk]) -> None:
-        """Take what few deltas have."""
         if delta.refusal:
             self._refused = True
             self._close_reasoning(chunks)
@@ -210,18 +193,18 @@ class ChatStreamDecoder:
             self._emit_text(delta.audio.transcript, chunks)
         if delta.annotations:
             for note in delta.annotations:
-                chunks.extend(_citation_chunks(_as_object(_as_object(note).get("url_citation"))))
+                chunks.extend(_citation_chunks(as_object(as_object(note).get("url_citation"))))
 
     def _read_content(self, content: "str | list[Any]", chunks: list[Chunk]) -> None:
         if isinstance(content, str):
             self._emit_text(content, chunks)
             return
         for part in content:
-            kind = _as_object(part)
-            if kind.get("type") == "thinking":
-                chunks.extend(map(ReasoningChunk, _texts_of_parts(kind.get("thinking"))))
+            fields = as_object(part)
+            if fields.get("type") == "thinking":
+                chunks.extend(map(ReasoningChunk, _texts_of_parts(fields.get("thinking"))))
             else:
-                for text in _as_texts(kind.get("text")):
+                for text in _as_texts(fields.get("text")):
                     self._emit_text(text, chunks)
 
     def _emit_text(self, text: str, chunks: list[Chunk]) -> None:
@@ -232,8 +215,8 @@ class ChatStreamDecoder:
         chunks.append(TextChunk(text))
 
     def _emit_reasoning(self, delta: _Delta, chunks: list[Chunk]) -> None:
-        """Take a thought; several fields of one delta say the same."""
-        details = [detail for detail in map(_as_object, delta.reasoning_details or ()) if detail]
+        """Emit the reasoning of a delta once: vendors repeat it in several fields."""
+        details = [detail for detail in map(as_object, delta.reasoning_details or ()) if detail]
         texts = _as_texts(delta.reasoning_content) or _as_texts(delta.reasoning)
         texts = texts or [
             text for detail in details for name in ("text", "summary") for text in _as_texts(detail.get(name))
@@ -244,24 +227,23 @@ class ChatStreamDecoder:
                 self._merge_detail(detail)
 
     def _merge_detail(self, detail: dict[str, Any]) -> None:
-        """Put a piece of a detail to the one it belongs to, so that the whole goes back as one."""
+        """Append a piece to the detail it belongs to: vendors want each detail back as one object."""
         last = self._reasoning_details[-1] if self._reasoning_details else {}
         if not last or (last.get("type"), last.get("index")) != (detail.get("type"), detail.get("index")):
             self._reasoning_details.append(dict(detail))
             return
         for name, value in detail.items():
-            grows = name in {"text", "summary", "data"} and isinstance(value, str) and isinstance(last.get(name), str)
-            if grows:
+            if name in {"text", "summary", "data"} and isinstance(value, str) and isinstance(last.get(name), str):
                 last[name] += value
             elif value is not None or name not in last:
                 last[name] = value
 
     def _close_reasoning(self, chunks: list[Chunk]) -> None:
-        """End the block of reasoning with what the vendor wants back."""
+        """End the block of reasoning with the details that the vendor wants back."""
         if self._reasoning_details:
-            kept = {"vendor": self._profile.name, "reasoning_details": self._reasoning_details}
+            block = {"vendor": self._profile.name, "reasoning_details": self._reasoning_details}
             self._reasoning_details = []
-            chunks.append(ReasoningChunk(opaque={WIRE: kept}))
+            chunks.append(ReasoningChunk(opaque={WIRE: block}))
 
     def _emit_usage(self, usage: _Usage, chunks: list[Chunk]) -> None:
         counted = _usage_of(usage, cost=self._profile.cost)
@@ -283,14 +265,14 @@ class ChatStreamDecoder:
         if reason not in {"length", "refusal"} and (self._calls.call_count or reason == "calls"):
             reason = "calls" if self._calls.call_count else "end"
         for source in self._cited_sources:
-            chunks.extend(_citation_chunks({"url": source} if isinstance(source, str) else _as_object(source)))
+            chunks.extend(_citation_chunks({"url": source} if isinstance(source, str) else as_object(source)))
         if self._usage is None:
             chunks.append(UsageChunk(Usage(), self._model))
         self.done = True
         return [*chunks, StopChunk(reason)]
 
     def _raise_error(self, event: _Event, data: bytes) -> None:
-        """Raise what an event says went wrong, if it does."""
+        """Raise the error of an event; MiniMax sends a status with each."""
         state = event.base_resp
         if event.error is not None:
             raise errors.error_from_event({"error": event.error})
@@ -304,39 +286,38 @@ class ChatStreamDecoder:
 def _decode_event(data: bytes) -> _Event:
     try:
         return _EVENT.decode(data)
-    except _DECODE_ERRORS as error:
-        if ".usage" in str(error):  # no answer is lost for the way its tokens are counted
-            with suppress(*_DECODE_ERRORS):
-                return _EVENT.decode(msgspec.json.encode(_repair_event(_as_object(msgspec.json.decode(data)))))
+    except DECODE_ERRORS as error:
+        if ".usage" in str(error):  # a malformed token count must not cost the answer
+            with suppress(*DECODE_ERRORS):
+                return _EVENT.decode(msgspec.json.encode(_repair_event(as_object(msgspec.json.decode(data)))))
         raise StreamCut(f"an event of the answer cannot be read: {error}") from error
 
 
 def _repair_event(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event, or a part of one, whose counts of tokens can be read: those that are none are left out."""
-    made = {name: _repair_event(_as_object(event[name])) if name == "x_groq" else event[name] for name in event}
-    choices = cast("list[Any]", made.get("choices"))
-    if isinstance(made.get("choices"), list):
-        made["choices"] = [_repair_event(_as_object(choice)) for choice in choices]
-    if "usage" in made:
-        made["usage"] = _repair_usage(_as_object(made["usage"]))
-    return made
+    """Return an event, or a part of one, without token counts that are not numbers."""
+    repaired = {name: _repair_event(as_object(event[name])) if name == "x_groq" else event[name] for name in event}
+    if is_list(repaired.get("choices")):
+        repaired["choices"] = [_repair_event(as_object(choice)) for choice in repaired["choices"]]
+    if "usage" in repaired:
+        repaired["usage"] = _repair_usage(as_object(repaired["usage"]))
+    return repaired
 
 
 def _repair_usage(usage: dict[str, Any]) -> dict[str, Any]:
     tokens = {name: _repair_count(value) for name, value in usage.items() if name.endswith("tokens")}
-    details = {name: _repair_usage(_as_object(value)) for name, value in usage.items() if name.endswith("details")}
+    details = {name: _repair_usage(as_object(value)) for name, value in usage.items() if name.endswith("details")}
     return {**tokens, **details, "cost": usage.get("cost")}
 
 
 def _repair_count(count: Any) -> int | None:
     if isinstance(count, str) and count.isdecimal():
         return min(int(count[:_MAX_DIGITS]), MAX_TOKENS)
-    whole = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
-    return min(max(int(count), 0), MAX_TOKENS) if whole else None
+    integral = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
+    return clamp_tokens(int(count)) if integral else None
 
 
 def _stop_reason(finish: str) -> str:
-    """Return a finish reason in our words; a vendor's own word tells at least whether something is missing."""
+    """Return the stop reason for a finish reason; of an unknown one, whether it means that something is missing."""
     word = finish.lower()
     if word in STOP_REASONS:
         return STOP_REASONS[word]
@@ -344,58 +325,36 @@ def _stop_reason(finish: str) -> str:
 
 
 def _is_unfinished(finish: str) -> bool:
-    """Whether a finish reason says that something is missing: then it counts, whatever else was said."""
+    """Whether a finish reason says that something is missing; it then overrides the others."""
     return finish in FAILED_REASONS or _stop_reason(finish) in {"length", "refusal"}
 
 
 def _usage_of(usage: _Usage, *, cost: bool) -> Usage:
-    read, written, thought = usage.prompt_cache_hit_tokens or usage.cached_tokens, None, usage.reasoning_tokens
-    if usage.prompt_tokens_details is not None:
-        read = usage.prompt_tokens_details.cached_tokens or read
-        written = usage.prompt_tokens_details.cache_write_tokens
-    if usage.completion_tokens_details is not None:
-        thought = usage.completion_tokens_details.reasoning_tokens or thought
-    put, got, thought = (
-        _clamp_tokens(usage.prompt_tokens),
-        _clamp_tokens(usage.completion_tokens),
-        _clamp_tokens(thought),
-    )
-    if thought and usage.total_tokens == put + got + thought:
-        got += thought  # some vendors count thoughts beside the answer
+    prompt, completion = usage.prompt_tokens_details or _InputDetails(), usage.completion_tokens_details
+    read = prompt.cached_tokens or usage.prompt_cache_hit_tokens or usage.cached_tokens
+    reasoning = clamp_tokens((completion.reasoning_tokens if completion else None) or usage.reasoning_tokens)
+    input, output = clamp_tokens(usage.prompt_tokens), clamp_tokens(usage.completion_tokens)
+    if reasoning and usage.total_tokens == input + output + reasoning:
+        output += reasoning  # some vendors do not count reasoning as output
     spent: Any = usage.cost if cost else None
     return Usage(
-        input=put, output=got, cache_read=_clamp_tokens(read), cache_write=_clamp_tokens(written), reasoning=thought,
-        cost=max(float(spent), 0.0) if isinstance(spent, int | float) else 0.0,
+        input=input, output=output, cache_read=clamp_tokens(read), cache_write=clamp_tokens(prompt.cache_write_tokens),
+        reasoning=reasoning, cost=max(float(spent), 0.0) if isinstance(spent, int | float) else 0.0,
     )  # fmt: skip
 
 
-def _clamp_tokens(count: int | None) -> int:
-    """Return a count that can be one: a vendor must not be able to give a budget back, or to break the log."""
-    return min(max(count or 0, 0), MAX_TOKENS)
-
-
 def _citation_chunks(source: dict[str, Any]) -> list[Chunk]:
-    words = {name: value for name, value in source.items() if isinstance(value, str)}
-    if not words.get("url"):
+    texts = {name: value for name, value in source.items() if isinstance(value, str)}
+    if not texts.get("url"):
         return []
-    text = words.get("content") or words.get("snippet", "")
-    return [CitationChunk(Citation(url=words["url"], title=words.get("title", ""), text=text))]
+    text = texts.get("content") or texts.get("snippet", "")
+    return [CitationChunk(Citation(url=texts["url"], title=texts.get("title", ""), text=text))]
 
 
 def _texts_of_parts(value: Any) -> list[str]:
-    """Return the words of a text, or of the parts of one."""
-    parts = cast("list[Any]", value)
-    return (
-        [text for part in parts for text in _as_texts(_as_object(part).get("text"))]
-        if isinstance(value, list)
-        else _as_texts(value)
-    )
+    """Return a text, or the texts of a list of parts."""
+    return _as_texts(value) or [text for part in as_list(value) for text in _as_texts(as_object(part).get("text"))]
 
 
 def _as_texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and value else []
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    found = cast("dict[str, Any]", value)
-    return found if isinstance(value, dict) else {}

@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,6 @@ from vaka.core.types.message import (
     Audio,
     Content,
     Document,
-    Image,
     Part,
     Reasoning,
     Stored,
@@ -26,10 +25,12 @@ from vaka.core.types.message import (
 )
 from vaka.models import compatibility
 from vaka.models.catalog.vendors import VendorProfile
+from vaka.models.compatibility import Media
+from vaka.models.json_values import DECODE_ERRORS, as_object
 
 
 class CallFragment(msgspec.Struct, gc=False):
-    """A piece of a call as it stands in a delta."""
+    """A piece of a call in a delta."""
 
     index: int | None = None
     id: str | None = None
@@ -40,85 +41,81 @@ class _PartialCall:
     """A call that is still growing."""
 
     def __init__(self, number: int, provider_id: str) -> None:
-        self.number, self.provider_id = number, provider_id  # given: the vendor's own id
+        self.number, self.provider_id = number, provider_id
         self.name = ""
         self.pieces: list[str] = []
-        self.emitted_pieces = 0  # pieces that were handed on
+        self.emitted_pieces = 0
         self.is_announced = False
 
     def is_complete(self) -> bool:
-        """Whether the arguments are a whole object, so that more of them would be another call's."""
+        """Whether the arguments are a complete object, so that further ones belong to another call."""
         if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
             return False
         try:
             msgspec.json.decode("".join(self.pieces))
-        except (msgspec.DecodeError, RecursionError):
+        except DECODE_ERRORS:
             return False
         return True
 
 
 class CallAssembler:
-    """The calls of one answer. The arguments of the tool ``answer`` are words, not a call."""
+    """The calls of one answer. The arguments of the tool ``answer`` are emitted as text, not as a call."""
 
     def __init__(self, answer: str = "") -> None:
         self.call_count = 0
-        """Calls that were begun, the answer not among them."""
+        """Calls that have begun, without the answer."""
         self.has_answer = False
         self._answer_tool = answer
         self._calls: list[_PartialCall] = []
-        self._latest_by_index: dict[int, _PartialCall] = {}  # the last call at each index
+        self._latest_by_index: dict[int, _PartialCall] = {}
         self._used_ids: set[str] = set()
 
     def add(self, fragment: CallFragment, position: int, chunks: list[Chunk]) -> None:
-        """Take a fragment that stood at ``position`` of its delta. Raises ``StreamCut`` for what says nothing."""
+        """Add the fragment at ``position`` of its delta. Raises ``StreamCut`` for an empty one."""
         name, arguments = _read_fragment(fragment.function)
         call = self._find_or_start(fragment, position, name, arguments)
         call.name = call.name or name
         if arguments:
             call.pieces.append(arguments)
-        if call.name:  # until then nobody could tell whose arguments they are
+        if call.name:  # a chunk of a call must name its tool first
             self._emit(call, chunks)
 
     def check_complete(self, reason: str) -> None:
-        """Say that the answer is whole. Raises ``StreamCut`` when it speaks of a call that did not come."""
+        """Check the calls of a finished answer. Raises ``StreamCut`` when one is missing or has no name."""
         if any(not call.name for call in self._calls):
             raise StreamCut("the answer is garbled: a tool call has no name")
         if reason == "calls" and not self._calls:
             raise StreamCut("the answer is garbled: it ends in tool calls, and there are none")
 
     def _find_or_start(self, fragment: CallFragment, position: int, name: str, arguments: str) -> _PartialCall:
-        place, given = fragment.index, fragment.id or ""
-        call = self._latest_by_index.get(position if place is None else place)
-        if place is None and given:
-            call = next((known for known in self._calls if known.provider_id == given), call)
-        if call is None or _starts_new_call(call, given, name, arguments):
-            call = _PartialCall(len(self._calls), given)
-            self._latest_by_index[position if place is None else place] = call
+        id = fragment.id or ""
+        index = position if fragment.index is None else fragment.index
+        call = self._latest_by_index.get(index)
+        if fragment.index is None and id:
+            call = next((known for known in self._calls if known.provider_id == id), call)
+        if call is None or _starts_new_call(call, id, name, arguments):
+            call = self._latest_by_index[index] = _PartialCall(len(self._calls), id)
             self._calls.append(call)
         return call
 
     def _emit(self, call: _PartialCall, chunks: list[Chunk]) -> None:
         text = "".join(call.pieces[call.emitted_pieces :])
         call.emitted_pieces = len(call.pieces)
-        begun, call.is_announced = call.is_announced, True
+        announced, call.is_announced = call.is_announced, True
         if call.name == self._answer_tool:
-            self._emit_answer(call, text, chunks)
-        elif not begun:
+            self.has_answer = True
+            first = next(known for known in self._calls if known.name == self._answer_tool)
+            if text and call is first:  # a second answer is a repetition
+                chunks.append(TextChunk(text))
+        elif not announced:
             self.call_count += 1
             chunks.append(CallChunk(call.number, call.name, text, self._unique_id(call)))
         elif text:
             chunks.append(CallChunk(call.number, "", text))
 
-    def _emit_answer(self, call: _PartialCall, text: str, chunks: list[Chunk]) -> None:
-        first = next(known for known in self._calls if known.name == self._answer_tool)
-        self.has_answer = True
-        if text and call is first:  # an answer given twice is given once
-            chunks.append(TextChunk(text))
-
     def _unique_id(self, call: _PartialCall) -> str:
-        """Return the vendor's id, or one made here where there is none or it has one already."""
-        id = call.provider_id
-        number = call.number
+        """Return the vendor's id, or a generated one where it is missing or used twice."""
+        id, number = call.provider_id, call.number
         while not id or id in self._used_ids:
             id, number = f"call_{number}", number + 1
         self._used_ids.add(id)
@@ -126,7 +123,7 @@ class CallAssembler:
 
 
 def _starts_new_call(call: _PartialCall, provider_id: str, name: str, arguments: str) -> bool:
-    """Whether a fragment begins a call of its own, though it stands where ``call`` stood."""
+    """Whether a fragment begins a new call, though it has the index of ``call``."""
     if provider_id and call.provider_id:
         return provider_id != call.provider_id
     if not name or not call.name:
@@ -135,7 +132,7 @@ def _starts_new_call(call: _PartialCall, provider_id: str, name: str, arguments:
 
 
 def _read_fragment(function: dict[str, msgspec.Raw] | None) -> tuple[str, str]:
-    """Return the name and the arguments of a fragment, as they were written."""
+    """Return the name and the arguments of a fragment, as the vendor wrote them."""
     if function is None or not ("arguments" in function or function.keys() == {"name"}):
         raise StreamCut("the answer is garbled: a piece of a tool call has neither a name nor arguments")
     try:
@@ -143,31 +140,27 @@ def _read_fragment(function: dict[str, msgspec.Raw] | None) -> tuple[str, str]:
         written = bytes(function["arguments"]) if "arguments" in function else b"null"
         if written.startswith(b'"'):
             return name or "", msgspec.json.decode(written, type=str)
-        return name or "", "" if written == b"null" else written.decode()  # an object, where a text should be
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return name or "", "" if written == b"null" else written.decode()  # an object instead of a string
+    except DECODE_ERRORS as error:
         raise StreamCut(f"the answer is garbled: a piece of a tool call cannot be read: {error}") from error
 
 
 WIRE = "chat"
-
 MAX_TEXT = 1024 * 1024
 """Characters of one text; a longer one is sent in several parts."""
-
 PLACEHOLDER_TEXT = "."
-"""Said where something must be said and there is nothing to say."""
-
+"""The text of a message that must not be empty."""
 NO_OUTPUT = "(no output)"
 
 _AUDIO_FORMATS = {
     "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }  # fmt: skip
-
 _TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript)")
 
 
 def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str) -> list[dict[str, Any]]:
-    """Return what was said so far. Raises ``BadRequest`` for what the vendor cannot take."""
+    """Return the messages of a request. Raises ``BadRequest`` for what the vendor does not support."""
     writer = _MessageWriter(model, profile, compatibility.call_ids(prompt.messages, re.compile(profile.call_id)))
     if system:
         writer.add({"role": profile.system_role, "content": _text_content(system)})
@@ -181,8 +174,8 @@ def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str)
     return writer.messages
 
 
-def check_part(model: str, part: Image | Audio | Document, profile: VendorProfile) -> None:
-    """Raise ``BadRequest`` for a part that the vendor cannot take."""
+def check_part(model: str, part: Media, profile: VendorProfile) -> None:
+    """Raise ``BadRequest`` for a part that the vendor does not support."""
     _MessageWriter(model, profile, {}).user_content((part,))
 
 
@@ -193,7 +186,7 @@ class _MessageWriter:
         self.messages: list[dict[str, Any]] = []
 
     def add(self, message: dict[str, Any]) -> None:
-        """Take one more message, in the order that the vendor wants."""
+        """Append a message, merged or separated as the vendor's chat template requires."""
         last = self.messages[-1] if self.messages else {}
         if self._profile.bridge and last.get("role") == "tool" and message["role"] == "user":
             self.messages.append({"role": "assistant", "content": PLACEHOLDER_TEXT})
@@ -203,61 +196,45 @@ class _MessageWriter:
             self.messages.append(message)
 
     def user_content(self, content: Content) -> Any:
-        """Return the content of a user's message: a text where one will do."""
-        parts = [made for part in content for made in self._convert_part(part)]
+        """Return the content of a user message: a string where that is enough."""
+        parts = [piece for part in content for piece in self._convert_part(part)]
         texts = [part["text"] for part in parts if part["type"] == "text"]
         if len(texts) == len(parts) and (len(parts) < 2 or not self._profile.images):
             return _text_content("\n\n".join(texts) or PLACEHOLDER_TEXT)
         return parts
 
     def add_answer(self, message: AssistantMessage) -> None:
-        """Write down what a model said; one that said nothing is left out."""
-        said: dict[str, Any] = {"role": "assistant", "content": self._answer_content(message.content)}
-        said |= self._reasoning_fields(message)
-        calls = [
-            {
-                "id": self._ids[call.id],
-                "type": "function",
-                "function": {
-                    "name": compatibility.safe_tool_name(call.name),
-                    "arguments": compatibility.arguments_json(call),
-                },
-            }
-            for call in message.calls
-        ]
-        self._names |= {call.id: call.name for call in message.calls}
+        """Append an assistant message; an empty one is left out."""
+        answer: dict[str, Any] = {"role": "assistant", "content": self._answer_content(message.content)}
+        answer |= self._reasoning_fields(message)
+        calls: list[dict[str, Any]] = []
+        for call in message.calls:
+            self._names[call.id] = name = compatibility.safe_tool_name(call.name)
+            function = {"name": name, "arguments": compatibility.arguments_json(call)}
+            calls.append({"id": self._ids[call.id], "type": "function", "function": function})
         if calls:
-            said["tool_calls"] = calls
-        if not said["content"] and not calls:
-            return
-        if not said["content"]:
-            self._set_empty_content(said)
-        self.add(said)
+            answer["tool_calls"] = calls
+            if not answer["content"]:
+                answer["content"] = None if self._profile.empty == "null" else ""
+                if self._profile.empty == "omit":
+                    del answer["content"]
+            self.add(answer)
+        elif answer["content"]:
+            self.add(answer)
 
     def add_results(self, message: ToolMessage) -> None:
-        """Write down results; what is no text follows in the user's name, since a result can hold nothing else."""
-        shown: list[dict[str, Any]] = []
+        """Append results; their media follow in a user message, since a result may have text only."""
+        media: list[dict[str, Any]] = []
         for result in message.results:
             id = self._ids.get(result.call, str(result.call))
-            media = [part for part in result.content if isinstance(part, Image | Audio | Document)]
-            made = [piece for part in media for piece in self._convert_part(part)]
-            text = compatibility.text_or_preview(result.content) or (f"(see below, {id})" if made else NO_OUTPUT)
+            parts = [piece for part in result.content if isinstance(part, Media) for piece in self._convert_part(part)]
+            text = compatibility.text_or_preview(result.content) or (f"(see below, {id})" if parts else NO_OUTPUT)
             self.add({"role": "tool", "tool_call_id": id, "content": _text_content(text)})
-            if made:
-                name = self._names.get(result.call, "")
-                shown += [
-                    {"type": "text", "text": f"What the call {id} of {compatibility.safe_tool_name(name)} returned:"},
-                    *made,
-                ]
-        if shown:
-            self.add({"role": "user", "content": shown})
-
-    def _set_empty_content(self, said: dict[str, Any]) -> None:
-        empty = self._profile.empty
-        if empty == "omit":
-            del said["content"]
-        else:
-            said["content"] = None if empty == "null" else ""
+            if parts:
+                title = f"What the call {id} of {self._names.get(result.call, '_')} returned:"
+                media += [{"type": "text", "text": title}, *parts]
+        if media:
+            self.add({"role": "user", "content": media})
 
     def _answer_content(self, content: Content) -> Any:
         if self._profile.reasoning_back == "thinking" and any(isinstance(part, Reasoning) for part in content):
@@ -265,7 +242,7 @@ class _MessageWriter:
         return _text_content(compatibility.text_or_preview(content))
 
     def _reasoning_fields(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return the field that has what the model thought, where the vendor wants it back."""
+        """Return the reasoning field, where the vendor wants it back."""
         field = self._profile.reasoning_back
         thoughts = [part for part in message.content if isinstance(part, Reasoning)]
         if field == "reasoning_details":
@@ -275,34 +252,28 @@ class _MessageWriter:
             return {}
         text = "".join(part.text for part in thoughts)
         if not text and message.calls and field == "reasoning_content":
-            text = " "  # another model's call: vendors that think refuse one without a thought, and an empty one too
+            text = " "  # another model's call: these vendors refuse a call whose reasoning is missing or empty
         return {field: text} if text else {}
 
     def _reasoning_details(self, part: Reasoning) -> list[Any]:
-        block: Any = compatibility.provider_block(part, WIRE)
-        if not isinstance(block, dict):
-            return []
-        kept = cast("dict[str, Any]", block)
-        return list(kept.get("reasoning_details", [])) if kept.get("vendor") == self._profile.name else []
+        block = as_object(compatibility.provider_block(part, WIRE))
+        return list(block.get("reasoning_details", [])) if block.get("vendor") == self._profile.name else []
 
     def _convert_part(self, part: Part) -> Iterator[dict[str, Any]]:
         if isinstance(part, Text | Stored):
             for piece in _split_text(part.text if isinstance(part, Text) else part.preview):
                 yield {"type": "text", "text": piece}
-        elif isinstance(part, Image | Audio | Document):
+        elif isinstance(part, Media):
             if not part.data and not part.url:
-                raise compatibility.unsupported_part(self._model, part, "its bytes are not at hand")
-            if isinstance(part, Image):
-                yield self._image_part(part)
-            elif isinstance(part, Audio):
+                raise compatibility.unsupported_part(self._model, part, "it has neither data nor a URL")
+            if isinstance(part, Audio):
                 yield self._audio_part(part)
-            else:
+            elif isinstance(part, Document):
                 yield from self._document_parts(part)
-
-    def _image_part(self, part: Image) -> dict[str, Any]:
-        if not self._profile.images:
-            raise compatibility.unsupported_part(self._model, part)
-        return {"type": "image_url", "image_url": {"url": compatibility.data_url_of(part)}}
+            elif self._profile.images:
+                yield {"type": "image_url", "image_url": {"url": compatibility.data_url_of(part)}}
+            else:
+                raise compatibility.unsupported_part(self._model, part)
 
     def _audio_part(self, part: Audio) -> dict[str, Any]:
         form = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
@@ -320,15 +291,13 @@ class _MessageWriter:
         if not self._profile.documents:
             raise compatibility.unsupported_part(self._model, part)
         if part.url and not self._profile.document_urls:
-            raise compatibility.unsupported_part(self._model, part, "it takes bytes, not addresses")
-        yield {
-            "type": "file",
-            "file": {"filename": part.name or "document.pdf", "file_data": compatibility.data_url_of(part)},
-        }
+            raise compatibility.unsupported_part(self._model, part, "it accepts data, not URLs")
+        file = {"filename": part.name or "document.pdf", "file_data": compatibility.data_url_of(part)}
+        yield {"type": "file", "file": file}
 
 
 def check_tool_name(name: str) -> str:
-    """Return the name of a tool. Raises ``BadRequest`` for one that no vendor takes."""
+    """Return the name of a tool. Raises ``BadRequest`` for one that no vendor accepts."""
     if not compatibility.CALL_ID_PATTERN.fullmatch(name):
         raise BadRequest(f"the tool {name!r} needs a name of 1 to 64 letters, digits, '_' and '-'")
     return name
@@ -336,9 +305,7 @@ def check_tool_name(name: str) -> str:
 
 def _text_content(text: str) -> Any:
     """Return a text as content, in several parts if it is too long for one."""
-    if len(text) <= MAX_TEXT:
-        return text
-    return [{"type": "text", "text": piece} for piece in _split_text(text)]
+    return text if len(text) <= MAX_TEXT else [{"type": "text", "text": piece} for piece in _split_text(text)]
 
 
 def _split_text(text: str) -> Iterator[str]:
@@ -352,8 +319,7 @@ def _join_content(first: Any, second: Any) -> Any:
 
 
 def _as_parts(content: Any) -> list[Any]:
-    parts = cast("list[Any]", content)
-    return parts if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    return content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
 
 
 def _thinking_parts(content: Content) -> Iterator[dict[str, Any]]:
@@ -365,7 +331,7 @@ def _thinking_parts(content: Content) -> Iterator[dict[str, Any]]:
 
 
 def _document_text(part: Document) -> str | None:
-    """Return the words of a document that has nothing else: they need no model that reads files."""
+    """Return the text of a document of a text type, which needs no model that reads files."""
     if not part.data or not _TEXT_MEDIA_TYPE.fullmatch(compatibility.media_type_of(part)):
         return None
     try:

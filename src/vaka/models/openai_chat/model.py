@@ -1,46 +1,44 @@
 """OpenAI Chat Completions: the model, and the request for a prompt as one vendor takes it."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, Prompt
+from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.tool import ToolSpec
 from vaka.models.catalog.vendors import EFFORTS, VendorProfile
-from vaka.models.compatibility import HistoryAdapter
+from vaka.models.json_values import unused_name
 from vaka.models.openai_chat.events import ChatStreamDecoder
 from vaka.models.openai_chat.messages import check_part, check_tool_name, to_messages
 from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
+from vaka.models.provider_model import ProviderModel, ProviderRequest
 from vaka.models.schema_openai import strict_schema
-from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
+from vaka.models.transport.client import Account, ConnectionPool
 
 MAX_CACHE_KEY = 64
-"""Characters a name for the cache may have."""
-
+"""Characters of a cache key."""
 JSON_INSTRUCTIONS = "Answer with one JSON object and nothing else. It must be valid against this JSON Schema:\n"
 
 
 def to_request(
     model: str, prompt: Prompt, profile: VendorProfile = VendorProfile(), options: ModelOptions | None = None
 ) -> dict[str, Any]:
-    """Return the body of the request. Raises ``BadRequest`` for what the vendor cannot take."""
+    """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support."""
     options = options or read_options(prompt.options)
-    shape = options.output_format
-    told = shape is not None and profile.output == "json_object"
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": to_messages(model, prompt, profile, _system_text(prompt.system, shape if told else None)),
-        "stream": True,
-    }
+    output, system = options.output_format, prompt.system
+    in_prompt = profile.output == "json_object"
+    if output is not None and in_prompt:
+        instructions = JSON_INSTRUCTIONS + msgspec.json.encode(output.schema).decode()
+        system = f"{system}\n\n{instructions}" if system else instructions
+    body: dict[str, Any] = {"model": model, "messages": to_messages(model, prompt, profile, system), "stream": True}
     if profile.usage:
         body["stream_options"] = {"include_usage": True}
     body |= _tool_fields(prompt, profile, options)
-    if shape is not None and profile.output != "tool":
-        body["response_format"] = {"type": "json_object"} if told else _response_format(shape, profile)
+    if output is not None and profile.output != "tool":
+        body["response_format"] = {"type": "json_object"} if in_prompt else _response_format(output, profile)
     body |= _sampling_fields(model, profile, options)
     body |= _reasoning_fields(profile, options)
     body |= _account_fields(prompt, profile, options)
@@ -51,27 +49,18 @@ def answer_tool_name(prompt: Prompt, profile: VendorProfile, options: ModelOptio
     """Return the name of the tool whose arguments are the answer, empty when there is none."""
     if options.output_format is None or profile.output != "tool":
         return ""
-    name, taken = check_tool_name(options.output_format.name), {spec.name for spec in prompt.tools}
-    while name in taken:
-        name += "_"
-    return name
+    return unused_name(check_tool_name(options.output_format.name), {spec.name for spec in prompt.tools})
 
 
-def _system_text(system: str, output: OutputFormat | None) -> str:
-    if output is None:
-        return system
-    words = JSON_INSTRUCTIONS + msgspec.json.encode(output.schema).decode()
-    return f"{system}\n\n{words}" if system else words
-
-
-def _response_format(shape: OutputFormat, profile: VendorProfile) -> dict[str, Any]:
-    form = strict_schema(shape.schema) if shape.strict and profile.strict else None
-    asked: dict[str, Any] = {"name": check_tool_name(shape.name), "schema": shape.schema if form is None else form}
-    if shape.description:
-        asked["description"] = shape.description
+def _response_format(output: OutputFormat, profile: VendorProfile) -> dict[str, Any]:
+    strict = strict_schema(output.schema) if output.strict and profile.strict else None
+    schema = output.schema if strict is None else strict
+    fields: dict[str, Any] = {"name": check_tool_name(output.name), "schema": schema}
+    if output.description:
+        fields["description"] = output.description
     if profile.strict:
-        asked["strict"] = form is not None
-    return {"type": "json_schema", "json_schema": asked}
+        fields["strict"] = strict is not None
+    return {"type": "json_schema", "json_schema": fields}
 
 
 def _tool_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
@@ -91,12 +80,12 @@ def _tool_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) 
 
 
 def _add_answer_tool(
-    answer: str, shape: OutputFormat, specs: list[ToolSpec], choice: str
+    answer: str, output: OutputFormat, specs: list[ToolSpec], choice: str
 ) -> tuple[list[ToolSpec], str]:
-    """Add the tool that takes the answer: to be called now, or when the other tools have done their part."""
+    """Add the tool whose arguments are the answer: to be called now, or after the other tools."""
     spec = ToolSpec(
-        name=answer, description=shape.description or "Give the answer.", parameters=shape.schema,
-        strict=shape.strict and strict_schema(shape.schema) is not None,
+        name=answer, description=output.description or "Give the answer.", parameters=output.schema,
+        strict=output.strict and strict_schema(output.schema) is not None,
     )  # fmt: skip
     if not specs or choice == "none":
         return [spec], answer
@@ -104,7 +93,7 @@ def _add_answer_tool(
 
 
 def _tool_choice(profile: VendorProfile, specs: list[ToolSpec], choice: str) -> tuple[list[ToolSpec], Any]:
-    """Return the tools to send and the choice among them, ``None`` where the vendor's own is meant."""
+    """Return the tools to send and the choice among them, ``None`` for the vendor's default."""
     if choice == "auto" or (choice == "none" and not specs):
         return specs, None
     if choice == "none":
@@ -118,27 +107,24 @@ def _tool_choice(profile: VendorProfile, specs: list[ToolSpec], choice: str) -> 
     if wanted and profile.choice_named:
         return specs, _named_choice(choice)
     if wanted and profile.required:
-        return wanted, profile.required  # no other tool is there to be called
+        return wanted, profile.required  # the only tool is the one to be called
     if wanted or (specs and choice == "required"):
         raise BadRequest(f"{profile.name} cannot be made to call a tool (tool_choice {choice!r}); use 'auto'")
-    raise BadRequest(f"tool_choice {choice!r} needs such a tool; there are {_quote_names(specs)}")
+    names = ", ".join(repr(spec.name) for spec in specs) or "none"
+    raise BadRequest(f"tool_choice {choice!r} needs such a tool; there are {names}")
 
 
 def _named_choice(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
-def _quote_names(specs: Sequence[ToolSpec]) -> str:
-    return ", ".join(repr(spec.name) for spec in specs) or "none"
-
-
 def _tool_definition(spec: ToolSpec, profile: VendorProfile) -> dict[str, Any]:
-    form = strict_schema(spec.parameters, nullable=True) if spec.strict and profile.strict else None
+    strict = strict_schema(spec.parameters, nullable=True) if spec.strict and profile.strict else None
     function: dict[str, Any] = {"name": check_tool_name(spec.name)}
     if spec.description:
         function["description"] = spec.description
-    function["parameters"] = form or {"type": "object", "properties": {}, **spec.parameters}
-    if form is not None:
+    function["parameters"] = strict or {"type": "object", "properties": {}, **spec.parameters}
+    if strict is not None:
         function["strict"] = True
     return {"type": "function", "function": function}
 
@@ -147,40 +133,37 @@ def _sampling_fields(model: str, profile: VendorProfile, options: ModelOptions) 
     stops = options.stop_texts
     if profile.stops and len(stops) > profile.stops:
         raise BadRequest(f"{profile.name}/{model} takes at most {profile.stops} stop texts, not {len(stops)}")
-    wishes: dict[str, Any] = {
-        profile.max_tokens: options.max_tokens,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
+    fields: dict[str, Any] = {
+        profile.max_tokens: options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
         "top_k": options.top_k if profile.top_k else None,
         "frequency_penalty": options.frequency_penalty if profile.penalties else None,
         "presence_penalty": options.presence_penalty if profile.penalties else None,
-        "stop": stops or None,
-        profile.seed: options.seed if profile.seed else None,
-    }
-    return {name: value for name, value in wishes.items() if value is not None}
+        "stop": stops or None, profile.seed: options.seed if profile.seed else None,
+    }  # fmt: skip
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _reasoning_fields(profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
-    asked, word = options.reasoning, options.effort
-    if asked is None or word is None or not profile.reasoning:
+    asked, wanted = options.reasoning, options.effort
+    if asked is None or wanted is None or not profile.reasoning:
         return {}
-    effort = _nearest_effort(word, profile.efforts)
+    effort = _nearest_effort(wanted, profile.efforts)
     if profile.reasoning == "thinking":
-        switch = {"thinking": {"type": "disabled" if word == "none" else "enabled"}}
-        return switch if word == "none" or not effort else {**switch, "reasoning_effort": effort}
+        switch = {"thinking": {"type": "disabled" if wanted == "none" else "enabled"}}
+        return switch if wanted == "none" or not effort else {**switch, "reasoning_effort": effort}
     if profile.reasoning == "enable_thinking":
-        switched: dict[str, Any] = {"enable_thinking": word != "none"}
-        return {**switched, "thinking_budget": asked} if isinstance(asked, int) else switched
+        enabled: dict[str, Any] = {"enable_thinking": wanted != "none"}
+        return {**enabled, "thinking_budget": asked} if isinstance(asked, int) else enabled
     if profile.reasoning == "reasoning":
         return {"reasoning": {"max_tokens": asked} if isinstance(asked, int) else {"effort": effort}}
     return {"reasoning_effort": effort} if effort else {}
 
 
-def _nearest_effort(effort_name: str, efforts: Sequence[str]) -> str:
-    """Return the word that a vendor knows for an effort, the stronger of two; none at all is only meant as such."""
-    if effort_name in efforts:
-        return effort_name
-    place = EFFORTS.index(effort_name)
+def _nearest_effort(wanted: str, efforts: Sequence[str]) -> str:
+    """Return the vendor's effort nearest to ``wanted``, the stronger of two; ``none`` only where it is wanted."""
+    if wanted in efforts:
+        return wanted
+    place = EFFORTS.index(wanted)
     known = [effort for effort in efforts if effort != "none"]
     return min(known, key=lambda effort: (abs(EFFORTS.index(effort) - place), -EFFORTS.index(effort)), default="")
 
@@ -199,59 +182,32 @@ def _account_fields(prompt: Prompt, profile: VendorProfile, options: ModelOption
 
 
 COMPLETIONS_PATH = "chat/completions"
-
 AZURE_V1_VERSIONS = frozenset({"", "v1", "latest", "preview"})
-"""Versions of Azure's API that have no path for each deployment."""
+"""Versions of Azure's API without a path for each deployment."""
 
 
-class OpenAIChat:
-    """One model of a vendor that speaks Chat Completions, as ``profile`` says it does."""
+class OpenAIChat(ProviderModel):
+    """One model of a vendor of Chat Completions; ``profile`` has the vendor's peculiarities."""
 
     def __init__(
-        self,
-        model: str,
-        account: Account,
-        *,
-        http: ConnectionPool | None = None,
-        name: str = "",
+        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
         profile: VendorProfile = VendorProfile(),
-    ) -> None:
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name or f"{profile.name}/{model}", account, request_path(model, account, profile),
+            headers={**_key_header(account.key, profile), **profile.headers}, http=http,
+            check_part=lambda part: check_part(model, part, profile),
+        )  # fmt: skip
         self._model, self._profile = model, profile
-        self._name = name or f"{profile.name}/{model}"
-        self._path = request_path(model, account, profile)
-        self._history = HistoryAdapter(self._name, account.base_url, lambda part: check_part(model, part, profile))
-        self._client = ProviderClient(account, {**_key_header(account.key, profile), **profile.headers}, http)
 
-    @property
-    def name(self) -> str:
-        """What this model is called in logs."""
-        return self._name
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer ``prompt``. Raises ``ModelError``; ``BadRequest`` before anything is sent for what cannot be."""
+    def _write_request(self, prompt: Prompt) -> ProviderRequest:
         options = read_options(prompt.options)
-        prompt, notices = self._history.adapt(prompt)
-        for notice in notices:
-            yield notice
-        body = to_request(self._model, prompt, self._profile, options)
-        answer = ChatStreamDecoder(self._profile, answer_tool_name(prompt, self._profile, options))
-        with self._client.redact_errors(options.headers):
-            async with aclosing(self._client.stream_events(self._path, body, headers=options.headers)) as items:
-                async for item in items:
-                    for chunk in answer.feed(item):
-                        yield self._history.tag_origin(chunk)
-                    if answer.done:
-                        return
-            for chunk in answer.end():
-                yield self._history.tag_origin(chunk)
-
-    async def close(self) -> None:
-        """Let go of the connections, unless they are shared."""
-        await self._client.close()
+        decoder = ChatStreamDecoder(self._profile, answer_tool_name(prompt, self._profile, options))
+        return ProviderRequest(to_request(self._model, prompt, self._profile, options), options.headers, decoder)
 
 
 def request_path(model: str, account: Account, profile: VendorProfile) -> str:
-    """Return where a request goes under the base URL: at Azure there are three kinds of address."""
+    """Return the path of a request under the base URL; Azure has three kinds of base URL."""
     base = account.base_url.rstrip("/")
     if not profile.deployments or base.endswith("/v1") or "/deployments/" in base:
         return COMPLETIONS_PATH

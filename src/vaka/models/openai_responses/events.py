@@ -1,15 +1,18 @@
 """Decode the event stream of OpenAI Responses into chunks. Pure.
 
-The stream repeats its content (delta, part, item, response); each text is emitted once, and a contradiction raises StreamCut.
+The stream repeats its content (delta, part, item, response); each text is emitted once, and a contradiction raises
+StreamCut.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
+from vaka.models.json_values import unused_name
 from vaka.models.openai_responses.wire import (
     WIRE,
     FunctionCallItem,
@@ -34,50 +37,46 @@ _TEXT_DELTA = "response.output_text.delta"
 
 
 class _ItemState:
-    """An item of the answer, as far as it was told."""
+    """An item of the answer, as far as it was emitted."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.is_announced = False  # announced by the server, not only spoken of
-        self.closed = False  # everything of it was told
-        self.incomplete = False  # the server says that it is not whole
+        self.is_announced = False  # the server sent the item itself, not only deltas for it
+        self.closed = False  # all of it was emitted
+        self.incomplete = False  # the server marked it as incomplete
         self.emitted_texts: dict[_PartKey, list[str]] = {}
         self.citation_counts: dict[int, int] = {}
         self.phase = ""  # of a message
-        self.call_number = -1  # of a call: which of the calls it is
+        self.call_number = -1  # of a call
         self.name = self.id = ""
         self.call_emitted = self.arguments_complete = False
 
     def append_text(self, key: _PartKey, text: str) -> None:
-        """Remember what was told of a part."""
-        pieces = self.emitted_texts.get(key)
-        if pieces is None:
-            self.emitted_texts[key] = [text]
-        else:
-            pieces.append(text)
+        self.emitted_texts.setdefault(key, []).append(text)
 
-    def take_remaining(self, key: _PartKey, whole: str) -> str | None:
-        """Return what was not told yet of a part that is ``whole`` now; ``None`` if something else was told."""
-        told = "".join(self.emitted_texts.get(key, ()))
-        if not whole.startswith(told):
-            return "" if not whole or whole.strip() == told.strip() else None
-        self.emitted_texts[key] = [whole]
-        return whole[len(told) :]
+    def take_remaining(self, key: _PartKey, text: str) -> str | None:
+        """Return what was not emitted yet of a part whose complete ``text`` is known; ``None`` if it contradicts."""
+        emitted = "".join(self.emitted_texts.get(key, ()))
+        if not text.startswith(emitted):
+            return "" if not text or text.strip() == emitted.strip() else None
+        self.emitted_texts[key] = [text]
+        return text[len(emitted) :]
 
     def separator_before(self, key: _PartKey) -> str:
-        """Return what stands between one part of reasoning and the next."""
+        """Return the separator between one part of reasoning and the next."""
         return "\n\n" if self.emitted_texts and key not in self.emitted_texts else ""
 
 
 class ResponsesStreamDecoder:
-    """The events of one answer go in, chunks come out; ``done`` when the answer is whole.
+    """Decodes one answer; it is ``done`` when the answer is complete.
 
-    With ``limit`` an answer of that many tokens counts as one that reached its length limit, whatever the server says.
+    With ``limit`` an answer of that many tokens counts as one that reached its length limit: some servers do not
+    report it.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, name: str = "the model") -> None:
         self.done = False
-        self._limit = limit
+        self._limit, self._name = limit, name
         self._items: dict[int, _ItemState] = {}
         self._ids: dict[str, int] = {}
         self._last_index = 0
@@ -104,7 +103,7 @@ class ResponsesStreamDecoder:
         self._known_events = frozenset({*self._handlers, _TEXT_DELTA, "error"})
 
     def feed(self, data: bytes, name: str = "") -> Iterable[Chunk]:
-        """Return the chunks of one event, to be drained before the next. Raises ``ModelError`` for what is none."""
+        """Return the chunks of one event, to be drained before the next. Raises ``ModelError`` for an invalid one."""
         event = decode_event(data, name, self._known_events)
         if event is None:
             return ()
@@ -112,22 +111,26 @@ class ResponsesStreamDecoder:
             delta = event.delta or ""
             self._item_of(event, "message").append_text(("text", event.content_index or 0), delta)
             return (TextChunk(delta),)
-        act = self._handlers.get(event.type or name)
-        if act is not None:
-            return act(event)
+        handler = self._handlers.get(event.type or name)
+        if handler is not None:
+            return handler(event)
         if event.type == "error" or (not event.type and (name == "error" or event.error)):
             raise error_of_event(data)
         return ()
 
+    def end(self) -> Iterable[Chunk]:
+        """Raise ``StreamCut``: the stream ended before its last event."""
+        raise StreamCut(f"the answer of {self._name} was cut: the stream ended before response.completed")
+
     # Which item an event is about
 
     def _item_of(self, event: ResponsesEvent, kind: str) -> _ItemState:
-        """Return the item that an event speaks of: by its place, its id, or the latest one."""
+        """Return the item that an event belongs to: by its index, its id, or the latest one."""
         index, known = event.output_index, self._ids.get(event.item_id or "")
         if index is None:
             index = self._last_index if known is None else known
         elif known is not None and known != index:
-            raise garbled_error(f"{event.type} came for {event.item_id!r} in another place")
+            raise garbled_error(f"{event.type} came for {event.item_id!r} with another index")
         item = self._items.get(index)
         if item is None:
             return self._add_item(index, kind)
@@ -141,18 +144,18 @@ class ResponsesStreamDecoder:
         return item
 
     def _locate_item(self, index: int | None, head: ItemHeader, excluded: set[int]) -> _ItemState:
-        """Return the item that is announced: by its place, its id, or the first of its kind that is not in ``but``.
+        """Return the item of a header: by its index, its id, or the first of its type that is not ``excluded``.
 
-        Some servers give no place, some give an item another id each time they name it.
+        Some servers send no index, some send another id each time they name an item.
         """
         known = self._ids.get(head.id or "")
         if index is None:
             index = known
         elif known is not None and known != index:
-            raise garbled_error(f"{head.id!r} stands in two places")
+            raise garbled_error(f"{head.id!r} has two indexes")
         if index is None:
-            alike = (at for at, item in self._items.items() if item.kind == head.type and at not in excluded)
-            index = next(alike, max(self._items, default=-1) + 1)
+            candidates = (at for at, item in self._items.items() if item.kind == head.type and at not in excluded)
+            index = next(candidates, max(self._items, default=-1) + 1)
         item = self._items.get(index) or self._add_item(index, head.type)
         if item.kind != head.type:
             raise garbled_error(f"a {item.kind!r} became a {head.type!r}")
@@ -180,7 +183,7 @@ class ResponsesStreamDecoder:
         yield from self._close_item(self._locate_item(event.output_index, head, closed), head, event.item)
 
     def _close_item(self, item: _ItemState, head: ItemHeader, raw: msgspec.Raw) -> Iterator[Chunk]:
-        """Tell what was not told yet of an item that is whole now."""
+        """Emit the rest of an item that is complete."""
         item.incomplete = item.incomplete or head.status == "incomplete"
         if head.type == "message":
             yield from self._close_message(item, head, raw)
@@ -189,21 +192,21 @@ class ResponsesStreamDecoder:
         elif not item.closed:
             if head.type == "reasoning":
                 yield from self._emit_reasoning_item(item, decode_part(raw, ReasoningItem))
-            yield ReasoningChunk(opaque=cast("Any", {WIRE: decode_object(raw)}))
+            yield ReasoningChunk(opaque={WIRE: decode_object(raw)})
         item.closed = True
 
-    # Words
+    # Text
 
     def _close_message(self, item: _ItemState, head: ItemHeader, raw: msgspec.Raw) -> Iterator[Chunk]:
         yield from self._emit_phase(item, head)
         parts = decode_part(raw, MessageItem).content or []
         if parts and any(at >= len(parts) for _, at in item.emitted_texts):
-            raise garbled_error("words came for a part of a message that it does not have")
+            raise garbled_error("text came for a part that its message does not have")
         for at, part in enumerate(parts):
             yield from self._emit_part(item, at, part)
 
     def _emit_phase(self, item: _ItemState, head: ItemHeader) -> Iterator[Chunk]:
-        """A message that has a phase is to be sent back with it, so the phase stands before the words."""
+        """Emit the phase of a message before its text: it has to be sent back with it."""
         if head.phase and not item.phase and not item.emitted_texts:
             item.phase = head.phase
             yield ReasoningChunk(opaque={WIRE: {"type": "message", "phase": head.phase}})
@@ -243,7 +246,7 @@ class ResponsesStreamDecoder:
     def _emit_remaining_text(self, item: _ItemState, key: _PartKey, whole: str | None) -> Iterator[Chunk]:
         rest = item.take_remaining(key, whole or "")
         if rest is None:
-            raise garbled_error("the words that came are not those that the model ended with")
+            raise garbled_error("the deltas of a text differ from the complete text")
         if rest:
             yield TextChunk(rest)
 
@@ -252,12 +255,10 @@ class ResponsesStreamDecoder:
 
     def _emit_citation(self, item: _ItemState, at: int, raw: msgspec.Raw) -> Iterator[Chunk]:
         item.citation_counts[at] = item.citation_counts.get(at, 0) + 1
-        found = decode_object(raw)
-        if found:
-            title = str(found.get("title") or found.get("filename") or "")
-            yield CitationChunk(
-                Citation(url=str(found.get("url") or ""), title=title, opaque=cast("Any", {WIRE: found}))
-            )
+        source = decode_object(raw)
+        if source:
+            title = str(source.get("title") or source.get("filename") or "")
+            yield CitationChunk(Citation(url=str(source.get("url") or ""), title=title, opaque={WIRE: source}))
 
     # Reasoning
 
@@ -277,7 +278,7 @@ class ResponsesStreamDecoder:
     def _emit_remaining_reasoning(self, item: _ItemState, key: _PartKey, whole: str | None) -> Iterator[Chunk]:
         lead = item.separator_before(key)
         rest = item.take_remaining(key, whole) if whole else ""
-        if rest:  # other thoughts than were told are nobody's loss: the item itself is kept word for word
+        if rest:  # a contradiction is harmless: the item itself is sent back unchanged
             yield ReasoningChunk(lead + rest)
 
     # Calls
@@ -301,18 +302,18 @@ class ResponsesStreamDecoder:
         item.arguments_complete = item.arguments_complete or event.arguments is not None
 
     def _emit_call(self, item: _ItemState, name: str | None, arguments: str | None) -> Iterator[Chunk]:
-        """Tell a call as far as it is known; nothing of it before its name is."""
+        """Emit a call as far as it is known, from its name on."""
         self._number_call(item)
         if name and item.name and name != item.name:
             raise garbled_error(f"a call of {item.name!r} became one of {name!r}")
         item.name = item.name or name or ""
         rest = "" if arguments is None else item.take_remaining(_ARGUMENTS_KEY, arguments)
-        told = "".join(item.emitted_texts.get(_ARGUMENTS_KEY, ()))
-        if rest is None and not is_same_json(told, arguments or ""):
-            raise garbled_error(f"the arguments that came for {item.name!r} are not those that the model ended with")
+        known = "".join(item.emitted_texts.get(_ARGUMENTS_KEY, ()))
+        if rest is None and not is_same_json(known, arguments or ""):
+            raise garbled_error(f"the deltas of the arguments for {item.name!r} differ from the complete arguments")
         if not item.call_emitted and item.name:
             item.id, item.call_emitted = self._unique_call_id(item), True
-            yield CallChunk(item.call_number, item.name, told, item.id)
+            yield CallChunk(item.call_number, item.name, known, item.id)
         elif item.call_emitted and rest:
             yield CallChunk(item.call_number, arguments=rest)
 
@@ -324,10 +325,7 @@ class ResponsesStreamDecoder:
 
     def _unique_call_id(self, item: _ItemState) -> str:
         taken = {other.id for other in self._calls if other is not item}
-        wanted = item.id or f"call_{item.call_number + 1}"
-        while wanted in taken:
-            wanted += "_"
-        return wanted
+        return unused_name(item.id or f"call_{item.call_number + 1}", taken)
 
     # The end
 
@@ -336,36 +334,35 @@ class ResponsesStreamDecoder:
         yield UsageChunk(response.token_usage, response.model or "")
         if event.type == "response.failed" or response.status == "failed" or response.error:
             raise errors.error_from_event(response.error)
-        seen: set[int] = set()
+        closed: set[int] = set()
         for raw in response.output or []:
             head = decode_part(raw, ItemHeader)
-            yield from self._close_item(self._locate_item(None, head, seen), head, raw)
-        whole = event.type == "response.completed" and response.status != "incomplete"
-        self._check_complete(whole=whole)
-        why = response.incomplete_details.reason if response.incomplete_details else None
+            yield from self._close_item(self._locate_item(None, head, closed), head, raw)
+        complete = event.type == "response.completed" and response.status != "incomplete"
+        self._check_items(complete=complete)
+        reason = response.incomplete_details.reason if response.incomplete_details else None
         self.done = True
-        yield StopChunk(self._stop_reason(response.token_usage) if whole else self._incomplete_reason(why))
+        yield StopChunk(self._stop_reason(response.token_usage) if complete else self._incomplete_reason(reason))
 
-    def _check_complete(self, *, whole: bool) -> None:
-        items = list(self._items.values())
-        if any(item.is_announced for item in items) and any(
-            item.emitted_texts and not item.is_announced for item in items
-        ):
-            raise garbled_error("words came for an item that the answer does not have")
-        if whole and not all(call.arguments_complete and call.call_emitted for call in self._calls):
-            raise garbled_error("a call was begun and never finished")
+    def _check_items(self, *, complete: bool) -> None:
+        items = self._items.values()
+        unannounced = any(item.emitted_texts and not item.is_announced for item in items)
+        if unannounced and any(item.is_announced for item in items):
+            raise garbled_error("text came for an item that the answer does not have")
+        if complete and not all(call.arguments_complete and call.call_emitted for call in self._calls):
+            raise garbled_error("a call began and never ended")
 
-    def _stop_reason(self, cost: Usage) -> str:
+    def _stop_reason(self, usage: Usage) -> str:
         if self._refused:
             return "refusal"
-        if any(call.incomplete for call in self._calls) or (self._limit is not None and cost.output >= self._limit):
+        if any(call.incomplete for call in self._calls) or (self._limit is not None and usage.output >= self._limit):
             return "length"
         return "calls" if self._calls else "end"
 
-    def _incomplete_reason(self, why: str | None) -> str:
-        if why == "content_filter" or self._refused:
+    def _incomplete_reason(self, reason: str | None) -> str:
+        if reason == "content_filter" or self._refused:
             return "refusal"
-        return "length" if why == "max_output_tokens" or self._calls else why or "incomplete"
+        return "length" if reason == "max_output_tokens" or self._calls else reason or "incomplete"
 
 
 def _reasoning_key(event: ResponsesEvent) -> _PartKey:

@@ -1,18 +1,18 @@
-"""OpenAI Responses: the model, and the request for a prompt. The whole conversation is sent each time; nothing is stored at the provider."""
+"""OpenAI Responses: the model, and the request for a prompt.
+
+The whole conversation is sent each time; nothing is stored at the provider.
+"""
 
 import hashlib
-import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, Prompt
-from vaka.core.types.errors import BadRequest, StreamCut
+from vaka.core.ports.model import Prompt
+from vaka.core.types.errors import BadRequest
 from vaka.core.types.message import (
     AssistantMessage,
-    Audio,
     CallRef,
     Content,
     Document,
@@ -28,42 +28,33 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.tool import ToolSpec
 from vaka.models import compatibility
-from vaka.models.compatibility import HistoryAdapter
+from vaka.models.compatibility import CALL_ID_PATTERN, Media
+from vaka.models.json_values import as_object
 from vaka.models.openai_responses.events import ResponsesStreamDecoder
 from vaka.models.openai_responses.wire import WIRE
 from vaka.models.options import ModelOptions, merge_body, read_options
+from vaka.models.provider_model import ProviderModel, ProviderRequest
 from vaka.models.schema_openai import strict_schema
-from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
+from vaka.models.transport.client import Account, ConnectionPool
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a function, or the name of an output, may be called."""
+__all__ = ["LLAMA", "OpenAIResponses", "ResponsesCapabilities", "ResponsesStreamDecoder", "to_request"]
 
 MAX_CACHE_KEY = 64
-"""Characters a cache key may have."""
-
-MEDIA_PARTS = (Image, Audio, Document)
+"""Characters of a cache key."""
 
 InputItem: TypeAlias = dict[str, Any]
 
 _APPENDED_LISTS = ("tools", "include")
-
 _CLIENT_CALL_TYPES = frozenset({
     "custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request",
 })  # fmt: skip
-
 _FILE_SUFFIXES = {
     "application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv", "text/html": "html",
     "application/json": "json",
 }  # fmt: skip
-
 _AUDIO_FORMATS = {
-    "audio/mpeg": "mp3",
-    "audio/mp3": "mp3",
-    "audio/wav": "wav",
-    "audio/x-wav": "wav",
-    "audio/wave": "wav",
-}
-
+    "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav",
+}  # fmt: skip
 _NON_REASONING_PREFIXES = ("gpt-4", "gpt-3.5", "chatgpt-", "gpt-5-chat")
 
 
@@ -71,16 +62,16 @@ class ResponsesCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a server of this wire can do."""
 
     reasoning: Literal["encrypted", "plain", "none"] | None = None
-    """How it hands out its reasoning to be sent back; by default as the name of the model tells for OpenAI's own."""
+    """The form of reasoning items to be sent back; by default derived from the name of OpenAI's model."""
     tells_length: bool = True
-    """Whether it says so when an answer has reached its length limit."""
+    """Whether it reports that an answer has reached its length limit."""
     images: bool = True
     files: bool = True
     audio: bool = False
     media_results: bool = True
-    """Whether the result of a call may have images and files; else they follow as words of the user."""
+    """Whether the result of a call may have images and files; else they follow in a user message."""
     items: bool = True
-    """Whether it takes items of built-in tools back."""
+    """Whether it accepts items of built-in tools in the input."""
 
 
 LLAMA = ResponsesCapabilities(reasoning="plain", tells_length=False, files=False, media_results=False, items=False)
@@ -88,7 +79,7 @@ LLAMA = ResponsesCapabilities(reasoning="plain", tells_length=False, files=False
 
 
 def to_request(model: str, prompt: Prompt, facts: ResponsesCapabilities = ResponsesCapabilities()) -> dict[str, Any]:
-    """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this wire cannot say."""
+    """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support."""
     options = read_options(prompt.options)
     if any(options.stop_texts):
         raise BadRequest(
@@ -106,55 +97,56 @@ def to_request(model: str, prompt: Prompt, facts: ResponsesCapabilities = Respon
     return merge_body(body, options.extra, _APPENDED_LISTS)
 
 
-def check_part(
-    model: str, part: Image | Audio | Document, facts: ResponsesCapabilities = ResponsesCapabilities()
-) -> None:
-    """Raise ``BadRequest`` for a part that the server cannot take."""
-    _InputWriter(model, (), facts, "none").write_part(part)
+def check_part(model: str, part: Media, facts: ResponsesCapabilities = ResponsesCapabilities()) -> None:
+    """Raise ``BadRequest`` for a part that the server does not support."""
+    _InputWriter(model, (), facts, "none").media_part(part)
 
 
 def _is_reasoning_model(model: str) -> bool:
-    """Whether a model of OpenAI's reasons; one that does not refuses to be asked for it."""
+    """Whether one of OpenAI's models reasons; the others refuse requests for reasoning."""
     return not model.rpartition("/")[2].removeprefix("ft:").startswith(_NON_REASONING_PREFIXES)
 
 
 def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
-    choice, extra = prompt.tool_choice, bool(options.extra.get("tools"))
-    if choice not in {"auto", "none", "required"} and choice not in [tool.name for tool in prompt.tools]:
-        raise BadRequest(f"tool_choice is {choice!r}, but there is no such tool among {_quote_names(prompt.tools)}")
-    if not prompt.tools and not extra:
+    choice, names = prompt.tool_choice, [tool.name for tool in prompt.tools]
+    if choice not in {"auto", "none", "required"} and choice not in names:
+        among = ", ".join(map(repr, names)) or "none at all"
+        raise BadRequest(f"tool_choice is {choice!r}, but there is no such tool among {among}")
+    if not prompt.tools and not options.extra.get("tools"):
         if choice == "required":
             raise BadRequest("tool_choice is 'required', but there is no tool to call")
         return {}
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if prompt.tools:
-        made["tools"] = [_tool_definition(tool) for tool in prompt.tools]
+        fields["tools"] = [_tool_definition(tool) for tool in prompt.tools]
     if choice != "auto":
-        named = choice not in {"none", "required"}
-        made["tool_choice"] = {"type": "function", "name": choice} if named else choice
+        fields["tool_choice"] = choice if choice in {"none", "required"} else {"type": "function", "name": choice}
     if options.parallel_calls is not None:
-        made["parallel_tool_calls"] = options.parallel_calls
-    return made
+        fields["parallel_tool_calls"] = options.parallel_calls
+    return fields
 
 
 def _tool_definition(tool: ToolSpec) -> InputItem:
     _check_name("tool", tool.name)
-    form = strict_schema(tool.parameters, nullable=True) if tool.strict else None
+    strict = strict_schema(tool.parameters, nullable=True) if tool.strict else None
     return {
         "type": "function", "name": tool.name, "description": tool.description,
-        "parameters": tool.parameters if form is None else form,
-        "strict": form is not None, # where it is missing, strict is meant
+        "parameters": tool.parameters if strict is None else strict,
+        "strict": strict is not None, # the API's default is true
     }  # fmt: skip
 
 
 def _option_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
-    wanted = {
+    session = prompt.session if options.cache is not False else ""
+    if len(session) > MAX_CACHE_KEY:
+        session = hashlib.sha256(session.encode()).hexdigest()
+    fields = {
         "max_output_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
         "reasoning": _reasoning_field(options), "text": _text_format(options), "metadata": options.metadata or None,
         "service_tier": options.service_tier or None, "safety_identifier": options.user or None,
-        "prompt_cache_key": None if options.cache is False else _cache_key(prompt.session),
+        "prompt_cache_key": session or None,
     }  # fmt: skip
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _reasoning_field(options: ModelOptions) -> dict[str, Any] | None:
@@ -164,28 +156,22 @@ def _reasoning_field(options: ModelOptions) -> dict[str, Any] | None:
 
 
 def _text_format(options: ModelOptions) -> dict[str, Any] | None:
-    shape = options.output_format
-    if shape is None:
+    output = options.output_format
+    if output is None:
         return None
-    _check_name("output", shape.name)
-    exact = strict_schema(shape.schema) if shape.strict else None
-    made: InputItem = {
-        "type": "json_schema", "name": shape.name, "schema": shape.schema if exact is None else exact,
-        "strict": exact is not None,
+    _check_name("output", output.name)
+    strict = strict_schema(output.schema) if output.strict else None
+    schema = output.schema if strict is None else strict
+    described = {"description": output.description} if output.description else {}
+    return {
+        "format": {
+            "type": "json_schema", "name": output.name, "schema": schema, "strict": strict is not None, **described,
+        }
     }  # fmt: skip
-    if shape.description:
-        made["description"] = shape.description
-    return {"format": made}
-
-
-def _cache_key(session: str) -> str | None:
-    if len(session) > MAX_CACHE_KEY:
-        return hashlib.sha256(session.encode()).hexdigest()
-    return session or None
 
 
 class _InputWriter:
-    """A conversation, about to be written down as items."""
+    """Writes the items of one conversation."""
 
     def __init__(self, model: str, messages: Sequence[Message], facts: ResponsesCapabilities, kind: str) -> None:
         self._model, self._messages, self._facts, self._reasoning_kind = model, messages, facts, kind
@@ -193,59 +179,46 @@ class _InputWriter:
         self._answered_ids = {id for block in _provider_items(messages) for id in _answered_call_ids(block)}
 
     def items(self) -> list[InputItem]:
-        """Return the conversation in this wire's words."""
-        made: list[InputItem] = []
+        items: list[InputItem] = []
         for message in self._messages:
             if isinstance(message, UserMessage):
-                made += self._user_items(message.content)
+                parts = self._content_parts(message.content)
+                items += [_user_item(parts)] if parts else []
             elif isinstance(message, AssistantMessage):
-                made += self._assistant_items(message)
+                items += self._assistant_items(message)
             else:
-                made += self._result_items(message)
-        return made
-
-    def write_part(self, part: Image | Audio | Document) -> InputItem:
-        """Return one part in this wire's words."""
-        return self._media_part(part)
-
-    def _user_items(self, content: Content) -> list[InputItem]:
-        parts = self._content_parts(content)
-        return [_user_item(parts)] if parts else []
+                items += self._result_items(message)
+        return items
 
     def _assistant_items(self, message: AssistantMessage) -> list[InputItem]:
         calls = {call.id: call for call in message.calls}
         answer = _AnswerItems(with_phase=self._reasoning_kind == "encrypted")
         for part in message.content:
-            if isinstance(part, Text):
-                answer.texts.append(part.text)
-            elif isinstance(part, Stored):
-                answer.texts.append(part.preview)
+            if isinstance(part, Text | Stored):
+                answer.texts.append(part.text if isinstance(part, Text) else part.preview)
             elif isinstance(part, Reasoning):
                 self._add_own_item(part, answer)
             elif isinstance(part, CallRef):
                 if part.id in calls:
                     answer.add(self._call_item(calls.pop(part.id)))
             else:
-                raise compatibility.unsupported_part(self._model, part, "only the user and tools may show one")
+                raise compatibility.unsupported_part(self._model, part, "only messages of users and tools may have one")
         for call in calls.values():
             answer.add(self._call_item(call))
         return answer.finish()
 
     def _add_own_item(self, part: Reasoning, answer: "_AnswerItems") -> None:
-        """Put an item of the provider's own back in its place, unless nobody there would know it."""
-        block: Any = compatibility.provider_block(part, WIRE)
-        if not isinstance(block, dict):
-            return
-        item = cast("InputItem", block)
+        """Add an item of the provider's own, unless this server would refuse it."""
+        item = as_object(compatibility.provider_block(part, WIRE))
         if item.get("type") == "message":
             answer.begin_message(str(item.get("phase") or ""))
-        elif self._accepts_item(item):
+        elif item and self._accepts_item(item):
             answer.add(item)
 
     def _accepts_item(self, item: InputItem) -> bool:
         if item.get("type") == "reasoning":
             return bool(item.get({"encrypted": "encrypted_content", "plain": "content"}.get(self._reasoning_kind, "")))
-        if item.get("type") in _CLIENT_CALL_TYPES:  # a question to the client that it did not answer would be refused
+        if item.get("type") in _CLIENT_CALL_TYPES:  # the server refuses a call whose result is missing
             return self._facts.items and (item.get("call_id") or item.get("id")) in self._answered_ids
         return self._facts.items
 
@@ -256,57 +229,54 @@ class _InputWriter:
         }  # fmt: skip
 
     def _result_items(self, message: ToolMessage) -> list[InputItem]:
-        made = [
-            {
-                "type": "function_call_output", "call_id": self._ids.get(result.call, result.call),
-                "output": self._result_output(result),
-            }
-            for result in message.results
-        ]  # fmt: skip
-        return made if self._facts.media_results else [*made, *self._media_items(message)]
-
-    def _result_output(self, result: ToolResult) -> str | list[InputItem]:
-        media = any(isinstance(part, MEDIA_PARTS) for part in result.content)
-        if media and self._facts.media_results:
-            return self._content_parts(result.content)
-        words = compatibility.text_or_preview(result.content)
-        if not words and result.failed:
-            return f"The call failed ({result.reason})." if result.reason else "The call failed."
-        return words or ("The result follows." if media else "")
-
-    def _media_items(self, message: ToolMessage) -> Iterator[InputItem]:
+        items: list[InputItem] = []
+        after: list[InputItem] = []
         for result in message.results:
-            media = tuple(part for part in result.content if isinstance(part, MEDIA_PARTS))
-            if media:
-                id = self._ids.get(result.call, result.call)
-                yield _user_item([_text_part(f"The result of the call {id}:"), *self._content_parts(media)])
+            id = self._ids.get(result.call, result.call)
+            media = tuple(part for part in result.content if isinstance(part, Media))
+            output = self._result_output(result, has_media=bool(media))
+            items.append({"type": "function_call_output", "call_id": id, "output": output})
+            if media and not self._facts.media_results:
+                after.append(_user_item([_text_part(f"The result of the call {id}:"), *self._content_parts(media)]))
+        return items + after
+
+    def _result_output(self, result: ToolResult, *, has_media: bool) -> str | list[InputItem]:
+        if has_media and self._facts.media_results:
+            return self._content_parts(result.content)
+        text = compatibility.text_or_preview(result.content)
+        if not text and result.failed:
+            return f"The call failed ({result.reason})." if result.reason else "The call failed."
+        return text or ("The result follows." if has_media else "")
 
     def _content_parts(self, content: Content) -> list[InputItem]:
-        made: list[InputItem] = []
+        parts: list[InputItem] = []
         for part in content:
-            if isinstance(part, MEDIA_PARTS):
-                made.append(self._media_part(part))
+            if isinstance(part, Media):
+                parts.append(self.media_part(part))
             elif text := compatibility.text_or_preview((part,)):
-                made.append(_text_part(text))
-        return made
+                parts.append(_text_part(text))
+        return parts
 
-    def _media_part(self, part: Image | Audio | Document) -> InputItem:
+    def media_part(self, part: Media) -> InputItem:
+        """Return the item of one part. Raises ``BadRequest`` for an unsupported one."""
         if not part.data and not part.url:
-            raise compatibility.unsupported_part(self._model, part, "it has neither data nor an address")
-        if isinstance(part, Image) and self._facts.images:
-            return {"type": "input_image", "image_url": compatibility.data_url_of(part), "detail": "auto"}
-        if isinstance(part, Document) and self._facts.files:
-            return _file_part(part)
-        if isinstance(part, Audio) and self._facts.audio:
-            sound = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
-            if sound is None or not part.data:
-                raise compatibility.unsupported_part(self._model, part, "it takes the bytes of MP3 and WAV only")
-            return {"type": "input_audio", "input_audio": {"data": part.data, "format": sound}}
+            raise compatibility.unsupported_part(self._model, part, "it has neither data nor a URL")
+        if isinstance(part, Image):
+            if self._facts.images:
+                return {"type": "input_image", "image_url": compatibility.data_url_of(part), "detail": "auto"}
+        elif isinstance(part, Document):
+            if self._facts.files:
+                return _file_part(part)
+        elif self._facts.audio:
+            audio_format = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
+            if audio_format is None or not part.data:
+                raise compatibility.unsupported_part(self._model, part, "it accepts the data of MP3 and WAV only")
+            return {"type": "input_audio", "input_audio": {"data": part.data, "format": audio_format}}
         raise compatibility.unsupported_part(self._model, part)
 
 
 class _AnswerItems:
-    """The items of one answer of the assistant."""
+    """The items of one assistant message."""
 
     def __init__(self, *, with_phase: bool) -> None:
         self.texts: list[str] = []
@@ -314,17 +284,15 @@ class _AnswerItems:
         self._items: list[InputItem] = []
 
     def begin_message(self, phase: str) -> None:
-        """Say that a message of this phase begins."""
         self._flush_text()
         self._phase = phase
 
     def add(self, item: InputItem) -> None:
-        """Put an item after what was said."""
         self._flush_text()
         self._items.append(item)
 
     def finish(self) -> list[InputItem]:
-        """Return the items; reasoning that nothing came of would be refused."""
+        """Return the items, without reasoning at the end, which the API refuses."""
         self._flush_text()
         while self._items and self._items[-1].get("type") == "reasoning":
             self._items.pop()
@@ -342,13 +310,12 @@ def _provider_items(messages: Sequence[Message]) -> Iterator[InputItem]:
     for message in messages:
         if isinstance(message, AssistantMessage):
             for part in message.content:
-                block: Any = compatibility.provider_block(part, WIRE) if isinstance(part, Reasoning) else None
-                if isinstance(block, dict):
-                    yield cast("InputItem", block)
+                if isinstance(part, Reasoning):
+                    yield as_object(compatibility.provider_block(part, WIRE))
 
 
 def _answered_call_ids(block: InputItem) -> list[Any]:
-    """Return the question that an item answers, if it does."""
+    """Return the id of the call whose result an item is, if it is one."""
     kind = str(block.get("type"))
     if kind == "mcp_approval_response":
         return [block.get("approval_request_id")]
@@ -371,56 +338,25 @@ def _text_part(text: str) -> InputItem:
 
 
 def _check_name(what: str, name: str) -> None:
-    if not NAME_PATTERN.fullmatch(name):
+    if not CALL_ID_PATTERN.fullmatch(name):
         raise BadRequest(f"the {what} name {name!r} must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
 
 
-def _quote_names(tools: Sequence[ToolSpec]) -> str:
-    return ", ".join(repr(tool.name) for tool in tools) or "none at all"
-
-
-__all__ = ["LLAMA", "OpenAIResponses", "ResponsesCapabilities", "ResponsesStreamDecoder", "to_request"]
-
-
-class OpenAIResponses:
-    """A model behind the Responses API; ``facts`` say what its server can do."""
+class OpenAIResponses(ProviderModel):
+    """A model behind the Responses API; ``facts`` are the capabilities of its server."""
 
     def __init__(
-        self,
-        model: str,
-        account: Account,
-        *,
-        http: ConnectionPool | None = None,
-        name: str = "",
+        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
         facts: ResponsesCapabilities = ResponsesCapabilities(),
-    ) -> None:
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name or f"openai/{model}", account, "responses", http=http,
+            headers={"authorization": f"Bearer {account.key}"} if account.key else {},
+            check_part=lambda part: check_part(model, part, facts),
+        )  # fmt: skip
         self._model, self._facts = model, facts
-        self._name = name or f"openai/{model}"
-        self._history = HistoryAdapter(self._name, account.base_url, lambda part: check_part(model, part, facts))
-        self._client = ProviderClient(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
 
-    @property
-    def name(self) -> str:
-        """What this model is called in logs."""
-        return self._name
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer ``prompt``. Raises ``ModelError`` and nothing else."""
-        prompt, notices = self._history.adapt(prompt)
-        for notice in notices:
-            yield notice
+    def _write_request(self, prompt: Prompt) -> ProviderRequest:
         body = to_request(self._model, prompt, self._facts)
-        reader = ResponsesStreamDecoder(None if self._facts.tells_length else body.get("max_output_tokens"))
-        headers = read_options(prompt.options).headers
-        with self._client.redact_errors(headers):
-            async with aclosing(self._client.stream_events("responses", body, headers=headers)) as items:
-                async for item in items:
-                    for chunk in reader.feed(item.data, item.event):
-                        yield self._history.tag_origin(chunk)
-                    if reader.done:
-                        return
-        raise StreamCut(f"the answer of {self._name} was cut: the stream ended before response.completed")
-
-    async def close(self) -> None:
-        """Close the connections, unless they are shared."""
-        await self._client.close()
+        limit = None if self._facts.tells_length else body.get("max_output_tokens")
+        return ProviderRequest(body, read_options(prompt.options).headers, ResponsesStreamDecoder(limit, self.name))

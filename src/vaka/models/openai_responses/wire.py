@@ -1,26 +1,23 @@
 """The events and items of the OpenAI Responses stream as Structs, and how they are decoded. Pure."""
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from vaka.core.types.errors import ModelError, StreamCut
 from vaka.core.types.message import Usage
+from vaka.models.json_values import DECODE_ERRORS, as_object, clamp_tokens
 from vaka.models.transport import errors
 
 WIRE = "responses"
-"""The name under which this wire's own items are kept."""
-
-MAX_TOKENS = 2**53
-"""Tokens that anyone can have used."""
+"""The key of this provider's items in ``opaque``."""
 
 _EMPTY = msgspec.Raw()
-
 _T = TypeVar("_T")
 
 
 class ResponsesEvent(msgspec.Struct, gc=False):
-    """Any event; its type says which of the fields it has."""
+    """Any event; which of the fields it has depends on its type."""
 
     type: str = ""
     delta: str | None = None
@@ -40,7 +37,7 @@ class ResponsesEvent(msgspec.Struct, gc=False):
 
 
 class ItemHeader(msgspec.Struct):
-    """What every item has."""
+    """The fields that every item has."""
 
     type: str = ""
     id: str | None = None
@@ -58,29 +55,23 @@ class ItemPart(msgspec.Struct):
 
 
 class MessageItem(msgspec.Struct):
-    """An item of words."""
-
     content: list[ItemPart] | None = None
 
 
 class FunctionCallItem(msgspec.Struct):
-    """An item that calls a function."""
-
     call_id: str | None = None
     name: str | None = None
     arguments: Any = None
 
     @property
     def arguments_json(self) -> str | None:
-        """The arguments as JSON text, also where a server wrote them as an object."""
+        """The arguments as JSON text, also of a server that sends an object."""
         if self.arguments is None or isinstance(self.arguments, str):
             return self.arguments
         return msgspec.json.encode(self.arguments).decode()
 
 
 class ReasoningItem(msgspec.Struct):
-    """An item of reasoning."""
-
     summary: list[ItemPart] | None = None
     content: list[ItemPart] | None = None
 
@@ -106,7 +97,7 @@ class _IncompleteDetails(msgspec.Struct):
 
 
 class ResponseBody(msgspec.Struct):
-    """The whole answer, as it is told at the end."""
+    """The complete answer, as the last event repeats it."""
 
     status: str | None = None
     model: str | None = None
@@ -117,21 +108,13 @@ class ResponseBody(msgspec.Struct):
 
     @property
     def token_usage(self) -> Usage:
-        """What the answer took."""
-        said = self.usage or _ResponseUsage()
-        read, made = said.input_tokens_details or _InputDetails(), said.output_tokens_details or _OutputDetails()
+        usage = self.usage or _ResponseUsage()
+        input, output = usage.input_tokens_details or _InputDetails(), usage.output_tokens_details or _OutputDetails()
         return Usage(
-            input=_clamp_tokens(said.input_tokens),
-            output=_clamp_tokens(said.output_tokens),
-            cache_read=_clamp_tokens(read.cached_tokens),
-            cache_write=_clamp_tokens(read.cache_write_tokens),
-            reasoning=_clamp_tokens(made.reasoning_tokens),
-        )
-
-
-def _clamp_tokens(count: int | None) -> int:
-    """Return a count that can be one: a server must not be able to give a budget back, or to break the log."""
-    return min(max(count or 0, 0), MAX_TOKENS)
+            input=clamp_tokens(usage.input_tokens), output=clamp_tokens(usage.output_tokens),
+            cache_read=clamp_tokens(input.cached_tokens), cache_write=clamp_tokens(input.cache_write_tokens),
+            reasoning=clamp_tokens(output.reasoning_tokens),
+        )  # fmt: skip
 
 
 class _TypeOnly(msgspec.Struct):
@@ -142,7 +125,7 @@ _EVENT_DECODER = msgspec.json.Decoder(ResponsesEvent)
 
 
 def decode_event(data: bytes, name: str, known: frozenset[str]) -> ResponsesEvent | None:
-    """Return an event; nothing for one that cannot be read and is not ``known``, since nobody would read it."""
+    """Return an event; ``None`` for an invalid one of a type that is not ``known``, which would be ignored anyway."""
     if data == b"[DONE]":
         raise StreamCut("the answer was cut: the stream ended before response.completed")
     try:
@@ -152,39 +135,38 @@ def decode_event(data: bytes, name: str, known: frozenset[str]) -> ResponsesEven
         if kind in known:
             raise garbled_error(f"an event {kind} cannot be read: {error}") from error
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise garbled_error(f"an event cannot be read: {error}") from error
 
 
 def decode_part(raw: bytes | msgspec.Raw, kind: type[_T]) -> _T:
-    """Return a part of an event. Raises ``StreamCut`` when it is none."""
+    """Return a part of an event. Raises ``StreamCut`` when it is malformed."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise garbled_error(f"a part of an event cannot be read: {error}") from error
 
 
 def decode_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """Return an object as it was written; an empty one for anything else."""
-    value = decode_part(raw, object)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    """Return an object with all its fields; an empty one for anything else."""
+    return as_object(decode_part(raw, object))
 
 
 def error_of_event(data: bytes) -> ModelError:
-    """Return the error that an event tells."""
-    said = decode_object(data)
+    """Return the error that an event reports."""
+    event = decode_object(data)
     return errors.error_from_event(
-        said.get("error") or {name: said[name] for name in ("code", "message") if name in said}
+        event.get("error") or {name: event[name] for name in ("code", "message") if name in event}
     )
 
 
 def garbled_error(message: str) -> StreamCut:
-    """Return what to raise for a stream that contradicts itself."""
+    """Return the error for a stream that contradicts itself."""
     return StreamCut(f"the answer was garbled: {message}")
 
 
 def is_same_json(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON; a server may write it anew."""
+    """Whether two texts are the same JSON: a server may format it differently when it repeats it."""
     try:
         return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -11,7 +11,6 @@ import msgspec
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
-    Closeable,
     Estimate,
     Model,
     NoticeChunk,
@@ -27,11 +26,11 @@ from vaka.core.types.message import Usage
 from vaka.core.types.monitor import CacheBusted
 from vaka.models.catalog.prices import PROVIDER_VENDORS, Price, PriceList
 from vaka.models.tokens import encode_json, estimate_message_tokens, estimate_prompt_tokens, estimate_text_tokens
+from vaka.models.wrappers.model_wrapper import close_models
 
 CACHE_SECONDS = 300.0
-"""Seconds for which a provider keeps a cached prompt at least."""
+"""The lifetime of a provider's prompt cache, at least."""
 MAX_CONVERSATIONS = 1024
-"""Conversations that are remembered."""
 
 _ConversationKey: TypeAlias = tuple[str, tuple[str, ...], str]
 
@@ -40,11 +39,11 @@ _CHUNK_CHARACTERS: dict[type, Callable[[Any], int]] = {
     ReasoningChunk: lambda chunk: len(chunk.text),
     CallChunk: lambda chunk: len(chunk.name) + len(chunk.arguments),
 }
-"""How many characters a piece of an answer has."""
+"""The number of characters of a chunk."""
 
 
 class PromptFingerprint(msgspec.Struct, frozen=True):
-    """A prompt in a few numbers: enough to tell whether another one begins with it."""
+    """Hashes of a prompt, to find out whether another prompt begins with it."""
 
     tools: int
     system: int
@@ -52,44 +51,42 @@ class PromptFingerprint(msgspec.Struct, frozen=True):
 
 
 class LastCall(msgspec.Struct, frozen=True):
-    """What is remembered of the last call of a conversation."""
+    """The last call of a conversation."""
 
     model: str
     tools: int
     system: int
     messages: int
-    """Of all its messages together."""
+    """The hash of all its messages."""
     count: int
     usage: Usage
     at: float
 
     def changed_part(self, model: str, fingerprint: PromptFingerprint) -> str:
-        """Return which part of the prompt does not begin as that call's did, ``""`` when all of it does."""
-        if self.model != model:
-            return "model"
-        if self.tools != fingerprint.tools:
-            return "tools"
-        if self.system != fingerprint.system:
-            return "system"
-        return "" if self.messages == hash(fingerprint.messages[: self.count]) else "messages"
+        """Return the first part of the prompt that differs from that call's, ``""`` if the prompt extends it."""
+        now = {
+            "model": model, "tools": fingerprint.tools, "system": fingerprint.system,
+            "messages": hash(fingerprint.messages[: self.count]),
+        }  # fmt: skip
+        return next((part for part, value in now.items() if getattr(self, part) != value), "")
 
 
 class LastCalls:
-    """The last call of each conversation; models that share one notice when a conversation changes between them."""
+    """The last call of each conversation; share one to detect a change of the model within a conversation."""
 
     def __init__(self, kept: int = MAX_CONVERSATIONS) -> None:
         self._calls: OrderedDict[_ConversationKey, LastCall] = OrderedDict()
         self._max_conversations = kept
 
     def last(self, prompt: Prompt) -> LastCall | None:
-        """Return the last call of a prompt's conversation; without a session there is none."""
-        return self._calls.get(_conversation_key(prompt)) if prompt.session else None
+        """Return the last call of a prompt's conversation; a prompt without a session has none."""
+        return self._calls.get((prompt.session, prompt.path, prompt.agent)) if prompt.session else None
 
     def record(self, prompt: Prompt, call: LastCall) -> None:
-        """Remember a call, and forget the conversation that was silent longest when there are too many."""
+        """Record a call; the least recently used conversation is dropped when there are too many."""
         if not prompt.session:
             return
-        key = _conversation_key(prompt)
+        key = (prompt.session, prompt.path, prompt.agent)
         self._calls[key] = call
         self._calls.move_to_end(key)
         if len(self._calls) > self._max_conversations:
@@ -97,25 +94,17 @@ class LastCalls:
 
 
 class MeteredModel:
-    """Another model whose usage has its price, and which can tell the price of a prompt beforehand.
+    """Adds costs to the usage of a model, and estimates the cost of a prompt before it is sent.
 
-    ``model`` is the ``provider/model`` whose price counts, by default the name of the other; ``price`` is its price
-    where no list has it, ``bound`` how long its answers can get, if that is known. What the other does not count is
-    estimated, so that no budget is held by nobody. Says so when the beginning of a conversation that the provider had
-    cached has changed.
+    ``model`` is the ``provider/model`` whose price applies, by default the name of the inner model; ``price`` replaces
+    that of the list, ``bound`` is the output limit, if it is known. Usage that the inner model does not report is
+    estimated, so that budgets hold. A notice reports a changed prefix that the provider had cached.
     """
 
     def __init__(
-        self,
-        inner: Model,
-        prices: PriceList,
-        *,
-        model: str = "",
-        price: Price | None = None,
-        bound: int | None = None,
-        ledger: LastCalls | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, inner: Model, prices: PriceList, *, model: str = "", price: Price | None = None,
+        bound: int | None = None, ledger: LastCalls | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._inner, self._price_list, self._own_price, self._output_limit = inner, prices, price, bound
         self._model = model or inner.name
         self._ledger = ledger if ledger is not None else LastCalls()
@@ -123,23 +112,22 @@ class MeteredModel:
 
     @property
     def name(self) -> str:
-        """The name of the other model."""
+        """The name of the inner model."""
         return self._inner.name
 
     async def close(self) -> None:
-        """Close the other model."""
-        if isinstance(self._inner, Closeable):
-            await self._inner.close()
+        """Close the inner model."""
+        await close_models(self._inner)
 
     def price(self) -> Price:
-        """Return the price of this model. Raises ``ConfigError`` that says what to write where when it is not known."""
+        """Return the price of this model. Raises ``ConfigError`` with the setting to add if it is unknown."""
         price = self._find_price("")
         if price is None:
             raise ConfigError(missing_price_message(self._model))
         return price
 
     def estimate(self, prompt: Prompt) -> Estimate:
-        """Say what ``prompt`` would cost: as much as its last call, and four characters a token for what is new."""
+        """Estimate the cost of ``prompt`` from the last call, and from the characters of new messages."""
         last, cached = self._ledger.last(prompt), 0
         if last is not None and not last.changed_part(self.name, fingerprint_prompt(prompt)):
             tokens = last.usage.input + estimate_message_tokens(prompt.messages[last.count :])
@@ -156,7 +144,7 @@ class MeteredModel:
         )  # fmt: skip
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does."""
+        """Stream the inner model's answer, with costs."""
         now = fingerprint_prompt(prompt) if prompt.session else None
         busted = self._detect_cache_bust(prompt, now)
         if busted is not None:
@@ -194,21 +182,14 @@ class MeteredModel:
         return CacheBusted(part=part, tokens=cached) if part else None
 
     def _remember(self, prompt: Prompt, fingerprint: PromptFingerprint, usage: Usage) -> None:
-        call = LastCall(
-            self.name,
-            fingerprint.tools,
-            fingerprint.system,
-            hash(fingerprint.messages),
-            len(fingerprint.messages),
-            usage,
-            self._clock(),
-        )
+        tools, system, messages = fingerprint.tools, fingerprint.system, fingerprint.messages
+        call = LastCall(self.name, tools, system, hash(messages), len(messages), usage, self._clock())
         self._ledger.record(prompt, call)
 
     def _estimate_usage(self, prompt: Prompt, characters: int) -> UsageChunk:
-        """Return what an answer cost that nobody counted, or that broke off before it was: about so much."""
-        sent = self.estimate(prompt).usage.input
-        return self._add_cost(UsageChunk(Usage(input=sent, output=estimate_text_tokens(characters))))
+        """Return the estimated usage of an answer without any, or that was cut before it."""
+        input = self.estimate(prompt).usage.input
+        return self._add_cost(UsageChunk(Usage(input=input, output=estimate_text_tokens(characters))))
 
     def _add_cost(self, chunk: Any) -> UsageChunk:
         usage: Usage = chunk.usage
@@ -218,35 +199,24 @@ class MeteredModel:
         return UsageChunk(msgspec.structs.replace(usage, cost=price.cost(usage)), chunk.model)
 
     def _find_price(self, reported: str) -> Price | None:
-        """Return the price of the model that answered, else of the one that was asked."""
+        """Return the price of the model that the provider reported, else of the one that was called."""
         if self._own_price is not None:
             return self._own_price
         provider = self._model.partition("/")[0] if "/" in self._model else ""
         names = [f"{provider}/{reported}" if provider else reported] if reported else []
-        if reported and provider in PROVIDER_VENDORS:  # who answers in its place may be another vendor's
+        if reported and provider in PROVIDER_VENDORS:  # a fallback may have answered with another vendor's model
             names.append(reported)
-        return next(
-            (price for name in [*names, self._model] if (price := self._price_list.find(name)) is not None), None
-        )
+        prices = (self._price_list.find(name) for name in [*names, self._model])
+        return next((price for price in prices if price is not None), None)
 
 
 def fingerprint_prompt(prompt: Prompt) -> PromptFingerprint:
-    """Return a prompt in a few numbers."""
-    return PromptFingerprint(
-        _fingerprint(prompt.tools), hash(prompt.system), tuple([_fingerprint(message) for message in prompt.messages])
-    )
-
-
-def _fingerprint(value: Any) -> int:
-    return hash(encode_json(value))
-
-
-def _conversation_key(prompt: Prompt) -> _ConversationKey:
-    return prompt.session, prompt.path, prompt.agent
+    messages = tuple([hash(encode_json(message)) for message in prompt.messages])
+    return PromptFingerprint(hash(encode_json(prompt.tools)), hash(prompt.system), messages)
 
 
 def missing_price_message(model: str) -> str:
-    """Return why a budget in money cannot be kept with a model of which nobody knows the price, and what to do."""
+    """Return the error for a budget in money with a model whose price is unknown, and the setting that fixes it."""
     return (
         f"the price of {model!r} is not known, so no budget in money can be kept with it; write it into vaka.toml, in "
         f'US$ for a million tokens (0 when it is free): prices."{model}" = {{ input = 3.0, output = 15.0 }}'

@@ -1,4 +1,4 @@
-"""What every wrapper around a model shares, and TextOnly, which refuses media."""
+"""The base class of wrappers around a model, and TextOnly, which refuses media."""
 
 import asyncio
 import time
@@ -11,53 +11,51 @@ import msgspec
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Estimate, Model, Prompt
 from vaka.core.types.errors import StreamCut
-from vaka.core.types.message import Audio, Document, Image, UserMessage
+from vaka.core.types.message import UserMessage
 from vaka.models import compatibility
 from vaka.models.compatibility import HistoryAdapter, Media
 
 
 class ModelWrapper:
-    """A model around another: it has the other's name, closes it, and can tell a price if the other can."""
+    """A model around another: it has the inner model's name, closes it, and estimates costs if the inner model does."""
 
     def __init__(self, inner: Model) -> None:
         self._inner = inner
-        if isinstance(inner, CostEstimator):  # of this very object, so that nobody takes it for what it is not
+        if isinstance(inner, CostEstimator):  # an attribute, so that other wrappers are not instances of CostEstimator
             self.estimate: Callable[[Prompt], Estimate] = inner.estimate
 
     @property
     def name(self) -> str:
-        """The name of the other model."""
+        """The name of the inner model."""
         return self._inner.name
 
     async def close(self) -> None:
-        """Close the other model, if it holds anything."""
+        """Close the inner model, if it can be closed."""
         await close_models(self._inner)
 
 
 async def close_models(*models: Model) -> None:
-    """Close those models that hold something, each once, however the others end."""
-    different = list({id(model): model for model in models if isinstance(model, Closeable)}.values())
+    """Close each model once, also when closing another one fails."""
+    distinct = list({id(model): model for model in models if isinstance(model, Closeable)}.values())
     try:
-        if different:
-            await different[0].close()
+        if distinct:
+            await distinct[0].close()
     finally:
-        if different[1:]:
-            await close_models(*different[1:])
+        if distinct[1:]:
+            await close_models(*distinct[1:])
 
 
 def with_call_number(prompt: Prompt, number: int) -> Prompt:
-    """Return ``prompt`` as call ``number``: a try after an error takes the number after that of the one before."""
+    """Return ``prompt`` as call ``number``: each attempt after an error has the next number."""
     return prompt if number == prompt.number else msgspec.structs.replace(prompt, number=number)
 
 
 def stream_cut_error(name: str) -> StreamCut:
-    """Return what a stream without its end marker is."""
+    """Return the error for a stream without its end marker."""
     return StreamCut(f"the answer of {name} was cut: it ended without its end marker")
 
 
 class _SystemClock:
-    """The machine's clocks."""
-
     def time(self) -> float:
         return time.time()
 
@@ -69,26 +67,26 @@ class _SystemClock:
 
 
 SYSTEM_CLOCK: Clock = _SystemClock()
-"""The clock of wrappers that were given no other."""
+"""The default clock of wrappers."""
 
 
 class TextOnly(ModelWrapper):
-    """A model that reads nothing but text, whatever its wire has a place for."""
+    """A model that accepts only text, though its wire supports media."""
 
     def __init__(self, inner: Model) -> None:
         super().__init__(inner)
         self._history = HistoryAdapter(inner.name, "", self._refuse_media)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does. Raises ``BadRequest`` for what is shown to it now."""
-        seen, notices = self._history.adapt(prompt)
-        for part in (part for message in seen.messages[-1:] if isinstance(message, UserMessage)
-                     for part in message.content):  # fmt: skip
-            if isinstance(part, Image | Audio | Document):
-                self._refuse_media(part)
+        """Stream the inner model's answer. Raises ``BadRequest`` for media in the last user message."""
+        adapted, notices = self._history.adapt(prompt)
+        for message in adapted.messages[-1:]:
+            for part in message.content if isinstance(message, UserMessage) else ():
+                if isinstance(part, Media):
+                    self._refuse_media(part)
         for notice in notices:
             yield notice
-        async with aclosing(self._inner.stream(seen)) as chunks:
+        async with aclosing(self._inner.stream(adapted)) as chunks:
             async for chunk in chunks:
                 yield chunk
 

@@ -12,32 +12,28 @@ from vaka.models.wrappers.model_wrapper import ModelWrapper, close_models
 
 TIERS = ("low", "mid", "high")
 ALIASES = {"haiku": "low", "sonnet": "mid", "opus": "high"}
-"""Names of models that people say when they mean a tier."""
+"""Names of model families that stand for a tier."""
 
 _log = logging.getLogger(__name__)
 
 
 class ModelPool:
-    """Models by tier, the one that serves when none is asked for, and the tiers of types of subagents.
+    """Models by tier, a default model, and the tiers of types of subagents.
 
-    Which model serves a run: that of the tier it asks for, else that of its type of subagent, else the default. A tier
-    that the pool does not have is passed over with a warning.
+    A run is served by the model of the tier it asks for, else by that of its type of subagent, else by the default. A
+    tier that the pool does not have is skipped with a warning.
     """
 
     def __init__(self, models: Mapping[str, Model], default: Model, subagents: Mapping[str, str] | None = None) -> None:
         self._models = {_check_tier(name, "a model of the pool"): model for name, model in models.items()}
         if len(self._models) < len(models):
             raise ConfigError(f"a pool has one model for each tier, got {', '.join(models)}")
-        self._default = default
+        self.default = default
+        """The model of runs that ask for no tier."""
         self._subagents = {
             kind.lower(): _check_tier(tier, f"the tier of subagent {kind!r}")
             for kind, tier in (subagents or {}).items()
         }
-
-    @property
-    def default(self) -> Model:
-        """The model that serves when no tier is asked for."""
-        return self._default
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -45,44 +41,38 @@ class ModelPool:
         return tuple(tier for tier in TIERS if tier in self._models)
 
     def choose(self, tier: str = "", subagent: str = "") -> Model:
-        """Return the model for a tier or a type of subagent; what was chosen is told first in each of its answers."""
+        """Return the model for a tier or a type of subagent; each of its answers begins with a notice of the choice."""
         missing: list[str] = []
-        for wanted, reason in ((tier, "asked for"), (self._subagent_tier(subagent), f"subagent {subagent!r}")):
-            found = tier_of(wanted)
-            if found in self._models:
-                model = self._models[found]
-                return SelectedModel(
-                    model, ModelSelected(model=model.name, tier=found, reason=_selection_reason(reason, missing))
-                )
+        by_subagent = self._subagents.get(subagent.lower(), "")
+        for wanted, reason in ((tier, "asked for"), (by_subagent, f"subagent {subagent!r}")):
+            known = tier_of(wanted)
+            if known in self._models:
+                model = self._models[known]
+                reason = "; ".join([reason, *missing])
+                return SelectedModel(model, ModelSelected(model=model.name, tier=known, reason=reason))
             if wanted:
-                missing.append(f"tier {wanted!r} ({reason}) is not in the pool, which has {self._describe_tiers()}")
+                tiers = ", ".join(self.tiers) or "no tiers"
+                missing.append(f"tier {wanted!r} ({reason}) is not in the pool, which has {tiers}")
                 _log.warning("%s", missing[-1])
         if not missing:
-            return self._default
-        return SelectedModel(
-            self._default, ModelSelected(model=self._default.name, reason=_selection_reason("default", missing))
-        )
+            return self.default
+        reason = "; ".join(["default", *missing])
+        return SelectedModel(self.default, ModelSelected(model=self.default.name, reason=reason))
 
     async def close(self) -> None:
         """Close all models."""
-        await close_models(*self._models.values(), self._default)
-
-    def _subagent_tier(self, subagent: str) -> str:
-        return self._subagents.get(subagent.lower(), "")
-
-    def _describe_tiers(self) -> str:
-        return ", ".join(self.tiers) or "no tiers"
+        await close_models(*self._models.values(), self.default)
 
 
 class SelectedModel(ModelWrapper):
-    """A model that tells, before each answer, why it is the one."""
+    """A model whose answers begin with a notice of why it was selected."""
 
     def __init__(self, inner: Model, selected: ModelSelected) -> None:
         super().__init__(inner)
         self._selected = NoticeChunk(selected)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does."""
+        """Stream the notice and the inner model's answer."""
         yield self._selected
         async with aclosing(self._inner.stream(prompt)) as chunks:
             async for chunk in chunks:
@@ -90,7 +80,7 @@ class SelectedModel(ModelWrapper):
 
 
 def tier_of(name: str) -> str:
-    """Return the tier that ``name`` means, such as ``mid`` for ``Sonnet``; a name that means none is returned as is."""
+    """Return the tier for a name, such as ``mid`` for ``Sonnet``; any other name is returned unchanged."""
     lower = name.lower()
     return ALIASES.get(lower, lower if lower in TIERS else name)
 
@@ -102,7 +92,3 @@ def _check_tier(name: str, what: str) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"the tiers are {', '.join(TIERS)}"
         raise ConfigError(f"{what} cannot be called {name!r}; {hint}")
     return tier
-
-
-def _selection_reason(reason: str, missing: list[str]) -> str:
-    return "; ".join([reason, *missing])

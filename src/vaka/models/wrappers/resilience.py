@@ -1,4 +1,4 @@
-"""Wrappers that keep a model usable: retry, fallback, circuit breaker and rate limit."""
+"""Wrappers for unreliable models: retry, fallback, circuit breaker and rate limit."""
 
 import asyncio
 import logging
@@ -34,34 +34,34 @@ from vaka.models.wrappers.model_wrapper import (
 )
 
 _EPSILON = 1e-9
-"""Less than this is what floating point leaves over."""
+"""Differences below this are rounding errors."""
 
 
 class _TokenBucket:
-    """A minute's worth at most, refilled evenly; it may be overdrawn, and is then filled up first."""
+    """Holds a minute's worth, refilled evenly; it may be overdrawn, and then has to refill first."""
 
     def __init__(self, per_minute: float, clock: Clock) -> None:
         self._capacity = self._level = per_minute
         self._clock, self._updated_at = clock, clock.monotonic()
 
     def seconds_until(self, amount: float) -> float:
-        """Return the seconds until ``amount`` is there, or the bucket is full."""
+        """Return the seconds until ``amount`` is available, or the bucket is full."""
         now = self._clock.monotonic()
         self._level = min(self._capacity, self._level + (now - self._updated_at) * self._capacity / 60)
         self._updated_at = now
-        short = min(amount, self._capacity) - self._level
-        return short * 60 / self._capacity if short > _EPSILON else 0.0
+        shortage = min(amount, self._capacity) - self._level
+        return shortage * 60 / self._capacity if shortage > _EPSILON else 0.0
 
     def take(self, amount: float) -> None:
-        """Take ``amount`` out, or put it back if it is negative."""
+        """Remove ``amount``; a negative one is put back."""
         self._level = min(self._capacity, self._level - amount)
 
 
 class RateLimitedModel(ModelWrapper):
-    """Lets calls through in the order they came: so many at once, so many a minute, so many tokens a minute.
+    """Limits concurrent calls, calls per minute and tokens per minute; calls wait in the order of their arrival.
 
-    Each minute's worth may be used at once and comes back evenly. A call takes the tokens its prompt is estimated at;
-    what it cost in the end is settled then. Calls that wait may be cancelled; they leave no trace.
+    Each minute's worth may be used at once and refills evenly. A call takes the estimated tokens of its prompt, and is
+    corrected by the actual usage at its end. A waiting call may be cancelled without any effect.
     """
 
     def __init__(
@@ -69,12 +69,13 @@ class RateLimitedModel(ModelWrapper):
         tokens_per_minute: float | None = None, clock: Clock | None = None,
     ) -> None:  # fmt: skip
         super().__init__(inner)
-        for name, given in (
-            ("concurrent", concurrent), ("requests_per_minute", requests_per_minute),
-            ("tokens_per_minute", tokens_per_minute),
-        ):  # fmt: skip
-            if given is not None and not (given > 0 and math.isfinite(given)):
-                raise ConfigError(f"{name} must be more than 0, got {given!r}; leave it out for no limit")
+        limits = {
+            "concurrent": concurrent, "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+        }  # fmt: skip
+        for name, limit in limits.items():
+            if limit is not None and not (limit > 0 and math.isfinite(limit)):
+                raise ConfigError(f"{name} must be more than 0, got {limit!r}; leave it out for no limit")
         self._clock = clock or SYSTEM_CLOCK
         self._free_slots: float = math.inf if concurrent is None else concurrent
         self._requests = None if requests_per_minute is None else _TokenBucket(requests_per_minute, self._clock)
@@ -83,11 +84,11 @@ class RateLimitedModel(ModelWrapper):
 
     @property
     def waiting_calls(self) -> int:
-        """How many calls wait for their turn."""
+        """The number of calls in the queue."""
         return len(self._queue)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does, when it is this call's turn."""
+        """Wait for this call's turn, then stream the inner model's answer."""
         estimated = self._estimate_tokens(prompt) if self._tokens is not None else 0
         await self._acquire(estimated)
         spent = last = 0
@@ -103,27 +104,27 @@ class RateLimitedModel(ModelWrapper):
             self._release(spent + last, estimated)
 
     async def _acquire(self, tokens: int) -> None:
-        """Wait in line, and take what this call needs."""
-        mine = asyncio.Event()
-        self._queue.append(mine)
+        """Wait in the queue, then take a slot and ``tokens``."""
+        turn = asyncio.Event()
+        self._queue.append(turn)
         try:
-            while wait := self._delay_for(tokens) if self._queue[0] is mine else math.inf:
-                mine.clear()
-                await self._wait_for_turn(mine, wait)
+            while wait := self._delay_for(tokens) if self._queue[0] is turn else math.inf:
+                turn.clear()
+                await self._wait_for_turn(turn, wait)
             self._free_slots -= 1
             self._spend(1, tokens)
         finally:
-            self._queue.remove(mine)
+            self._queue.remove(turn)
             self._wake_first()
 
     def _release(self, spent: int, estimated: int) -> None:
         self._free_slots += 1
-        if spent:  # a call that failed may have cost its prompt, nobody knows
+        if spent:  # the usage of a failed call is unknown; its estimate stays taken
             self._spend(0, spent - estimated)
         self._wake_first()
 
     def _delay_for(self, tokens: int) -> float:
-        """Return the seconds until there is room, infinite when only another call's end makes some."""
+        """Return the seconds until a call may start, infinite while all slots are taken."""
         if self._free_slots < 1:
             return math.inf
         requests = self._requests.seconds_until(1) if self._requests is not None else 0.0
@@ -136,7 +137,6 @@ class RateLimitedModel(ModelWrapper):
             self._tokens.take(tokens)
 
     def _wake_first(self) -> None:
-        """Let the first in line look again."""
         if self._queue:
             self._queue[0].set()
 
@@ -157,7 +157,7 @@ class RateLimitedModel(ModelWrapper):
             try:
                 return self.estimate(prompt).usage.input
             except ConfigError:
-                pass  # the price is not known; the size is all the same
+                pass  # the price is unknown, the size is not
         return estimate_prompt_tokens(prompt)
 
 
@@ -165,12 +165,12 @@ _RANDOM = SystemRandom()
 
 
 class RetryingModel(ModelWrapper):
-    """Asks up to ``attempts`` times while the model is unavailable, its limits are reached, or its answer is cut.
+    """Calls a model up to ``attempts`` times while it is unavailable or rate limited, or its answer is cut.
 
-    It waits longer each time, by chance between 0 and ``base`` seconds doubled with each try, at most ``most``, and on
-    top of that as long as the provider asks; if that is more than ``patience`` seconds it gives up at once. Before each
-    new try comes a ``RetryChunk``: whatever was shown of the answer does not count. What trying again cannot help, a
-    refusal or an answer at its length limit, is left alone.
+    The delay is random between 0 and ``base`` seconds, doubled with each attempt up to ``most``, plus the time that the
+    provider asks for; if that is more than ``patience`` seconds, the error is raised at once. A ``RetryChunk`` before
+    each new attempt discards what was streamed of the answer. Refusals and answers at their length limit are not
+    retried.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class RetryingModel(ModelWrapper):
         self._clock, self._random = clock or SYSTEM_CLOCK, random or _RANDOM
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does, in the end."""
-        number, tried = prompt.number, 1
+        """Stream the inner model's answer, of several attempts if need be."""
+        number, attempt = prompt.number, 1
         while True:
             try:
                 async with aclosing(self._inner.stream(with_call_number(prompt, number))) as chunks:
@@ -200,36 +200,31 @@ class RetryingModel(ModelWrapper):
                             return
                 raise stream_cut_error(self.name)
             except ModelUnavailable as error:
-                wait = self._next_delay(error, tried)
+                wait = self._next_delay(error, attempt)
                 if wait is None:
-                    raise _with_attempt_count(error, tried) from error.__cause__
-                failed = RetryChunk(error.code, str(error), self.name)
-            yield failed
+                    if attempt > 1:
+                        error.args = (f"{error} (tried {attempt} times)",)
+                    raise error from error.__cause__
+                retry = RetryChunk(error.code, str(error), self.name)
+            yield retry
             await self._clock.sleep(wait)
-            number += 1
-            tried += 1
+            number, attempt = number + 1, attempt + 1
 
     def _next_delay(self, error: ModelUnavailable, attempt: int) -> float | None:
-        """Return how long to wait before the next try, ``None`` when there is none."""
-        asked = error.retry_after or 0.0
-        if attempt >= self._attempts or asked > self._patience:
+        """Return the seconds before the next attempt, ``None`` if there is none."""
+        retry_after = error.retry_after or 0.0
+        if attempt >= self._attempts or retry_after > self._patience:
             return None
-        return asked + self._random.random() * min(self._max_delay, self._base * 2.0 ** min(attempt - 1, 64))
-
-
-def _with_attempt_count(error: ModelUnavailable, attempts: int) -> ModelUnavailable:
-    if attempts > 1:
-        error.args = (f"{error} (tried {attempts} times)",)
-    return error
+        return retry_after + self._random.random() * min(self._max_delay, self._base * 2.0 ** min(attempt - 1, 64))
 
 
 class FallbackModel:
-    """Asks ``models`` in their order until one answers; by default the next one when one is unavailable.
+    """Calls ``models`` in order until one answers; by default the next one when one is unavailable.
 
-    ``on`` names the errors after which the next is asked, such as ``(ModelUnavailable, ContextTooLong)`` or
-    ``(ModelError,)`` for all of them; a bad request is bad for every model, so ``BadRequest`` counts only where it is
-    named itself. A ``RetryChunk`` says which model failed, a notice which one answers instead. Its price is that of the
-    dearest, and not known if that of any is not.
+    ``on`` names the errors after which the next is called, such as ``(ModelUnavailable, ContextTooLong)`` or
+    ``(ModelError,)`` for all of them; a bad request is bad for every model, so ``BadRequest`` has to be named itself. A
+    ``RetryChunk`` names the model that failed, a notice the one that answers instead. The estimated cost is that of the
+    most expensive model, and unknown if that of any is.
     """
 
     def __init__(
@@ -238,22 +233,18 @@ class FallbackModel:
         self._models = tuple(models)
         if not self._models:
             raise ConfigError("a fallback needs at least one model, got none")
-        self._fallback_errors, self._name = tuple(on), name or self._models[0].name
+        self._fallback_errors = tuple(on)
+        self.name = name or self._models[0].name
         self._estimates = [model for model in self._models if isinstance(model, CostEstimator)]
         if self._estimates:
             self.estimate: Callable[[Prompt], Estimate] = self._highest_estimate
-
-    @property
-    def name(self) -> str:
-        """The name of the first model, unless another was given."""
-        return self._name
 
     async def close(self) -> None:
         """Close all models."""
         await close_models(*self._models)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the first model does that can."""
+        """Stream the answer of the first model that has one."""
         number = prompt.number
         failed: list[str] = []
         for model in self._models:
@@ -274,45 +265,40 @@ class FallbackModel:
             except ModelError as error:
                 failed.append(f"{model.name}: {error.code}")
                 if len(failed) == len(self._models) or not self._should_fall_back(error):
-                    raise _with_failures(error, failed) from error.__cause__
-                again = RetryChunk(error.code, str(error), model.name)
-            yield again
+                    if len(failed) > 1:
+                        error.args = (f"{error} (no model answered; {', '.join(failed)})",)
+                    raise error from error.__cause__
+                retry = RetryChunk(error.code, str(error), model.name)
+            yield retry
             number += 1
 
     def _should_fall_back(self, error: ModelError) -> bool:
-        """Tell whether the next model is asked after this error."""
         named = any(issubclass(kind, BadRequest) for kind in self._fallback_errors)
         return isinstance(error, self._fallback_errors) and (named or not isinstance(error, BadRequest))
 
     def _highest_estimate(self, prompt: Prompt) -> Estimate:
-        found = [model.estimate(prompt) for model in self._estimates]
-        most = max(found, key=lambda estimate: (estimate.usage.cost, estimate.usage.total))
-        bounds = [estimate.max_tokens for estimate in found if estimate.max_tokens is not None]
+        estimates = [model.estimate(prompt) for model in self._estimates]
+        highest = max(estimates, key=lambda estimate: (estimate.usage.cost, estimate.usage.total))
+        limits = [estimate.max_tokens for estimate in estimates if estimate.max_tokens is not None]
         return msgspec.structs.replace(
-            most, output_price=max(estimate.output_price for estimate in found),
-            max_tokens=max(bounds) if len(bounds) == len(found) else None, takes=min(bounds, default=None),
-            unpriced=next((estimate.unpriced for estimate in found if estimate.unpriced), ""),
+            highest, output_price=max(estimate.output_price for estimate in estimates),
+            max_tokens=max(limits) if len(limits) == len(estimates) else None, takes=min(limits, default=None),
+            unpriced=next((estimate.unpriced for estimate in estimates if estimate.unpriced), ""),
         )  # fmt: skip
 
 
-def _with_failures(error: ModelError, failed: list[str]) -> ModelError:
-    if len(failed) > 1:
-        error.args = (f"{error} (no model answered; {', '.join(failed)})",)
-    return error
-
-
 PROBE_RETRY_SECONDS = 1.0
-"""Seconds to wait for while another call finds out whether the model is back."""
+"""``retry_after`` of a call that is rejected while another one probes the model."""
 
 _log = logging.getLogger(__name__)
 
 
 class CircuitBreaker(ModelWrapper):
-    """After ``failures`` calls in a row found the model unavailable, nobody asks it for ``rest`` seconds.
+    """Stops calling a model for ``rest`` seconds after ``failures`` calls in a row found it unavailable.
 
-    Until then each call gets ``ModelUnavailable`` at once, with the time to wait. After the rest one call goes
-    through: its answer closes the breaker, its failure means another rest. Errors that say nothing about whether the
-    model is there, such as a bad request, count neither way, and neither does a call that was given up.
+    While the breaker is open each call raises ``ModelUnavailable`` at once, with the time to wait. After the rest one
+    call probes the model: its answer closes the breaker, its failure opens it again. Errors that do not show whether
+    the model is available, such as a bad request, do not count, and neither do cancelled calls.
     """
 
     def __init__(self, inner: Model, *, failures: int = 5, rest: float = 30.0, clock: Clock | None = None) -> None:
@@ -326,13 +312,13 @@ class CircuitBreaker(ModelWrapper):
 
     @property
     def state(self) -> str:
-        """``closed`` (calls go through), ``open`` (none does) or ``half-open`` (one may)."""
+        """``closed`` (calls pass), ``open`` (none does) or ``half-open`` (one probes the model)."""
         if self._open_until is None:
             return "closed"
         return "open" if self._clock.monotonic() < self._open_until else "half-open"
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does, unless it rests."""
+        """Stream the inner model's answer. Raises ``ModelUnavailable`` while the breaker is open."""
         probe = self._admit()
         try:
             async with aclosing(self._inner.stream(prompt)) as chunks:
@@ -351,17 +337,17 @@ class CircuitBreaker(ModelWrapper):
                 self._probing = False
 
     def _admit(self) -> bool:
-        """Tell whether this call finds out if the model is back. Raises ``ModelUnavailable`` while it rests."""
+        """Return whether this call probes the model. Raises ``ModelUnavailable`` while the breaker is open."""
         if self._open_until is None:
             return False
         left = self._open_until - self._clock.monotonic()
         if left <= 0 and not self._probing:
             self._probing = True
             return True
-        what = "another call finds out now whether it is back" if left <= 0 else f"it is asked again in {left:.0f} s"
+        when = "while another call probes it" if left <= 0 else f"for {left:.0f} s"
+        failures = f"{self.name} was unavailable {self._failure_count} times in a row ({self._last_error})"
         raise ModelUnavailable(
-            f"{self.name} was unavailable {self._failure_count} times in a row ({self._last_error}) and is left alone; {what}",
-            retry_after=left if left > 0 else PROBE_RETRY_SECONDS,
+            f"{failures} and is not called {when}", retry_after=left if left > 0 else PROBE_RETRY_SECONDS
         )
 
     def _record_success(self) -> None:
@@ -369,13 +355,9 @@ class CircuitBreaker(ModelWrapper):
 
     def _record_failure(self, error: ModelUnavailable, *, probe: bool) -> None:
         if self._open_until is not None and not probe:
-            return  # it was asked before the rest began
+            return  # the call began before the breaker opened
         self._failure_count, self._last_error = self._failure_count + 1, str(error)
         if probe or self._failure_count >= self._failure_limit:
             self._open_until = self._clock.monotonic() + self._rest_seconds
-            _log.warning(
-                "%s was unavailable %d times in a row; it rests for %g s",
-                self.name,
-                self._failure_count,
-                self._rest_seconds,
-            )
+            failures, rest = self._failure_count, self._rest_seconds
+            _log.warning("%s was unavailable %d times in a row; it rests for %g s", self.name, failures, rest)
