@@ -1,16 +1,20 @@
 """Build recipes from agents: look up models and tools by name, wrap functions and child agents as tools."""
 
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
 from vaka.agents.react import Agent, AgentTool, ToolLike
+from vaka.core.loop.budget.invalid_calls import InvalidCallLimit
+from vaka.core.loop.children.dmail import TOOL_NAME as DMAIL_TOOL
+from vaka.core.loop.children.dmail import DMailDelivery
 from vaka.core.loop.children.subagent import run_subagent
 from vaka.core.loop.context import Turn
 from vaka.core.loop.finish import Ending
+from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.recipe import ModelSettings, Recipe
 from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
@@ -86,9 +90,10 @@ class AgentBuilder:
         if model is None:
             raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
         options = {**self._default_options, **getattr(model, "options", {}), **_output_options(agent), **agent.options}
+        tools = [self._build_tool(given, agent, model) for given in agent.tools]
         recipe = Recipe(
-            agent.name, model, instructions=agent.instructions, middleware=agent.middleware, limits=agent.limits,
-            tools=[self._build_tool(given, agent, model) for given in agent.tools],
+            agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
+            middleware=(*agent.middleware, *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.run_override = bind(self._make_services(agent, model)) if bind is not None else None
@@ -149,6 +154,16 @@ class AgentBuilder:
             agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {agent_tool.name}."
         )
         return tool(run, name=agent_tool.name, description=description, effect="resume")
+
+
+def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
+    """Return the middleware that every agent has, and that its tools need."""
+    if any(tool.spec.name == DMAIL_TOOL for tool in tools):
+        return (_INVALID_CALL_LIMIT, _DMAIL_DELIVERY)
+    return (_INVALID_CALL_LIMIT,)
+
+
+_INVALID_CALL_LIMIT, _DMAIL_DELIVERY = InvalidCallLimit(), DMailDelivery()
 
 
 def output_schema_of(agent: Agent) -> "OutputSchema | None":

@@ -17,6 +17,7 @@ from vaka.core.loop.tools.result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import InvalidInput, MiddlewareError, VakaError
+from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Ask, Deny
 
@@ -77,6 +78,14 @@ class Middleware:
         """
         return content
 
+    async def before_step(self, turn: "Turn") -> Sequence[Body]:
+        """Act between steps, with no call open; the events returned are written with ``step.started``."""
+        return ()
+
+    async def after_step(self, turn: "Turn") -> str:
+        """Look at a step whose calls have their results; the name of a limit ends the turn."""
+        return ""
+
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         """See everything the model will see; a message in its place is the answer, and after_model is not asked."""
         return prompt
@@ -104,7 +113,9 @@ class Middleware:
         return outcome
 
 
-_POINTS = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
+_POINTS = (
+    "before_agent", "before_step", "before_model", "after_model", "before_tool", "after_tool", "after_step", "after_agent",
+)  # fmt: skip
 
 
 class MiddlewareChain:
@@ -129,6 +140,20 @@ class MiddlewareChain:
                 return value
             content = value
         return content
+
+    async def before_step(self, turn: "Turn") -> list[Body]:
+        """Run the point; a stop does not cut it, because it may write."""
+        events: list[Body] = []
+        for m in self._by_point["before_step"]:
+            events += await self._run_one(m, None, m.before_step(turn), tuple, list)
+        return events
+
+    async def after_step(self, turn: "Turn") -> str:
+        """Run the point; the first limit that is named counts."""
+        limit = ""
+        for m in self._by_point["after_step"]:
+            limit = limit or await self._run_one(m, None, m.after_step(turn), str)
+        return limit
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         """Run the point."""

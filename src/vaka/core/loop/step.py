@@ -1,5 +1,6 @@
 """One model call: the prompt, the stream, and what becomes of it."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -8,7 +9,6 @@ from vaka.core.loop.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCa
 from vaka.core.loop.blobs import offload, restore_messages, store_prompt_text
 from vaka.core.loop.budget.reservations import Reservation
 from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, reserve
-from vaka.core.loop.children.dmail import checkpoint_events
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import describe_failure
 from vaka.core.loop.prompt import build_messages
@@ -18,6 +18,7 @@ from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import StreamCut
+from vaka.core.types.event import Body
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Content, Part, Reasoning, ToolCall, Usage
 from vaka.core.types.tool import ParsedArguments, ToolChoice
@@ -33,7 +34,7 @@ def steered_inputs(turn: Turn) -> tuple[str, ...]:
     return tuple([queued.key for queued in turn.state.inputs.values() if queued.policy == "steer"])
 
 
-async def begin_step(turn: Turn) -> None:
+async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     """Write down that a model call begins, and what it will see; inputs that came meanwhile join it."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
@@ -46,7 +47,7 @@ async def begin_step(turn: Turn) -> None:
         system=await store_prompt_text(turn, turn.system),
         tools=await store_prompt_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
     )
-    await turn.log.append(turn.scope, *checkpoint_events(turn), started)
+    await turn.log.append(turn.scope, *events, started)
 
 
 async def call_model(turn: Turn) -> list[OpenCall]:

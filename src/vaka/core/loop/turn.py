@@ -11,8 +11,7 @@ import msgspec
 
 from vaka.core.loop.blobs import offload, restore_content
 from vaka.core.loop.budget.limits import reached_limit
-from vaka.core.loop.budget.spending import charge_to_turn, exhausted_limit, invalid_calls_limit
-from vaka.core.loop.children.dmail import deliver_dmail
+from vaka.core.loop.budget.spending import charge_to_turn, exhausted_limit
 from vaka.core.loop.context import Turn
 from vaka.core.loop.finish import Ending, closing_event, ending_of_rejection, ending_of_stop, seal_open_calls
 from vaka.core.loop.middleware import Answer, Outcome, Reject, describe_failure
@@ -129,20 +128,16 @@ async def _run_steps(turn: Turn) -> Ending:
             if (ending := ending_of_rejection(turn)) is not None:
                 return ending
             if not asking:
-                await deliver_dmail(turn)
-            limit = (
-                ""
-                if asking
-                else reached_limit(turn.recipe.limits, turn.agent_progress.step, turn.counted_usage)
-                or exhausted_limit(turn)
-            )
-            if limit:
-                return Ending(text=turn.last_text, limit=limit)
-            if not asking:
-                await begin_step(turn)
+                events = await turn.middleware.before_step(turn)
+                limit = reached_limit(turn.recipe.limits, turn.agent_progress.step, turn.counted_usage)
+                if limit := limit or exhausted_limit(turn):
+                    return Ending(text=turn.last_text, limit=limit)
+                await begin_step(turn, events)
             calls = await call_model(turn)
             called = bool(calls)
-        limit = (await run_calls(turn, calls) if calls else "") or (invalid_calls_limit(turn) if called else "")
+        limit = (await run_calls(turn, calls) if calls else "") or (
+            await turn.middleware.after_step(turn) if called else ""
+        )
         turn.log.defer(turn.scope, progress.StepCompleted(number=turn.scope.step))
         if limit or not (called or steered_inputs(turn)):
             return Ending(text=turn.last_text, limit=limit)

@@ -17,7 +17,6 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import BudgetWarning, UsageRecorded
-from vaka.core.types.progress import ToolCompleted, ToolFailed
 
 WARNING_SHARE = 0.8
 """The part of a budget after which operators are told."""
@@ -253,26 +252,3 @@ def record_usage(model: str, usage: Usage) -> bool:
     turn = now.turn
     turn.log.defer(turn.scope, UsageRecorded(model=model, usage=usage, agent=turn.agent, call=now.call))
     return True
-
-
-INVALID_CALLS_LIMIT = "invalid_calls"
-"""The name of the limit."""
-
-_INVALID_REASON = "invalid_arguments"
-
-
-def invalid_calls_limit(turn: Turn) -> str:
-    """Return the name of the limit when the calls of too many answers in a row all had arguments nobody can use."""
-    most, steps = turn.recipe.limits.stop_invalid, dict[int, bool]()
-    pending = [(scope.step, result) for scope, result in turn.log.pending.results if scope.path == turn.path]
-    if not most or not all(result.reason == _INVALID_REASON for _, result in pending):
-        return ""
-    stored = [
-        (event.step, event.data.result)
-        for event in turn.log.window.events_at(turn.path)
-        if event.turn == turn.id and isinstance(event.data, ToolCompleted | ToolFailed)
-    ]
-    for step, result in (*stored, *pending):
-        steps[step] = steps.get(step, True) and result.reason == _INVALID_REASON
-    last = [steps.get(number, False) for number in range(turn.scope.step, max(turn.scope.step - most, 0), -1)]
-    return INVALID_CALLS_LIMIT if len(last) == most and all(last) else ""

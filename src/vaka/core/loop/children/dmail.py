@@ -3,6 +3,7 @@
 import msgspec
 
 from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import CheckpointSaved, Onward, SessionReverted, StateChanged
@@ -29,11 +30,15 @@ def checkpoint_label(number: int) -> str:
     return f"checkpoint-{number}"
 
 
-def checkpoint_events(turn: Turn) -> tuple[CheckpointSaved, ...]:
-    """Return what names the place before a step, if this agent can go back to it."""
-    if turn.path or TOOL_NAME not in turn.tools:
-        return ()
-    return (_checkpoint_event(turn.state.marked),)
+class DMailDelivery(Middleware):
+    """Delivers D-Mails of the root agent between steps, and saves a checkpoint before each step."""
+
+    async def before_step(self, turn: Turn) -> tuple[CheckpointSaved, ...]:
+        """Rewind to the checkpoint of a sent mail, if there is one; return the checkpoint of the next step."""
+        if turn.path:
+            return ()
+        await deliver_dmail(turn)
+        return (_checkpoint_event(turn.state.marked),)
 
 
 def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
@@ -61,7 +66,7 @@ def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
 
 async def deliver_dmail(turn: Turn) -> None:
     """Let a mail that was sent arrive: between steps, with no call open."""
-    mail = _parse_dmail(turn.get_state(STATE_KEY)) if TOOL_NAME in turn.tools and not turn.path else None
+    mail = _parse_dmail(turn.get_state(STATE_KEY))
     if mail is None:
         return
     if turn.log.deferred:

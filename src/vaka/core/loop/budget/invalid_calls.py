@@ -1,0 +1,30 @@
+"""End a turn whose model keeps calling tools with arguments that cannot be used."""
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.types.progress import ToolCompleted, ToolFailed
+
+INVALID_CALLS_LIMIT = "invalid_calls"
+
+_INVALID_REASON = "invalid_arguments"
+
+
+class InvalidCallLimit(Middleware):
+    """Ends a turn after ``Limits.stop_invalid`` steps in a row in which every call had invalid arguments."""
+
+    async def after_step(self, turn: Turn) -> str:
+        """Return the limit's name when so many steps, this one included, had only invalid calls."""
+        most, steps = turn.recipe.limits.stop_invalid, dict[int, bool]()
+        pending = [(scope.step, result) for scope, result in turn.log.pending.results if scope.path == turn.path]
+        if not most or not all(result.reason == _INVALID_REASON for _, result in pending):
+            return ""
+        stored = [
+            (event.step, event.data.result)
+            for event in turn.log.window.events_at(turn.path)
+            if event.turn == turn.id and isinstance(event.data, ToolCompleted | ToolFailed)
+        ]
+        for step, result in (*stored, *pending):
+            steps[step] = steps.get(step, True) and result.reason == _INVALID_REASON
+        first = max(turn.scope.step - most, 0)
+        last = [steps.get(number, False) for number in range(turn.scope.step, first, -1)]
+        return INVALID_CALLS_LIMIT if len(last) == most and all(last) else ""
