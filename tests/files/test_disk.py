@@ -166,7 +166,7 @@ async def test_views_into_the_kernel_are_no_files(way: OpenerName) -> None:
     files = DiskFiles("/", opener=way)
     for path in ("proc/self/environ", "proc/self/root/etc/passwd", "proc/self/mem", "proc", "proc/1/cmdline"):
         for action in (files.stat, files.entries, files.read):
-            with pytest.raises(FileRefused, match="kernel"):
+            with pytest.raises(FileRefused, match="in /proc"):
                 await action(path)
     for path in ("dev/null", "dev/zero"):
         with pytest.raises(FileRefused, match="device"):
@@ -266,10 +266,10 @@ async def test_a_program_that_runs_can_be_replaced(tmp_path: Path) -> None:
 def test_a_way_that_is_not_there_is_told(tmp_path: Path) -> None:
     program = (
         "import os, sys; os.supports_dir_fd.clear()\n"
-        "from vaka.files.disk import Disk\n"
+        "from vaka.files.disk import DiskFiles\n"
         "from vaka.core.types.errors import ConfigError\n"
-        "try: Disk(sys.argv[1])\n"
+        "try: DiskFiles(sys.argv[1])\n"
         "except ConfigError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
-    assert "cannot be lent safely" in done.stdout
+    assert "cannot be opened safely" in done.stdout

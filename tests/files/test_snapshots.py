@@ -129,5 +129,5 @@ async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: Blob
 @pytest.mark.parametrize("token", [None, {}, {"path": "a"}, {"path": "a", "was": 1}, {"raw": "!", "was": "gone"},
                                    {"path": "a", "was": "gone", "more": 1}])  # fmt: skip
 async def test_what_is_no_token_is_refused(files: Files, blobs: BlobStore, token: JSON) -> None:
-    with pytest.raises(InvalidInput, match="no token"):
+    with pytest.raises(InvalidInput, match="not a valid snapshot token"):
         await FileSnapshots(files, blobs).restore([token])

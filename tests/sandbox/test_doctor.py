@@ -12,7 +12,7 @@ from vaka.sandbox.select import select_sandbox
 
 
 def run_doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:
-    """Return what it says of each thing, as state and detail."""
+    """Return the checks of ``vaka doctor`` by name, as state and detail."""
     script = f"{before}\nfrom vaka.cli.main import main\nmain()"
     words = ["doctor", "--json", "--store", "memory:"]
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
@@ -22,31 +22,31 @@ def run_doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:
     return {check["name"]: (check["state"], check["detail"]) for check in json.loads(done.stdout)["checks"]}
 
 
-def test_it_says_what_is_enforced_and_with_what(tmp_path: Path) -> None:
-    found, here = run_doctor(tmp_path), detect_capabilities()
+def test_doctor_shows_what_is_enforced_and_by_what(tmp_path: Path) -> None:
+    found, machine = run_doctor(tmp_path), detect_capabilities()
     assert found["sandbox"] == ("ok", f"bubblewrap, which enforces {', '.join(sorted(select_sandbox('on').enforces))}")
-    assert found["bubblewrap"] == ("ok", here.bubblewrap)
-    assert found["landlock"] == ("ok", f"version {here.landlock_abi}, with namespaces")
+    assert found["bubblewrap"] == ("ok", machine.bubblewrap)
+    assert found["landlock"] == ("ok", f"version {machine.landlock_abi}, with namespaces")
     assert found["limits"][1].startswith(
-        f"control groups bound {', '.join(sorted(here.cgroup_controllers)) or 'nothing'}"
+        f"control groups limit {', '.join(sorted(machine.cgroup_controllers)) or 'nothing'}"
     )
 
 
 @pytest.mark.skipif(detect_capabilities().system != "linux", reason="the filter is for Linux")
-def test_it_says_what_cannot_be_enforced(tmp_path: Path) -> None:
+def test_doctor_shows_what_cannot_be_enforced(tmp_path: Path) -> None:
     no_namespaces = (
-        "from vaka.sandbox.warden import kernel, seccomp; kernel.prctl(38, 1)\n"
-        "kernel.seccomp(seccomp.build(kernel.ARCHITECTURE, 'network'))"
+        "from vaka.sandbox.warden import seccomp; from vaka.system import libc, syscalls; libc.prctl(38, 1)\n"
+        "syscalls.install_seccomp_filter(seccomp.build_filter(syscalls.ARCHITECTURE, 'network'))"
     )
     found = run_doctor(tmp_path, no_namespaces)
     assert found["sandbox"][0] == "note"
     assert "landlock, which enforces" in found["sandbox"][1]
-    assert "cannot be held" in found["sandbox"][1]
+    assert "cannot be protected" in found["sandbox"][1]
     assert found["bubblewrap"][0] == "note"
     assert found["landlock"][1].endswith("without namespaces, which are switched off")
 
 
-def test_on_another_system_it_says_that_there_is_none(tmp_path: Path) -> None:
+def test_on_another_system_doctor_shows_no_sandbox(tmp_path: Path) -> None:
     found = run_doctor(tmp_path, "import sys; sys.platform = 'darwin'")
     assert found["sandbox"][0] == "note"
     assert "none, which enforces nothing; commands run WITHOUT a sandbox" in found["sandbox"][1]

@@ -22,9 +22,12 @@ GIT_CONFIG_WITH_WORK_TREE = f"{GIT_CONFIG}\\tworktree = .\\n"
 ATTACKS = {
     "settings": f"printf '{GIT_CONFIG}' >> .git/config",
     "settings, from elsewhere": f"cp -r .git evil; printf '{GIT_CONFIG}' > evil/config; echo ../evil > .git/commondir",
-    "settings of a work tree": f"git config extensions.worktreeConfig true; printf '{GIT_CONFIG}' > .git/config.worktree",
+    "settings of a work tree": (
+        f"git config extensions.worktreeConfig true; printf '{GIT_CONFIG}' > .git/config.worktree"
+    ),
     "another repository around it": (
-        f"cp -r .git/HEAD .git/objects .git/refs .; printf '{GIT_CONFIG_WITH_WORK_TREE}' > config; rm -rf .git/HEAD .git/refs"
+        f"cp -r .git/HEAD .git/objects .git/refs .; printf '{GIT_CONFIG_WITH_WORK_TREE}' > config;"
+        " rm -rf .git/HEAD .git/refs"
     ),
     "another repository around it, from elsewhere": (
         "mkdir evil; cp -r .git/HEAD .git/objects .git/refs evil; cp .git/HEAD .; rm .git/HEAD; echo evil > commondir"
@@ -32,7 +35,9 @@ ATTACKS = {
         f"; printf '{GIT_CONFIG_WITH_WORK_TREE}' > config.worktree"
     ),
     "another repository in its place": f"mv .git was; cp -r was .git; printf '{GIT_CONFIG}' > .git/config",
-    "a file in its place": f"cp -r .git evil; printf '{GIT_CONFIG}' > evil/config; rm -rf .git; echo gitdir: evil > .git",
+    "a file in its place": (
+        f"cp -r .git evil; printf '{GIT_CONFIG}' > evil/config; rm -rf .git; echo gitdir: evil > .git"
+    ),
 }
 BARE_ATTACKS = {
     "settings": f"printf '{GIT_CONFIG_WITH_WORK_TREE}' >> config",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount something first")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
 MOUNT_SCRIPT = """
 set -e
@@ -20,15 +20,15 @@ exec {python} -c "$1"
 """
 RUN_PROGRAM = """
 import asyncio
-from vaka.sandbox.{module} import {kind}
+from vaka.sandbox.linux import {kind}
 from vaka.sandbox.sensitive_paths import protected_paths
-from vaka.testing.sandboxes import finish, shell
+from vaka.testing.sandboxes import run_to_end, shell_command
 from pathlib import Path
 
 async def main():
     folder = Path("{folder}")
-    command = shell({script!r}, folder, protected=protected_paths(str(folder)))
-    print((await finish(await {kind}().start(command))).stdout, sorted(path.name for path in folder.iterdir()))
+    command = shell_command({script!r}, folder, protected=protected_paths(str(folder)))
+    print((await run_to_end(await {kind}().start(command))).stdout, sorted(path.name for path in folder.iterdir()))
 
 asyncio.run(main())
 """
@@ -51,7 +51,7 @@ def test_a_workspace_may_be_a_mount_and_have_mounts_in_it(
         "exec 2>/dev/null; echo new > new; cat new; echo below > below/new && cat below/new; cat fixed/file"
         "; echo x > fixed/new; mkdir .git/hooks .claude/x; mv .git was; true"
     )
-    run = RUN_PROGRAM.format(module=kind.lower(), kind=kind, folder=tmp_path / workspace, script=script)
+    run = RUN_PROGRAM.format(kind=kind, folder=tmp_path / workspace, script=script)
     mounts = MOUNT_SCRIPT.format(at=tmp_path, python=sys.executable)
     done = subprocess.run(
         ["unshare", "-m", "bash", "-c", mounts, "bash", run], capture_output=True, text=True, check=False

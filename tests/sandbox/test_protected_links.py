@@ -72,7 +72,7 @@ async def test_a_command_that_is_refused_half_way_leaves_nothing(kind: type[Bubb
     WARDEN.close()
     (tmp_path / ".claude").symlink_to(".")
     for _ in range(10):
-        with pytest.raises(SandboxError, match="work in"):
+        with pytest.raises(SandboxError, match="writable folder"):
             await sandbox.start(shell_command("true", tmp_path, protected=(f"{tmp_path}/.claude",)))
         assert WARDEN.pid is not None
         assert [

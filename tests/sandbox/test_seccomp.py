@@ -12,8 +12,9 @@ import pytest
 
 from vaka.core.ports.sandbox import Sandbox
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.warden import seccomp, syscalls
+from vaka.sandbox.warden import seccomp
 from vaka.sandbox.warden_client import build_seccomp_filter_hex
+from vaka.system import openat2, syscalls
 from vaka.testing.sandboxes import run_to_end, shell_command
 
 COLUMN = 0 if syscalls.ARCHITECTURE == "x86_64" else 1
@@ -139,7 +140,7 @@ async def test_without_namespaces_nothing_is_shared_with_others_nor_left_behind(
     assert await run_python(Landlock(), made, tmp_path) == "0\n"
 
 
-@pytest.mark.parametrize("opened", [syscalls.open_without_links, syscalls.open_without_links_by_steps])
+@pytest.mark.parametrize("opened", [openat2.open_without_links, openat2.open_without_links_by_steps])
 def test_a_path_with_a_link_in_it_is_not_opened(opened: Callable[[str, int], int], tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("x")

@@ -1,4 +1,4 @@
-"""What holds for root holds for everybody: the whole contract again, as a user without any privilege."""
+"""The sandbox contract holds for an unprivileged user as well."""
 
 import os
 
@@ -9,18 +9,18 @@ from tests.sandbox.unprivileged import USER_ID, find_shared_python, python_path,
 pytestmark = pytest.mark.timeout(900)
 
 
-KINDS = ["bubblewrap", "landlock", "none"]
+KINDS = ["bubblewrap", "landlock", "unconfined"]
 SELECTION = "not AtHome and not processor_time and not much_output"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_contract_holds_for_a_plain_user(kind: str) -> None:
+def test_the_contract_holds_for_an_unprivileged_user(kind: str) -> None:
     run_contract(kind, "-k", SELECTION)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_whole_contract_holds_for_a_plain_user(kind: str) -> None:
+def test_the_whole_contract_holds_for_an_unprivileged_user(kind: str) -> None:
     run_contract(kind, "-m", "")
 
 

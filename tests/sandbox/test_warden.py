@@ -1,4 +1,4 @@
-"""Nothing outlives its session: whoever dies, and however."""
+"""No process of a command outlives its owner, however the owner, the warden or a supervisor ends."""
 
 import asyncio
 import os
@@ -22,16 +22,17 @@ from vaka.testing.sandboxes import run_to_end, shell_command, wait_for_lock
 HOLD_LOCK_SCRIPT = "trap '' TERM HUP INT; exec 9>lock; flock 9; setsid -f sleep 600; touch ready; sleep 600"
 """Holds a lock, as does a child that left its session; both ignore requests to end."""
 CLASS_NAMES = {"bubblewrap": "Bubblewrap", "landlock": "Landlock", "none": "Unconfined"}
+MODULES = {"bubblewrap": "linux", "landlock": "linux", "none": "unconfined"}
 SANDBOXES = {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
 
 
 def start_owner(kind: str, workspace: Path, then: str) -> "subprocess.Popen[str]":
-    """Start a program that starts a command, says who its warden is, and goes on with something else."""
+    """Start a program that starts a command, prints the process id of its warden and executes ``then``."""
     program = f"""
         import asyncio, os
         from pathlib import Path
         from vaka.core.ports.sandbox import Command
-        from vaka.sandbox.{kind} import {CLASS_NAMES[kind]}
+        from vaka.sandbox.{MODULES[kind]} import {CLASS_NAMES[kind]}
         from vaka.sandbox.warden_client import WARDEN
 
         async def main():
@@ -54,7 +55,7 @@ def read_first_line(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-def test_a_kill_of_its_owner_kills_a_command(kind: str, tmp_path: Path) -> None:
+def test_a_command_ends_when_its_owner_is_killed(kind: str, tmp_path: Path) -> None:
     with start_owner(kind, tmp_path, "await asyncio.sleep(600)") as process:
         read_first_line(process)
         process.send_signal(signal.SIGKILL)
@@ -62,14 +63,14 @@ def test_a_kill_of_its_owner_kills_a_command(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-def test_an_owner_that_ends_ends_its_commands(kind: str, tmp_path: Path) -> None:
+def test_a_command_ends_when_its_owner_ends(kind: str, tmp_path: Path) -> None:
     with start_owner(kind, tmp_path, "return") as process:
         read_first_line(process)
     wait_for_lock(tmp_path / "lock")
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-def test_an_owner_that_has_forked_is_no_less_dead(kind: str, tmp_path: Path) -> None:
+def test_a_command_ends_although_a_fork_of_its_owner_lives(kind: str, tmp_path: Path) -> None:
     then = "(pid := os.fork()) and print(pid, flush=True) or os.close(1) or __import__('time').sleep(600)"
     with start_owner(kind, tmp_path, then) as process:
         read_first_line(process)
@@ -80,7 +81,7 @@ def test_an_owner_that_has_forked_is_no_less_dead(kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-async def test_a_kill_of_the_warden_ends_commands_and_the_next_one_starts(kind: str, tmp_path: Path) -> None:
+async def test_a_killed_warden_ends_its_commands_and_is_replaced(kind: str, tmp_path: Path) -> None:
     sandbox: Sandbox = SANDBOXES[kind]()
     process = await sandbox.start(shell_command(HOLD_LOCK_SCRIPT, tmp_path))
     await wait_until_ready(tmp_path)
@@ -93,7 +94,7 @@ async def test_a_kill_of_the_warden_ends_commands_and_the_next_one_starts(kind: 
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-async def test_a_kill_of_a_keeper_ends_its_command(kind: str, tmp_path: Path) -> None:
+async def test_a_killed_supervisor_ends_its_command(kind: str, tmp_path: Path) -> None:
     sandbox: Sandbox = SANDBOXES[kind]()
     process = await sandbox.start(shell_command(HOLD_LOCK_SCRIPT, tmp_path))
     await wait_until_ready(tmp_path)
@@ -104,7 +105,7 @@ async def test_a_kill_of_a_keeper_ends_its_command(kind: str, tmp_path: Path) ->
     await process.stop()
 
 
-def test_a_program_that_goes_at_once_leaves_no_warden_behind() -> None:
+def test_a_program_that_exits_at_once_leaves_no_warden_behind() -> None:
     program = (
         "import asyncio, os, sys\nfrom vaka.core.ports.sandbox import Command\n"
         "from vaka.sandbox.unconfined import Unconfined\n"
@@ -113,7 +114,7 @@ def test_a_program_that_goes_at_once_leaves_no_warden_behind() -> None:
         " if len(sys.argv) > 1: os.kill(os.getpid(), 9)\nasyncio.run(main())"
     )
     for number in range(8):
-        # Everybody who starts here holds the other end of this pipe: it ends when the last of them has gone.
+        # All processes inherit the other end of this pipe: it reads as ended when the last of them has exited.
         alive, held = os.pipe()
         words = ["now"] if number % 2 else []
         with subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=held) as process:
@@ -124,7 +125,7 @@ def test_a_program_that_goes_at_once_leaves_no_warden_behind() -> None:
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(WARDEN.pid, 9); os.kill(os.getpid(), 9)", "pass"])
-def test_keepers_that_wait_for_a_command_go_with_their_owner(end: str) -> None:
+def test_idle_supervisors_end_with_their_owner(end: str) -> None:
     program = f"""
         import asyncio, os
         from vaka.core.ports.sandbox import Command
@@ -143,7 +144,7 @@ def test_keepers_that_wait_for_a_command_go_with_their_owner(end: str) -> None:
 
         asyncio.run(main())
     """
-    alive, held = os.pipe()  # it ends when the last of them has gone
+    alive, held = os.pipe()  # it reads as ended when the last process has exited
     words = [sys.executable, "-c", textwrap.dedent(program)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=held) as process:
         os.close(held)
@@ -161,27 +162,27 @@ async def test_the_warden_outlives_the_thread_that_started_it(tmp_path: Path) ->
     assert (await run_to_end(process)).stdout == "on\n"
 
 
-async def test_there_is_one_warden_and_no_keeper_too_many(tmp_path: Path) -> None:
+async def test_few_idle_supervisors_are_kept(tmp_path: Path) -> None:
     runs = [Unconfined().start(shell_command("true", tmp_path)) for _ in range(5)]
     for process in await asyncio.gather(*runs):
         await run_to_end(process)
     assert WARDEN.pid is not None
-    while len(process_tree.list_descendants(WARDEN.pid)) > 3:  # noqa: ASYNC110  # until only those are left that wait
+    while len(process_tree.list_descendants(WARDEN.pid)) > 3:  # noqa: ASYNC110  # until only idle ones are left
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-async def test_a_keeper_keeps_one_command_after_another_and_nothing_of_the_last(kind: str, tmp_path: Path) -> None:
+async def test_a_supervisor_is_reused_and_keeps_nothing_of_its_last_command(kind: str, tmp_path: Path) -> None:
     sandbox: Sandbox = SANDBOXES[kind]()
-    held: dict[int, list[set[str]]] = {}
+    held: dict[int, list[set[str]]] = {}  # open descriptors by supervisor
     for number in range(12):
         bounds = ResourceLimits(processes=8) if number % 2 else ResourceLimits(processes=None, memory_bytes=None)
         process = await sandbox.start(shell_command("sleep 600", tmp_path, bounds=bounds))
-        keeper = process_tree.parent_of(process.pid)
-        held.setdefault(keeper, []).append({path.name for path in Path(f"/proc/{keeper}/fd").iterdir()})
+        supervisor = process_tree.parent_of(process.pid)
+        held.setdefault(supervisor, []).append({path.name for path in Path(f"/proc/{supervisor}/fd").iterdir()})
         await process.stop(0)
     assert len(held) < 12
-    assert all(found == of_one[0] for of_one in held.values() for found in of_one)
+    assert all(names == jobs[0] for jobs in held.values() for names in jobs)
     many = "for n in $(seq 20); do sleep 600 >&- 2>&- & done; jobs -p | wc -l"
     assert (
         await run_to_end(await sandbox.start(shell_command("true", tmp_path, bounds=ResourceLimits(processes=8))))
@@ -191,32 +192,30 @@ async def test_a_keeper_keeps_one_command_after_another_and_nothing_of_the_last(
     ).stdout == "20\n"
 
 
-async def test_who_waits_without_reading_has_the_beginning_and_is_told_of_the_rest(tmp_path: Path) -> None:
+async def test_output_that_is_not_read_during_wait_is_buffered_up_to_a_limit(tmp_path: Path) -> None:
     process = await Unconfined().start(shell_command("echo first; head -c 4000000 /dev/zero", tmp_path))
     assert await process.wait() == 0
     kept: list[bytes] = []
-    with pytest.raises(SandboxError, match="thrown away"):
+    with pytest.raises(SandboxError, match="dropped"):
         await collect_output(process, kept)
     assert b"".join(kept).startswith(b"first\n")
     await process.stop()
 
 
 async def collect_output(process: Process, kept: list[bytes]) -> None:
-    """Keep what a command prints."""
     async for _, data in process.output():
         kept.append(data)
 
 
 async def wait_until_ready(workspace: Path) -> None:
-    """Wait until the command is."""
-    while not (workspace / "ready").exists():  # noqa: ASYNC110  # files are all it can tell us by
+    while not (workspace / "ready").exists():  # noqa: ASYNC110  # a file is the only signal of a confined command
         await asyncio.sleep(0)
 
 
 BLOCKED_SIGNALS_PROGRAM = """
 import asyncio, signal
 from vaka.core.ports.sandbox import Command
-from vaka.sandbox.{kind} import {name}
+from vaka.sandbox.{module} import {name}
 
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -231,8 +230,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
-def test_what_an_owner_blocks_and_ignores_holds_nobody_up(kind: str) -> None:
-    program = BLOCKED_SIGNALS_PROGRAM.format(kind=kind, name=CLASS_NAMES[kind])
+def test_signals_that_an_owner_blocks_or_ignores_do_not_affect_commands(kind: str) -> None:
+    program = BLOCKED_SIGNALS_PROGRAM.format(module=MODULES[kind], name=CLASS_NAMES[kind])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["SigBlk:", "0" * 16, "0"], "")
 
@@ -260,8 +259,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_nobody_waits_for_a_process_that_may_not_be_killed() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change users")
+def test_a_process_that_may_not_be_killed_does_not_block_stop() -> None:
     words = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, "-c", UNKILLABLE_PROGRAM]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         left = int(read_first_line(process))
@@ -301,7 +300,7 @@ asyncio.run(main())
 """
 
 
-def test_a_warden_that_can_make_no_more_keepers_keeps_those_it_has() -> None:
+def test_a_warden_that_cannot_fork_keeps_its_running_commands() -> None:
     python = find_shared_python()
     if not python:
         pytest.skip("no Python of this version can be run by a user who is not root: this one is in root's home")
@@ -311,9 +310,9 @@ def test_a_warden_that_can_make_no_more_keepers_keeps_those_it_has() -> None:
 
 STUCK_PROCESS_PROGRAM = """
 import os, sys
-from vaka.sandbox.warden import kernel
+from vaka.system import syscalls
 
-kernel.setns(os.open(f"/proc/{sys.argv[1]}/ns/pid", os.O_RDONLY), 0x20000000)
+syscalls.setns(os.open(f"/proc/{sys.argv[1]}/ns/pid", os.O_RDONLY), 0x20000000)
 pid = os.fork()
 if pid == 0:
     os.execv("/bin/sleep", ["sleep", "600"])
@@ -323,10 +322,10 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter the namespaces of others")
-async def test_nobody_waits_for_ever_for_a_process_that_cannot_die(tmp_path: Path) -> None:
+async def test_a_process_that_cannot_end_does_not_block_stop(tmp_path: Path) -> None:
     process = await Bubblewrap().start(shell_command("sleep 600", tmp_path))
     inner = process_tree.list_descendants(process.pid)[0]
-    # A namespace ends when all in it were waited for, and nobody waits for this one.
+    # A namespace ends when all its processes are reaped, and this one is not reaped.
     words = [sys.executable, "-c", STUCK_PROCESS_PROGRAM, str(inner)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as entered:
         assert int(read_first_line(entered)) > 0
@@ -334,5 +333,5 @@ async def test_nobody_waits_for_ever_for_a_process_that_cannot_die(tmp_path: Pat
         assert process_tree.parent_of(inner) != 0
         assert (await run_to_end(await Bubblewrap().start(shell_command("echo on", tmp_path)))).stdout == "on\n"
         entered.communicate()
-    while process_tree.parent_of(inner) != 0:  # noqa: ASYNC110  # now it goes
+    while process_tree.parent_of(inner) != 0:  # noqa: ASYNC110  # now it ends
         await asyncio.sleep(0)

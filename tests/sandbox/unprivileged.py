@@ -17,32 +17,31 @@ USER_ID = 65534
 
 def find_shared_python() -> str:
     """Return a Python like this one that every user can run, ``""`` if there is none."""
-    # It must be able to start itself, too: one in root's home can be started by whoever was root a moment ago only.
+    # It must be able to start itself: a Python in root's home can be started only by a process that was root before.
     version = (
         f"import subprocess, sys; assert sys.version_info[:2] == {sys.version_info[:2]!r}\n"
         "subprocess.run([sys.executable, '-c', ''], check=True)"
     )
-    for found in (sys.executable, "/usr/bin/python3"):
-        if run_as_user([found, "-c", version], {}).returncode == 0:
-            return found
+    for python in (sys.executable, "/usr/bin/python3"):
+        if run_as_user([python, "-c", version], {}).returncode == 0:
+            return python
     return ""
 
 
 def run_as_user(argv: list[str], env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run something as a plain user."""
     drop = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups", "--"] if os.geteuid() == 0 else []
     path = {"PATH": os.environ["PATH"], **env}
     return subprocess.run([*drop, *argv], env=path, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 def python_path() -> str:
-    """Return where another Python finds what this one has."""
+    """Return a ``PYTHONPATH`` with the modules of this repository and of msgspec."""
     return ":".join([str(REPOSITORY), str(REPOSITORY / "src"), str(Path(msgspec.__file__).parents[1])])
 
 
 @contextmanager
 def temporary_home() -> Generator[Path]:
-    """A home for that user, where homes are."""
+    """Yield a temporary home folder of that user."""
     folder = Path(tempfile.mkdtemp(prefix="vaka-test-", dir="/home" if os.geteuid() == 0 else None))
     try:
         if os.geteuid() == 0:

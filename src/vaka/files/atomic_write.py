@@ -22,14 +22,14 @@ from vaka.core.types.errors import FileChanged, FileError, FileRefused
 from vaka.core.types.ids import Digest
 from vaka.files.paths import encode_name, join_names, quote_path
 from vaka.files.protected import IdentityGuard
-from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, RootFolder, check_not_locked, rename_noreplace
+from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, RootFolder, check_not_locked
+from vaka.system.openat2 import rename_noreplace
 
 on_failpoint: Callable[[str], None] | None = None
-"""What to do at a place; only ``vaka.testing.files`` sets it."""
+"""Called with the name of each failpoint; only ``vaka.testing.files`` sets it."""
 
 
 def reach_failpoint(name: str) -> None:
-    """Say that a write has come to a place."""
     if on_failpoint:
         on_failpoint(name)
 
@@ -47,12 +47,11 @@ _MAX_TRIES = 64
 
 
 def is_temp_name(name: str) -> bool:
-    """Tell whether a name is one of ours."""
     return _TEMP_NAME.fullmatch(name) is not None
 
 
 def create_temp_file(folder: int, mode: int) -> tuple[bytes, int]:
-    """Make an empty file in a folder and lock it; return its name and descriptor."""
+    """Create and lock an empty file in a folder; return its name and descriptor."""
     for _ in range(_MAX_TRIES):
         name = b".vaka-%s.tmp" % secrets.token_hex(8).encode()
         try:
@@ -61,28 +60,26 @@ def create_temp_file(folder: int, mode: int) -> tuple[bytes, int]:
             continue
         if try_lock(fd) is not False and os.fstat(fd).st_nlink:
             return name, fd
-        os.close(fd)  # somebody who sweeps took it for one that was left behind
-    raise OSError(errno.EBUSY, "no temporary file could be made")
+        os.close(fd)  # another process removed it as stale
+    raise OSError(errno.EBUSY, "no temporary file could be created")
 
 
 def remove_stale_temp_files(folder: int) -> None:
-    """Remove what writers that are no more left in a folder."""
-    with suppress(OSError):  # one that cannot be listed is left alone: what is in it does no harm
+    """Remove the temporary files of killed writers from a folder."""
+    with suppress(OSError):  # stale files in a folder that cannot be listed are harmless
         fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
         try:
-            with os.scandir(fd) as found:
+            with os.scandir(fd) as entries:
                 names = [
-                    os.fsencode(entry.name) for entry in found if is_temp_name(entry.name) and _is_regular_file(entry)
+                    os.fsencode(entry.name)
+                    for entry in entries
+                    if is_temp_name(entry.name) and entry.is_file(follow_symlinks=False)
                 ]
         finally:
             os.close(fd)
         for name in names:
             with suppress(OSError):
                 _remove_if_stale(folder, name)
-
-
-def _is_regular_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False)
 
 
 def _remove_if_stale(folder: int, name: bytes) -> None:
@@ -95,7 +92,7 @@ def _remove_if_stale(folder: int, name: bytes) -> None:
 
 
 def try_lock(fd: int) -> bool | None:
-    """Lock an open file without waiting; false when somebody holds it, ``None`` where there are no locks."""
+    """Lock an open file without waiting; ``False`` if it is locked, ``None`` where locks are not supported."""
     if sys.platform == "win32":
         return None
     try:
@@ -106,24 +103,24 @@ def try_lock(fd: int) -> bool | None:
 
 
 def open_or_make_folder(root: RootFolder, parts: Sequence[str], guard: IdentityGuard | None, *, make: bool) -> int:
-    """Open a folder beneath the root and, if told so, make those that are missing; no link is followed."""
-    here = os.open(b".", FOLDER_FLAGS, dir_fd=root.fd)
+    """Open a folder beneath the root without following links; with ``make``, create missing folders."""
+    folder = os.open(b".", FOLDER_FLAGS, dir_fd=root.fd)
     try:
         for depth, part in enumerate(parts, 1):
-            inner = _open_or_make_subfolder(here, part, join_names(parts[:depth]), make=make)
-            os.close(here)
-            here = inner
+            inner = _open_or_make_subfolder(folder, part, join_names(parts[:depth]), make=make)
+            os.close(folder)
+            folder = inner
             if guard:
-                guard.check(os.fstat(here), join_names(parts[:depth]))
+                guard.check(os.fstat(folder), join_names(parts[:depth]))
     except BaseException:
-        os.close(here)
+        os.close(folder)
         raise
-    return here
+    return folder
 
 
 def sync_folder(folder: int) -> None:
-    """Have the disk keep the names in a folder, where the system lets one ask."""
-    with suppress(PermissionError):  # it may be written to but not read, and then it cannot be asked for this
+    """Flush the entries of a folder to disk."""
+    with suppress(PermissionError):  # fsync needs a descriptor for reading, which a write-only folder does not allow
         fd = os.open(b".", LIST_FLAGS, dir_fd=folder)
         try:
             os.fsync(fd)
@@ -138,7 +135,7 @@ def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) ->
     except FileNotFoundError:
         if not make:
             raise
-        with suppress(FileExistsError):  # somebody else was quicker
+        with suppress(FileExistsError):  # another process made it meanwhile
             os.mkdir(encode_name(name), dir_fd=folder)
         sync_folder(folder)
     except NotADirectoryError as error:
@@ -150,16 +147,16 @@ def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) ->
 
 
 def _blocked_folder_error(folder: int, name: str, path: str) -> FileError:
-    looked = os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISLNK(looked.st_mode):
+    status = os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
         return FileRefused(f"{quote_path(path)} is a link, and links are not written through")
-    return FileError(f"{quote_path(path)} is not a folder, so nothing can be put into it")
+    return FileError(f"{quote_path(path)} is not a folder, so nothing can be written into it")
 
 
 _CHUNK = 1 << 20
 
 _LOCK_TIMEOUT = 5.0
-"""Seconds to wait for another process that is just replacing the same file."""
+"""Seconds to wait for another process that replaces the same file."""
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -167,19 +164,17 @@ _process_locks = tuple(threading.Lock() for _ in range(64))
 
 
 class FileWrite(NamedTuple):
-    """What is to be written where."""
-
     folder: int
     name: str
     path: str
-    """How it is told."""
+    """The path for messages."""
     data: bytes
     known: Digest | None
     new: bool
 
 
 def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], None]) -> os.stat_result:
-    """Write a file whole or not at all; ``check`` may refuse what is there now."""
+    """Write a whole file or nothing; ``check`` may refuse the file that is replaced."""
     old = lstat_name(write.folder, write.name)
     if old is not None:
         _check_replaceable(write, old)
@@ -210,7 +205,7 @@ def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], No
 
 
 def lstat_name(folder: int, name: str) -> os.stat_result | None:
-    """Return what a folder holds under a name, the link itself if it is one."""
+    """Return the status of a name in a folder without following links, ``None`` if it is missing."""
     try:
         return os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -218,12 +213,11 @@ def lstat_name(folder: int, name: str) -> os.stat_result | None:
 
 
 def digest_of(fd: int) -> Digest:
-    """Return the SHA-256 of an open file, read piece by piece."""
-    seen, at = hashlib.sha256(), 0
-    while piece := os.pread(fd, _CHUNK, at):
-        seen.update(piece)
-        at += len(piece)
-    return Digest(seen.hexdigest())
+    digest, at = hashlib.sha256(), 0
+    while chunk := os.pread(fd, _CHUNK, at):
+        digest.update(chunk)
+        at += len(chunk)
+    return Digest(digest.hexdigest())
 
 
 def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
@@ -236,10 +230,10 @@ def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
         raise FileRefused(f"{shown_path} is not a regular file")
     check_not_locked(old, write.path)
     if write.new:
-        return  # told below; it is not going to be written
+        return  # refused below: it is not written to
     try:
         os.close(os.open(encode_name(write.name), os.O_WRONLY | _NOFOLLOW, dir_fd=write.folder))
-    except OSError as error:  # a rename would not ask, but whoever made it read-only meant it
+    except OSError as error:  # a rename would succeed on a read-only file
         if error.errno != errno.ETXTBSY:
             raise
 
@@ -258,9 +252,9 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _copy_owner_and_mode(fd: int, old: os.stat_result) -> None:
-    """Take over owner and mode; the bits that lend rights to whoever runs a file go, as with any write."""
-    mine = os.fstat(fd)
-    if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+    """Copy owner and mode without the setuid and setgid bits, which any write clears."""
+    new = os.fstat(fd)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         for uid, gid in ((old.st_uid, old.st_gid), (-1, old.st_gid)):
             with contextlib.suppress(PermissionError):
                 os.fchown(fd, uid, gid)
@@ -270,15 +264,15 @@ def _copy_owner_and_mode(fd: int, old: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _exclude_other_threads(write: FileWrite) -> Generator[None]:
-    """Keep others in this process from replacing the same file between the look and the rename."""
-    here = os.fstat(write.folder)
-    with _process_locks[hash((here.st_dev, here.st_ino, write.name)) % len(_process_locks)]:
+    """Keep other threads from replacing the same file between the check and the rename."""
+    folder = os.fstat(write.folder)
+    with _process_locks[hash((folder.st_dev, folder.st_ino, write.name)) % len(_process_locks)]:
         yield
 
 
 @contextlib.contextmanager
 def _hold_unchanged(write: FileWrite) -> Generator[None]:
-    """Make sure that what is about to be replaced is what the caller has read, and hold it meanwhile."""
+    """Lock the file that is replaced. Raises ``FileChanged`` unless it has the digest that the caller knows."""
     if write.known is None:
         yield
         return
@@ -304,10 +298,10 @@ def _changed_error(write: FileWrite) -> FileChanged:
 
 
 def _wait_for_lock(fd: int, path: str) -> None:
-    """Have other processes that replace the same file wait until this one has seen what it replaces."""
-    until = time.monotonic() + _LOCK_TIMEOUT
+    """Lock out other processes that replace the same file. Raises ``FileError`` after ``_LOCK_TIMEOUT``."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT
     while try_lock(fd) is False:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise FileError(f"{quote_path(path)} is locked by another process")
         time.sleep(0.005)
 

@@ -59,16 +59,16 @@ P = ParamSpec("P")
 _CHUNK_BYTES = 1 << 20
 _path_of = attrgetter("path")
 _ENTRIES_PER_SCAN = 4096
-"""Entries after which a scan returns what it has."""
+"""Entries after which a scan returns."""
 _MAX_CLEANED_FOLDERS = 4096
-"""Folders that are remembered as swept."""
+"""Folders remembered as cleaned of stale temporary files."""
 
 
 class DiskFiles:
     """The files beneath a folder of this machine, and nothing else.
 
-    Links that stay beneath it are followed for reading, with ``strict`` not even then; nothing is written through a
-    link. Work is done in threads, on descriptors.
+    Links that stay beneath it are followed for reading, unless ``strict``; nothing is written through a link. The work
+    is done in threads, on descriptors.
     """
 
     def __init__(
@@ -88,38 +88,38 @@ class DiskFiles:
 
     @property
     def root(self) -> str:
-        """The folder, without links."""
+        """The folder, with links resolved."""
         return self._root.path
 
     @property
     def spellings(self) -> tuple[tuple[str, ...], ...]:
-        """The names from ``/`` to the folder: as it was given, and without links."""
+        """The names from ``/`` to the folder: as given, and with links resolved."""
         return tuple(tuple(map(decode_name, names)) for names in self._root.spellings)
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What the folder is to the system, whatever it is called."""
+        """The device and inode of the folder."""
         return _identity_of(os.fstat(self._root.fd))
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at what a path names; links inside the root are followed."""
+        """Return the information about a path; links inside the root are followed."""
         return await asyncio.to_thread(self._call, path, self._stat, parts_of(path))
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
-        """Look at many paths at once; ``None`` for those where ``stat`` would fail."""
+        """Return the information about many paths at once; ``None`` where ``stat`` would fail."""
         return await asyncio.to_thread(lambda: [self._stat_or_none(path) for path in paths])
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
-        """Return what a folder holds, sorted by name; links are told as links."""
+        """Return the entries of a folder, sorted by name; links are not followed."""
         return await asyncio.to_thread(self._call, path, self._entries, parts_of(path))
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
-        """Return bytes of a file from ``start`` on, at most ``size``."""
+        """Return at most ``size`` bytes of a file from ``start`` on."""
         check_range(start, size)
         return await asyncio.to_thread(self._call, path, self._read, parts_of(path), start, size)
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
-        """Replace a file whole or not at all, keeping its mode and owner; folders on the way are made."""
+        """Replace a file atomically, keeping its mode and owner; missing folders are made."""
         check_write(path, known, new=new)
         parts = parts_of(path)
         return await asyncio.to_thread(self._call, path, self._write, parts, bytes(data), known, new)
@@ -129,13 +129,13 @@ class DiskFiles:
         await asyncio.to_thread(self._call, path, self._delete, parts_of(path))
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
-        """Return what the first of these folders hold, at least of one."""
+        """List the first of these folders, at least one."""
         return await asyncio.to_thread(self._scan, folders, details, links)
 
     def walk(
         self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
-        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _call(self, path: str, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -211,23 +211,22 @@ class DiskFiles:
         try:
             self._remove_stale_files_once(folder)
             change = FileWrite(folder, parts[-1], path, data, known, new)
-            return info_of(path, write_atomically(change, guard.check if guard else _check_nothing))
+            return info_of(path, write_atomically(change, guard.check if guard else lambda _status, _path: None))
         finally:
             os.close(folder)
 
     def _open_parent(self, parts: tuple[str, ...], guard: IdentityGuard | None, *, make: bool) -> int:
-        """Open the folder to write to, and make it first if it must be."""
+        """Open the folder to write to; with ``make``, create it if it is missing."""
         if guard is None:
             try:
-                return self._opener.open(
-                    self._root, [encode_name(part) for part in parts], FOLDER_FLAGS, links=False
-                ).fd
+                names = [encode_name(part) for part in parts]
+                return self._opener.open(self._root, names, FOLDER_FLAGS, links=False).fd
             except (FileNotFoundError, NotADirectoryError):
-                pass  # the other way makes it, or says what stands in its place
+                pass  # made below, or refused with a better message
         return open_or_make_folder(self._root, parts, guard, make=make)
 
     def _remove_stale_files_once(self, folder: int) -> None:
-        """Clean up after writers that were killed, the first time a folder is written to."""
+        """Remove temporary files of killed writers, the first time a folder is written to."""
         identity = _identity_of(os.fstat(folder))
         if identity in self._cleaned_folders:
             return
@@ -239,7 +238,7 @@ class DiskFiles:
     def _delete(self, parts: tuple[str, ...]) -> None:
         path = join_names(parts)
         if not parts:
-            raise FileRefused("the root itself is not deleted")
+            raise FileRefused("the root itself cannot be deleted")
         self.protected.check(parts)
         with self._open(parts[:-1], FOLDER_FLAGS, links=False) as folder:
             found = lstat_name(folder.fd, parts[-1])
@@ -262,7 +261,6 @@ class DiskFiles:
 
 
 def info_of(path: str, status: os.stat_result, target: str = "") -> FileInfo:
-    """Return what the system knows of a file in our words."""
     return FileInfo(
         path=path,
         kind=_KINDS.get(stat.S_IFMT(status.st_mode), "other"),
@@ -300,14 +298,14 @@ def _entry_info(fd: int, entry: os.DirEntry[str], path: str, *, details: bool) -
         if details:
             return info_of(path, entry.stat(follow_symlinks=False))
     except OSError:
-        return None  # it went away while the folder was read
+        return None  # removed while the folder was listed
     if entry.is_file(follow_symlinks=False):
         return FileInfo(path=path, kind="file")
     return FileInfo(path=path, kind="folder" if entry.is_dir(follow_symlinks=False) else "other")
 
 
 def _read_gitignore(folder: int) -> bytes:
-    """Return the rules of a folder; none when they cannot be read, and never through a link."""
+    """Return the ``.gitignore`` of a folder, nothing if it cannot be read or is a link."""
     try:
         fd = os.open(GITIGNORE, READ_FLAGS | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -330,10 +328,6 @@ def _read_range(fd: int, start: int, size: int) -> bytes:
 
 def _identity_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _check_nothing(status: os.stat_result, path: str) -> None:
-    """Nothing is protected."""
 
 
 _KINDS: dict[int, FileKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}

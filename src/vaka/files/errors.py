@@ -14,7 +14,7 @@ _REFUSED_ERRNOS = {
     errno.ELOOP: "goes through too many links",
     errno.EXDEV: "leaves the root",
     errno.ENAMETOOLONG: "has a name that is too long for this disk",
-    errno.EILSEQ: "has a name that this disk cannot keep",
+    errno.EILSEQ: "has a name that this disk cannot store",
     errno.ENXIO: "is neither a regular file nor a folder",
 }
 
@@ -33,7 +33,7 @@ _ERROR_MESSAGES = {
 
 @contextmanager
 def translate_os_errors(path: str) -> Generator[None]:
-    """Turn what the system raises while working on ``path`` into a ``FileError`` that says it."""
+    """Raise an ``OSError`` about ``path`` as a ``FileError``."""
     try:
         yield
     except OSError as error:
@@ -41,7 +41,6 @@ def translate_os_errors(path: str) -> Generator[None]:
 
 
 def as_file_error(path: str, error: OSError) -> FileError:
-    """Return the error for what the system said about ``path``."""
     number = error.errno or 0
     if number in _MISSING_ERRNOS:
         return FileMissing(f"{quote_path(path)}: there is no such file or folder")
@@ -51,25 +50,23 @@ def as_file_error(path: str, error: OSError) -> FileError:
 
 
 MAX_READ_BYTES = 256 * 1024**2
-"""Bytes that one read returns at most; larger files are read by ranges."""
+"""The largest read; larger files are read in ranges."""
 
 
 def check_range(start: int, size: int | None) -> None:
-    """Raise ``InvalidInput`` for a range that cannot be."""
+    """Raise ``InvalidInput`` for a negative start or size."""
     if start < 0 or (size is not None and size < 0):
-        raise InvalidInput(f"start and size are at least 0, not {start!r} and {size!r}")
+        raise InvalidInput(f"start is {start!r} and size is {size!r}; expected at least 0")
 
 
 def check_write(path: str, known: Digest | None, *, new: bool) -> None:
-    """Raise ``InvalidInput`` for a write that says two things."""
+    """Raise ``InvalidInput`` for a write with both ``known`` and ``new``."""
     if new and known is not None:
-        raise InvalidInput(
-            f"{quote_path(path)}: either there is nothing yet (new) or something is known of it, not both"
-        )
+        raise InvalidInput(f"{quote_path(path)}: a write takes 'known' or 'new', not both")
 
 
 def check_size(path: str, available: int, size: int | None) -> int:
-    """Return how many bytes to read of ``left``. Raises ``FileError`` when they are too many for one read."""
+    """Return how many of the available bytes to read. Raises ``FileError`` if they are too many for one read."""
     wanted = max(available, 0) if size is None else max(min(available, size), 0)
     if wanted > MAX_READ_BYTES:
         raise FileError(
@@ -79,7 +76,7 @@ def check_size(path: str, available: int, size: int | None) -> int:
 
 
 def check_unchanged(path: str, current: Digest | None, known: Digest | None, *, new: bool) -> None:
-    """Raise ``FileChanged`` when what is there is not what the caller knew; ``current`` is ``None`` for nothing."""
+    """Raise ``FileChanged`` unless a file has the digest that the caller knows; ``current`` is ``None`` for no file."""
     if new and current is not None:
         raise FileChanged(f"{quote_path(path)} exists already; expected nothing there")
     if known is None:
@@ -91,10 +88,8 @@ def check_unchanged(path: str, current: Digest | None, known: Digest | None, *, 
 
 
 def not_a_file_error(path: str) -> FileError:
-    """Return the error for a folder where a file is wanted."""
     return FileError(f"{quote_path(path)} is a folder, not a file")
 
 
 def not_a_folder_error(path: str) -> FileError:
-    """Return the error for a file where a folder is wanted."""
     return FileError(f"{quote_path(path)} is a file, not a folder")

@@ -1,4 +1,4 @@
-"""A tree of files in a key-value store: each file a value, large ones several, folders by implication.
+"""A tree of files in a key-value store: each file is a value, large ones several; folders are implied by paths.
 
 ::
 
@@ -32,12 +32,12 @@ from vaka.files.paths import child_path, encode_name, join_names, parts_of, quot
 from vaka.files.walk import walk
 
 PART_BYTES = 192 * 1024
-"""Bytes in one value; as base64 they are a quarter of a megabyte."""
+"""Bytes in one value: 256 KiB as base64."""
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 
 
 class _FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a file under its name."""
+    """The value stored under the path of a file."""
 
     size: int
     modified: int
@@ -48,10 +48,10 @@ class _FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class KeyValueFiles:
-    """Files in a ``KeyValue``, below a prefix.
+    """Files in a ``KeyValueStore``, below a prefix.
 
-    A file is replaced in one put, so a reader sees it whole, old or new. The store has no way to compare and set:
-    ``known`` and ``new`` hold against everybody who writes through this object, not against other processes.
+    A file is replaced in one put, so a reader sees the old or the new content, never a mixture. The store has no
+    compare-and-set: ``known`` and ``new`` are checked against writes through this object, not of other processes.
     """
 
     root = ""
@@ -61,7 +61,6 @@ class KeyValueFiles:
         self._write_lock = asyncio.Lock()
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at what a path names."""
         parts = parts_of(path)
         if head := await self._load_record(parts):
             return _info_of(join_names(parts), head)
@@ -70,7 +69,7 @@ class KeyValueFiles:
         return FileInfo(path=join_names(parts), kind="folder", mode=_FOLDER_MODE)
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
-        """Return what a folder holds, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         parts = parts_of(path)
         if await self._load_record(parts):
             raise not_a_folder_error(path)
@@ -84,7 +83,7 @@ class KeyValueFiles:
         return [info for info in found if info]
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
-        """Return bytes of a file from ``start`` on, at most ``size``; only the parts that hold them are loaded."""
+        """Return at most ``size`` bytes of a file from ``start`` on; only the parts that contain them are loaded."""
         check_range(start, size)
         parts = parts_of(path)
         while True:
@@ -97,10 +96,10 @@ class KeyValueFiles:
             if data is not None:
                 return FileBytes(data=data, info=_info_of(join_names(parts), head))
             if await self._load_record(parts) == head:
-                raise Corrupt(f"file {quote_path(path)}: a part of it is not there")
+                raise Corrupt(f"file {quote_path(path)}: a part of it is missing")
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
-        """Replace a file whole or not at all."""
+        """Replace a file atomically."""
         check_write(path, known, new=new)
         parts = parts_of(path)
         async with self._write_lock:
@@ -110,7 +109,7 @@ class KeyValueFiles:
             for depth in range(1, len(parts)):
                 if await self._load_record(parts[:depth]):
                     blocking = quote_path(join_names(parts[:depth]))
-                    raise FileError(f"{blocking} is not a folder, so nothing can be put into it")
+                    raise FileError(f"{blocking} is not a folder, so nothing can be written into it")
             check_unchanged(path, old.digest if old else None, known, new=new)
             head = await self._store_parts(bytes(data))
             await self._values.put(self._key_of(parts), msgspec.to_builtins(head))
@@ -118,10 +117,10 @@ class KeyValueFiles:
         return _info_of(join_names(parts), head)
 
     async def delete(self, path: str) -> None:
-        """Remove a file; a folder goes with its last file."""
+        """Remove a file; a folder disappears with its last file."""
         parts = parts_of(path)
         if not parts:
-            raise FileRefused("the root itself is not deleted")
+            raise FileRefused("the root itself cannot be deleted")
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None:
@@ -133,11 +132,11 @@ class KeyValueFiles:
     def walk(
         self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
-        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     async def remove_unused_parts(self) -> int:
-        """Remove parts that no file has, left by writers that were killed; only when nobody else writes."""
+        """Remove parts that no file uses, left by killed writers; only while no other process writes."""
         async with self._write_lock:
             used: set[str] = set()
             for key in await self._values.keys(f"{self._prefix}n/"):
@@ -159,7 +158,7 @@ class KeyValueFiles:
         return _decode_record(join_names(parts), await self._values.get(self._key_of(parts))) if parts else None
 
     async def _keys_beneath(self, parts: Sequence[str]) -> list[str]:
-        """Return the keys of the files below a folder, without its own."""
+        """Return the keys of the files below a folder, relative to it."""
         start = child_path(self._key_of(parts), "") if parts else f"{self._prefix}n/"
         return [key[len(start) :] for key in await self._values.keys(start)]
 
@@ -170,7 +169,7 @@ class KeyValueFiles:
         return _info_of(join_names(parts), head) if head else None
 
     async def _store_parts(self, data: bytes) -> _FileRecord:
-        """Keep the bytes where no name leads yet; return what to keep under the name."""
+        """Store the parts of a large file; return the record for its path."""
         digest = Digest(hashlib.sha256(data).hexdigest())
         if len(data) <= PART_BYTES:
             return _FileRecord(
@@ -191,7 +190,7 @@ class KeyValueFiles:
             await self._values.put(self._part_key_of(record, number), None)
 
     async def _read_range(self, parts: Sequence[str], record: _FileRecord, start: int, size: int) -> bytes | None:
-        """Return the bytes, ``None`` when a part is gone since somebody has replaced the file."""
+        """Return the bytes, ``None`` if a part is missing because the file was replaced meanwhile."""
         if not record.parts:
             return _decode_part(parts, record.data)[start : start + size]
         first, last = start // PART_BYTES, (start + size - 1) // PART_BYTES
@@ -216,18 +215,18 @@ def _decode_record(path: str, value: JSON) -> _FileRecord | None:
     try:
         return None if value is None else msgspec.convert(value, _FileRecord)
     except msgspec.ValidationError as error:
-        raise Corrupt(f"file {quote_path(path)}: what is kept of it makes no sense: {error}") from error
+        raise Corrupt(f"file {quote_path(path)}: its record is not valid: {error}") from error
 
 
 def _decode_part(parts: Sequence[str], value: JSON) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Corrupt(f"file {quote_path(join_names(parts))}: its bytes are not what was written") from error
+        raise Corrupt(f"file {quote_path(join_names(parts))}: a part of it is not valid base64") from error
 
 
 def _encode_key(path: str) -> str:
-    """Return a path as every store can keep it: bytes that are no UTF-8 are written as ``%FF``."""
+    """Return a path as a key that every store accepts: bytes that are not UTF-8 become ``%FF``."""
     if path.isascii():
         return path.replace("%", "%25")
     escaped = encode_name(path).replace(b"%", b"%25").decode("utf-8", "surrogateescape")
@@ -235,7 +234,6 @@ def _encode_key(path: str) -> str:
 
 
 def _decode_key(key: str) -> str:
-    """Return the path that was written so."""
     if "%" not in key:
         return key
     pieces = key.encode().split(b"%")

@@ -1,4 +1,4 @@
-"""A tree of files that lives as long as its process."""
+"""A tree of files in memory."""
 
 import hashlib
 import time
@@ -23,7 +23,7 @@ from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, walk
 
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 _ENTRIES_PER_SCAN = 4096
-"""Entries after which a scan returns what it has."""
+"""Entries after which a scan returns."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ _Node: TypeAlias = _File | _Folder
 
 
 class MemoryFiles:
-    """Files and folders in dictionaries; no links, nothing special, no owner."""
+    """Files and folders in dictionaries, without links, special files or owners."""
 
     root = ""
 
@@ -52,16 +52,15 @@ class MemoryFiles:
             self._put(parts_of(path), data)
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at what a path names."""
         parts = parts_of(path)
         return _info_of(join_names(parts), self._find(parts))
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
-        """Return what a folder holds, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         return self._list_entries(path)
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
-        """Return bytes of a file from ``start`` on, at most ``size``."""
+        """Return at most ``size`` bytes of a file from ``start`` on."""
         check_range(start, size)
         parts = parts_of(path)
         node = self._find(parts)
@@ -71,7 +70,7 @@ class MemoryFiles:
         return FileBytes(data=node.data[start : start + wanted], info=_info_of(join_names(parts), node))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
-        """Replace a file whole; folders on the way are made."""
+        """Replace a file; missing folders are made."""
         check_write(path, known, new=new)
         parts = parts_of(path)
         try:
@@ -88,7 +87,7 @@ class MemoryFiles:
         """Remove a file or an empty folder."""
         parts = parts_of(path)
         if not parts:
-            raise FileRefused("the root itself is not deleted")
+            raise FileRefused("the root itself cannot be deleted")
         node, folder = self._find(parts), self._find(parts[:-1])
         if isinstance(node, _Folder) and node.children:
             raise FileError(f"{quote_path(path)}: the folder is not empty")
@@ -97,7 +96,7 @@ class MemoryFiles:
             folder.modified = self._now()
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
-        """Return what the first of these folders hold, at least of one."""
+        """List the first of these folders, at least one."""
         found: list[FolderListing] = []
         seen = 0
         for folder in folders:
@@ -115,7 +114,7 @@ class MemoryFiles:
     def walk(
         self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
-        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _list_entries(self, path: str) -> list[FileInfo]:
@@ -150,13 +149,12 @@ class MemoryFiles:
                 folder.modified = now
             inner = folder.children.setdefault(part, _Folder(now))
             if isinstance(inner, _File):
-                raise FileError(
-                    f"{quote_path(join_names(parts[:depth]))} is not a folder, so nothing can be put into it"
-                )
+                blocking = quote_path(join_names(parts[:depth]))
+                raise FileError(f"{blocking} is not a folder, so nothing can be written into it")
             folder = inner
-        made = folder.children[parts[-1]] = _File(data, now)
+        file = folder.children[parts[-1]] = _File(data, now)
         folder.modified = now
-        return made
+        return file
 
 
 def _info_of(path: str, node: _Node) -> FileInfo:

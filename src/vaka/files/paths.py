@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from vaka.core.types.errors import FileRefused
 
 MAX_NAME_BYTES = 255
-"""Bytes of one name, as file systems have it."""
+"""The limit of most file systems."""
 MAX_PATH_BYTES = 4095
-"""Bytes of a whole path."""
+"""The limit of the kernel for a whole path."""
 _LISTS_AS_UTF_8 = sys.getfilesystemencoding() == "utf-8" and sys.getfilesystemencodeerrors() == "surrogateescape"
 
 
 def quote_path(path: str) -> str:
-    """Return a path as it can be told: quoted, escaped where nothing can print it, and not too long."""
+    """Return a path for messages: quoted, escaped and shortened."""
     return repr(path) if len(path) <= 300 else f"{path[:200]!r}… ({len(path)} characters)"
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names on the way from the root to ``path``, none for the root itself.
+    """Return the names from the root to ``path``, none for the root itself.
 
-    ``..`` takes back the name before it, whatever that is: the path that rules were asked about is the one that is
-    opened. Raises ``FileRefused`` for a path that leaves the root or that can name nothing.
+    ``..`` removes the name before it, even if that is a link: the path that rules were applied to is the one that is
+    opened. Raises ``FileRefused`` for a path that leaves the root or is not valid.
     """
     if path.startswith("/"):
-        raise FileRefused(f"{quote_path(path)} is absolute; expected a path from the root of this tree")
+        raise FileRefused(f"{quote_path(path)} is absolute; expected a path relative to the root of this tree")
     parts = names_of(path)
     if parts is None:
         raise FileRefused(f"{quote_path(path)} leaves the root")
@@ -34,9 +34,9 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def names_of(path: str) -> tuple[str, ...] | None:
-    """Return the names of a path whatever it begins with, ``None`` when it goes up further than it came down."""
+    """Return the names of a relative or absolute path, ``None`` if ``..`` leads above its start."""
     if "\0" in path:
-        raise FileRefused(f"{quote_path(path)} has a NUL in it, which no name of a file has")
+        raise FileRefused(f"{quote_path(path)} contains a NUL, not allowed in file names")
     parts: list[str] = []
     for name in path.split("/"):
         if name == "..":
@@ -51,39 +51,36 @@ def names_of(path: str) -> tuple[str, ...] | None:
 
 
 def encode_name(name: str) -> bytes:
-    """Return the bytes of a name; those that are no UTF-8 stand in it as lone surrogates (``surrogateescape``)."""
+    """Return the bytes of a name; bytes that are not UTF-8 are lone surrogates in it (``surrogateescape``)."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise FileRefused(f"{quote_path(name)} has half a character in it, which no name of a file has") from error
+        raise FileRefused(f"{quote_path(name)} contains a lone surrogate, not allowed in file names") from error
 
 
 def decode_name(data: bytes) -> str:
-    """Return the name that these bytes are."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def normalize_listed_name(name: str) -> str:
-    """Return a name as the system lists it, in our spelling."""
+    """Return a name as listed by ``os``, decoded as UTF-8 whatever the locale."""
     return name if _LISTS_AS_UTF_8 or name.isascii() else decode_name(os.fsencode(name))
 
 
 def join_names(parts: Sequence[str]) -> str:
-    """Return the path of some names."""
     return "/".join(parts)
 
 
 def child_path(folder: str, name: str) -> str:
-    """Return the path of what a folder holds under a name."""
     if not folder or folder.endswith("/"):
         return folder + name
     return f"{folder}/{name}"
 
 
 def fold_name(name: str) -> str:
-    """Return what a name may be taken for by a file system that does not look closely.
+    """Return one spelling for all names that some file system treats as the same.
 
-    Upper and lower case, composed and decomposed letters, invisible characters, dots and blanks at the end.
+    Case, composed and decomposed letters, invisible characters and trailing dots and blanks make no difference.
     """
     if name.isascii():
         return name.lower().rstrip(". ") or name
@@ -96,7 +93,7 @@ def _check_name(name: str) -> str:
         size = len(name)
     else:
         data = encode_name(name)
-        size, name = len(data), decode_name(data)  # one spelling for each name
+        size, name = len(data), decode_name(data)  # one spelling for each sequence of bytes
     if size > MAX_NAME_BYTES:
         raise FileRefused(f"the name {quote_path(name)} is too long: {size} bytes, at most {MAX_NAME_BYTES}")
     return name

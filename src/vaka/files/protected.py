@@ -10,17 +10,17 @@ from vaka.files.safe_open import LIST_FLAGS, LOOK_FLAGS, Opener, RootFolder
 
 ANYWHERE = "**/"
 _MAX_EXAMINED_FILES = 200_000
-"""Files looked at to learn whether one of them is the same as another."""
+"""The limit for a search for hard links to protected files."""
 
 FileIdentity = tuple[int, int]
 
 
 class ProtectedFiles:
-    """Paths nobody may write to or delete: each with all that is below it.
+    """Paths that cannot be written to or deleted, each with everything below it.
 
-    A path counts from the root; ``**/.git`` is a ``.git`` in any folder. ``also`` may protect more, by its path. A name
-    that a careless file system takes for a protected one (``.GIT``) is protected too, and so is a hard link to a
-    protected file.
+    A path is relative to the root; ``**/.git`` is a ``.git`` in any folder. ``extra_rule`` may protect more.
+    Names that some file system treats as a protected one (``.GIT``) are protected as well, and so are hard links to
+    protected files.
     """
 
     def __init__(self, paths: Iterable[str] = (), extra_rule: Callable[[str], bool] | None = None) -> None:
@@ -31,7 +31,7 @@ class ProtectedFiles:
         for path in self.paths:
             names = parts_of(path.removeprefix(ANYWHERE))
             if not names:
-                raise FileRefused(f"protected path {path!r} names nothing")
+                raise FileRefused(f"protected path {path!r} is the root; expected a path below it")
             (self._anywhere if path.startswith(ANYWHERE) else self._anchored).append(names)
         self._rules = [
             *((tuple(map(fold_name, names)), join_names(names), False) for names in self._anchored),
@@ -42,7 +42,7 @@ class ProtectedFiles:
         return bool(self._rules or self.extra_rule)
 
     def rule_for(self, parts: Sequence[str]) -> str:
-        """Return what protects a path, ``""`` when nothing does."""
+        """Return the rule that protects a path, ``""`` if none does."""
         names = tuple(map(fold_name, parts))
         for rule, text, anywhere in self._rules:
             starts = range(len(names) - len(rule) + 1) if anywhere else range(1)
@@ -53,75 +53,74 @@ class ProtectedFiles:
     def check(self, parts: Sequence[str]) -> None:
         """Raise ``FileRefused`` for a path that is protected."""
         if rule := self.rule_for(parts):
-            raise FileRefused(f"{quote_path(join_names(parts))} is protected by {rule!r} and stays as it is")
+            raise FileRefused(f"{quote_path(join_names(parts))} is protected by {rule!r} and cannot be changed")
 
     def make_guard(self, root: RootFolder, opener: Opener) -> "IdentityGuard":
-        """Return what tells protected files of a disk by what they are, as of now."""
+        """Return a guard that recognizes the protected files that exist now by their identity."""
         return IdentityGuard(self, root, opener)
 
     def search_roots(self) -> list[tuple[str, ...]]:
-        """Return the folders that hold everything protected: the whole tree, unless all paths count from the root."""
+        """Return the folders that contain all protected files: the root, unless all rules are anchored."""
         return [()] if self._anywhere or self.extra_rule else list(self._anchored)
 
     def anchored_paths(self) -> list[tuple[str, ...]]:
-        """Return the protected paths that count from the root."""
         return list(self._anchored)
 
 
 class IdentityGuard:
-    """Knows protected files and folders by their identity, so that no other name leads to them."""
+    """Recognizes protected files and folders by device and inode, under any name."""
 
     def __init__(self, protected: ProtectedFiles, root: RootFolder, opener: Opener) -> None:
         self._protected, self._root, self._opener = protected, root, opener
         self._protected_identities = dict(self._find_anchored_identities())
 
     def check(self, status: os.stat_result, path: str) -> None:
-        """Raise ``FileRefused`` when this is a protected file or folder, also as a hard link to one."""
+        """Raise ``FileRefused`` for a protected file or folder, or a hard link to one."""
         identity = (status.st_dev, status.st_ino)
-        own = self._protected_identities.get(identity)
-        if own is None and stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            own = next((name for other, name in self._find_hard_linked_files() if other == identity), None)
-        if own is not None:
+        protected = self._protected_identities.get(identity)
+        if protected is None and stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            protected = next((name for other, name in self._find_hard_linked_files() if other == identity), None)
+        if protected is not None:
             raise FileRefused(
-                f"{quote_path(path)} is the same file as {quote_path(own)}, which is protected and stays as it is"
+                f"{quote_path(path)} is the same file as {quote_path(protected)}, which is protected from changes"
             )
 
     def _find_anchored_identities(self) -> Iterator[tuple[FileIdentity, str]]:
         for parts in self._protected.anchored_paths():
             try:
-                found = self._opener.open(self._root, [encode_name(part) for part in parts], LOOK_FLAGS, links=True)
+                opened = self._opener.open(self._root, [encode_name(part) for part in parts], LOOK_FLAGS, links=True)
             except (OSError, FileError):
-                continue  # it is not there, or not ours: its path alone protects it
-            os.close(found.fd)
-            yield (found.stat.st_dev, found.stat.st_ino), join_names(parts)
+                continue  # missing or out of reach: its path alone protects it
+            os.close(opened.fd)
+            yield (opened.stat.st_dev, opened.stat.st_ino), join_names(parts)
 
     def _find_hard_linked_files(self) -> Iterator[tuple[FileIdentity, str]]:
         """Yield every protected file that has more than one name."""
-        seen = 0
-        waiting = self._protected.search_roots()
-        while waiting:
-            folder = waiting.pop()
-            for name, looked in self._list_folder(folder):
-                seen += 1
-                if seen > _MAX_EXAMINED_FILES:
+        examined = 0
+        pending = self._protected.search_roots()
+        while pending:
+            folder = pending.pop()
+            for name, status in self._list_folder(folder):
+                examined += 1
+                if examined > _MAX_EXAMINED_FILES:
                     raise FileRefused(
-                        f"more than {_MAX_EXAMINED_FILES} files are protected; whether this is one of them is not known"
+                        f"it may be a hard link to one of more than {_MAX_EXAMINED_FILES} protected files"
                     )
-                if stat.S_ISDIR(looked.st_mode):
-                    waiting.append((*folder, name))
-                elif looked.st_nlink > 1 and self._protected.rule_for((*folder, name)):
-                    yield (looked.st_dev, looked.st_ino), join_names((*folder, name))
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append((*folder, name))
+                elif status.st_nlink > 1 and self._protected.rule_for((*folder, name)):
+                    yield (status.st_dev, status.st_ino), join_names((*folder, name))
 
     def _list_folder(self, folder: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
         try:
             opened = self._opener.open(self._root, [encode_name(part) for part in folder], LIST_FLAGS, links=False)
         except (OSError, FileError):
-            return  # a file, or nothing that could be listed
+            return  # not a folder, or not readable
         try:
-            with os.scandir(opened.fd) as found:
-                for entry in found:
+            with os.scandir(opened.fd) as entries:
+                for entry in entries:
                     yield normalize_listed_name(entry.name), entry.stat(follow_symlinks=False)
         except OSError:
-            return  # it went away while it was read
+            return  # removed while it was listed
         finally:
             os.close(opened.fd)

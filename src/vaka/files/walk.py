@@ -1,4 +1,4 @@
-"""Walk a tree of files without what git ignores, listing many folders at once."""
+"""Walk a tree of files without those that git ignores, listing many folders at once."""
 
 import asyncio
 from collections import deque
@@ -17,35 +17,35 @@ from vaka.files.paths import child_path, quote_path
 GITIGNORE = ".gitignore"
 
 MAX_GITIGNORE_BYTES = 1 << 20
-"""Bytes of a ``.gitignore`` that are looked at."""
+"""Bytes of a ``.gitignore`` that are read."""
 
 
 class FolderListing(NamedTuple):
-    """What a folder holds, or why that cannot be said."""
+    """The entries of a folder, or the error of listing it."""
 
     path: str
     entries: Sequence[FileInfo] = ()
     gitignore: bytes = b""
-    """The folder's ``.gitignore``."""
+    """The content of the folder's ``.gitignore``."""
     identity: tuple[int, int] | None = None
-    """What the folder is, whatever way leads to it; ``None`` where no two ways lead to one folder."""
+    """Device and inode of the folder; ``None`` in trees where a folder has only one path."""
     error: FileError | None = None
 
 
 @runtime_checkable
 class SupportsScan(Protocol):
-    """A tree that can list many folders in one go."""
+    """A tree that can list many folders in one call."""
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
-        """Return what the first of these folders hold, at least of one, in their order.
+        """List the first of these folders, at least one, in order.
 
-        Without ``details`` sizes, times and modes may be left out; with ``links`` those on the way are followed.
+        Without ``details`` sizes, times and modes may be missing; with ``links``, links in the paths are followed.
         """
         ...
 
 
 async def list_folders(files: Files, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
-    """Return what the first of these folders hold, with whatever is quickest for the tree."""
+    """List the first of these folders, with ``scan`` if the tree has it."""
     if isinstance(files, SupportsScan):
         return await files.scan(folders, details=details, links=links)
     return [await _list_folder(files, folders[0])]
@@ -63,19 +63,18 @@ async def _list_folder(files: Files, folder: str) -> FolderListing:
 
 
 MAX_ENTRIES = 1_000_000
-"""Entries a walk looks at, unless told otherwise."""
+"""The default limit of entries of a walk."""
 
 _FOLDERS_AT_ONCE = 64
-"""Folders asked for at once."""
 
 _MAX_NAMED_ERRORS = 5
-"""Folders that could not be listed and are named."""
+"""Folders that are named in the error, of those that could not be listed."""
 
 _GIT = ".git"
 
 
 class _PendingFolder(NamedTuple):
-    """A folder that waits to be looked into."""
+    """A folder that is still to be listed."""
 
     path: str
     names: tuple[str, ...]
@@ -93,98 +92,90 @@ async def walk(
     details: bool = False,
     max_entries: int = MAX_ENTRIES,
 ) -> AsyncGenerator[FileInfo]:
-    """Yield what lies beneath a folder, folder by folder from the top, each sorted by name.
+    """Yield everything beneath a folder, folder by folder from the top, each sorted by name.
 
-    ``ignore``: what a ``.gitignore`` on the way from the root says is left out, and so is ``.git``. ``hidden``: also
-    names that begin with a dot. ``follow``: links that stay inside are followed, each folder once. ``details``: sizes,
-    times and modes are told too. Folders that cannot be listed are named in a ``FileError`` at the very end; there it
-    also says when ``most`` entries were not all.
+    ``ignore``: leave out ``.git`` and the files that a ``.gitignore`` from the root down excludes. ``hidden``: include
+    names that begin with a dot. ``follow``: follow links that stay inside, each folder once. ``details``: include
+    sizes, times and modes. At the end, a ``FileError`` names folders that could not be listed, or reports more than
+    ``max_entries`` entries.
     """
     first = await _prepare_start(files, start, ignore=ignore)
-    search = _WalkState(first, ignore=ignore, hidden=hidden, follow=follow, max_entries=max_entries)
-    while folders := search.next_folders():
-        found = await list_folders(files, folders, details=details, links=follow)
-        for folder, info in await asyncio.to_thread(search.accept_listings, found):
+    state = _WalkState(first, ignore=ignore, hidden=hidden, follow=follow, max_entries=max_entries)
+    while folders := state.next_folders():
+        listings = await list_folders(files, folders, details=details, links=follow)
+        for folder, info in await asyncio.to_thread(state.accept_listings, listings):
             if follow and info.kind == "link":
                 info = await _resolve_link(files, info)
                 if info.kind == "folder":
-                    search.add_folder(folder, info)
+                    state.add_folder(folder, info)
             yield info
-    search.raise_errors()
+    state.raise_errors()
 
 
 class _WalkState:
-    """Which folders wait, and what of a folder is told."""
+    """The pending folders of a walk, and which entries of a folder are yielded."""
 
     def __init__(self, first: _PendingFolder, *, ignore: bool, hidden: bool, follow: bool, max_entries: int) -> None:
-        self._first, self._ignore, self._hidden, self._follow, self._max_entries = (
-            first,
-            ignore,
-            hidden,
-            follow,
-            max_entries,
-        )
+        self._first, self._ignore, self._hidden, self._follow = first, ignore, hidden, follow
+        self._max_entries = max_entries
         self._pending_folders = deque([first])
         self._seen_identities: set[tuple[int, int]] = set()
         self._entries_left = max_entries
         self._errors: list[FileError] = []
 
     def next_folders(self) -> list[str]:
-        """Return the folders to list next."""
-        return (
-            [folder.path for folder in islice(self._pending_folders, _FOLDERS_AT_ONCE)]
-            if self._entries_left > 0
-            else []
-        )
+        """Return the folders to list next, none when the walk is complete."""
+        if self._entries_left <= 0:
+            return []
+        return [folder.path for folder in islice(self._pending_folders, _FOLDERS_AT_ONCE)]
 
-    def accept_listings(self, found: Sequence[FolderListing]) -> list[tuple[_PendingFolder, FileInfo]]:
-        """Take what some of the folders hold; return what is told of it."""
-        kept: list[tuple[_PendingFolder, FileInfo]] = []
-        for listing in found:
+    def accept_listings(self, listings: Sequence[FolderListing]) -> list[tuple[_PendingFolder, FileInfo]]:
+        """Process the listings of the first pending folders; return the entries to yield."""
+        selected: list[tuple[_PendingFolder, FileInfo]] = []
+        for listing in listings:
             folder = self._pending_folders.popleft()
             if listing.error:
                 self._record_error(folder, listing.error)
             elif self._is_new(listing):
-                self._select_entries(folder, listing, kept)
-        return kept
+                self._select_entries(folder, listing, selected)
+        return selected
 
     def add_folder(self, folder: _PendingFolder, info: FileInfo) -> None:
-        """Have a folder looked into, which was found in another one."""
-        self._pending_folders.append(
-            _PendingFolder(info.path, (*folder.names, info.path.rpartition("/")[2]), folder.stack)
-        )
+        """Add a folder that a link in ``folder`` leads to."""
+        names = (*folder.names, info.path.rpartition("/")[2])
+        self._pending_folders.append(_PendingFolder(info.path, names, folder.stack))
 
     def raise_errors(self) -> None:
-        """Raise what went wrong on the way."""
+        """Raise ``FileError`` for folders that could not be listed and for a walk that reached its limit."""
         if self._pending_folders:
             start = quote_path(self._first.path)
-            raise FileError(f"{start} has more than {self._max_entries} entries; the rest was not looked at")
+            raise FileError(f"{start} has more than {self._max_entries} entries; the others were not listed")
         if self._errors:
-            told = "; ".join(str(error) for error in self._errors[:_MAX_NAMED_ERRORS])
+            named = "; ".join(str(error) for error in self._errors[:_MAX_NAMED_ERRORS])
             more = len(self._errors) - _MAX_NAMED_ERRORS
-            raise FileError(f"not everything could be looked at: {told}" + (f"; and {more} more" if more > 0 else ""))
+            raise FileError(f"some folders could not be listed: {named}" + (f"; and {more} more" if more > 0 else ""))
 
     def _record_error(self, folder: _PendingFolder, error: FileError) -> None:
         if folder is self._first:
             raise error
-        if not isinstance(error, FileMissing):  # else it went away meanwhile, as if it had never been there
+        if not isinstance(error, FileMissing):  # removed meanwhile
             self._errors.append(error)
 
     def _is_new(self, listing: FolderListing) -> bool:
         if not self._follow or listing.identity is None:
             return True
-        known = listing.identity in self._seen_identities
+        is_new = listing.identity not in self._seen_identities
         self._seen_identities.add(listing.identity)
-        return not known
+        return is_new
 
     def _select_entries(
-        self, folder: _PendingFolder, listing: FolderListing, kept: list[tuple[_PendingFolder, FileInfo]]
+        self, folder: _PendingFolder, listing: FolderListing, selected: list[tuple[_PendingFolder, FileInfo]]
     ) -> None:
         named = [(info.path.rpartition("/")[2], info) for info in listing.entries]
         if self._ignore:
             own = parse_ignore_rules(listing.gitignore) if listing.gitignore else None
-            fresh = folder is not self._first and any(name == _GIT for name, _ in named)
-            folder = folder._replace(stack=folder.stack.with_rules(len(folder.names), own, reset=fresh))
+            nested = folder is not self._first and any(name == _GIT for name, _ in named)
+            folder = folder._replace(stack=folder.stack.with_rules(len(folder.names), own, reset=nested))
         rules = folder.stack if self._ignore and folder.stack else None
         for name, info in named:
             if (name.startswith(".") and self._is_hidden(name)) or (
@@ -195,7 +186,7 @@ class _WalkState:
             if self._entries_left < 0:
                 self._pending_folders.append(folder)
                 return
-            kept.append((folder, info))
+            selected.append((folder, info))
             if info.kind == "folder":
                 self._pending_folders.append(_PendingFolder(info.path, (*folder.names, name), folder.stack))
 
@@ -204,7 +195,7 @@ class _WalkState:
 
 
 async def _prepare_start(files: Files, start: str, *, ignore: bool) -> _PendingFolder:
-    """Return where to start, with the rules of the folders above."""
+    """Return the first folder with the rules of the folders above it."""
     info = await files.stat(start)
     if info.kind != "folder":
         raise not_a_folder_error(start)
@@ -239,7 +230,7 @@ async def _read_ignore_file(files: Files, path: str) -> IgnoreRules | None:
 
 
 async def _resolve_link(files: Files, link: FileInfo) -> FileInfo:
-    """Return what a link leads to under the link's own name; the link itself when it leads nowhere."""
+    """Return the target of a link under the link's own path; the link itself if it is broken."""
     try:
         return msgspec.structs.replace(await files.stat(link.path), path=link.path)
     except FileError:

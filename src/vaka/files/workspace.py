@@ -1,4 +1,4 @@
-"""The folders of this machine that an agent works in, by the paths that people and models write."""
+"""The folders of this machine that an agent works in, with paths as people and models write them."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ AnyPath = str | os.PathLike[str]
 
 
 class WorkspacePath(NamedTuple):
-    """Where a path leads: to one of the roots, and to a path in it."""
+    """A root and a path in it."""
 
     files: DiskFiles
     path: str
@@ -32,9 +32,9 @@ class WorkspacePath(NamedTuple):
 class Workspace:
     """A working folder and other roots as one tree.
 
-    Paths may be absolute, begin at the home (``~/x``) or at the working folder. What lies in the working folder is told
-    from there on (``src/x``), the rest in full (``/other/x``). A root inside another one is part of it. ``protected``
-    has paths as they are written here, and ``**/name`` for a name in any folder; a root given there is read-only.
+    Paths may be absolute, relative to the home (``~/x``) or to the working folder. Results are relative to the working
+    folder if they are in it (``src/x``) and absolute otherwise (``/other/x``). A root inside another one is part of it.
+    ``protected`` has paths in the same spellings, and ``**/name`` for a name in any folder; a root in it is read-only.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Workspace:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Every folder that paths may lead into, the one with the working folder first."""
+        """Every folder that paths may be in, the one with the working folder first."""
         return tuple(disk.root for disk in self._disks)
 
     async def locate(self, path: str) -> WorkspacePath:
-        """Return the root a path leads into and the path there. Raises ``FileRefused``, naming the roots."""
+        """Return the root of a path and the path in it. Raises ``FileRefused``, naming the roots."""
         names = self._absolute_names_of(path)
         for spelled, disk in self._spellings:
             if names[: len(spelled)] == spelled:
@@ -83,14 +83,14 @@ class Workspace:
         return await asyncio.to_thread(self._find_by_identity, path, names)
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at what a path names; links inside a root are followed."""
+        """Return the information about a path; links inside a root are followed."""
         place = await self.locate(path)
         with self._name_root_in_errors(place):
             return self._translate_info(place.files, await place.files.stat(place.path))
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
-        """Look at many paths at once; ``None`` for those where ``stat`` would fail."""
-        if type(self).stat is not Workspace.stat:  # who narrows what may be looked at means this, too
+        """Return the information about many paths at once; ``None`` where ``stat`` would fail."""
+        if type(self).stat is not Workspace.stat:  # a subclass that restricts stat restricts this
             return [await self._stat_or_none(path) for path in paths]
         rows: dict[DiskFiles, list[tuple[int, str]]] = {}
         found: list[FileInfo | None] = [None] * len(paths)
@@ -104,20 +104,20 @@ class Workspace:
         return found
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
-        """Return what a folder holds, sorted by name; links are told as links."""
+        """Return the entries of a folder, sorted by name; links are not followed."""
         place = await self.locate(path)
         with self._name_root_in_errors(place):
             return [self._translate_entry(place.files, info) for info in await place.files.entries(place.path)]
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
-        """Return bytes of a file from ``start`` on, at most ``size``."""
+        """Return at most ``size`` bytes of a file from ``start`` on."""
         place = await self.locate(path)
         with self._name_root_in_errors(place):
             found = await place.files.read(place.path, start=start, size=size)
         return FileBytes(data=found.data, info=self._translate_info(place.files, found.info))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
-        """Replace a file whole or not at all, keeping its mode and owner; folders on the way are made."""
+        """Replace a file atomically, keeping its mode and owner; missing folders are made."""
         place = await self.locate(path)
         with self._name_root_in_errors(place):
             return self._translate_info(place.files, await place.files.write(place.path, data, known=known, new=new))
@@ -126,12 +126,12 @@ class Workspace:
         """Remove a file, a link or an empty folder."""
         place = await self.locate(path)
         if _split_names(place.files.root) + _split_names(place.path) == self._cwd:
-            raise FileRefused("the working folder itself is not deleted")
+            raise FileRefused("the working folder itself cannot be deleted")
         with self._name_root_in_errors(place):
             await place.files.delete(place.path)
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
-        """Return what the first of these folders hold: those in a row that are of one root."""
+        """List the first of these folders: as many in a row as belong to one root."""
         places = [await self.locate(folder) for folder in folders]
         disk = places[0].files
         row = [place.path for place in takewhile(lambda place: place.files is disk, places)]
@@ -146,7 +146,7 @@ class Workspace:
     def walk(
         self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
     ) -> AsyncGenerator[FileInfo]:
-        """Yield what lies beneath a folder, as ``vaka.files.walk.walk`` does."""
+        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     async def _stat_or_none(self, path: str) -> FileInfo | None:
@@ -156,7 +156,7 @@ class Workspace:
             return None
 
     def _absolute_names_of(self, path: str) -> PathNames:
-        """Return the names from ``/`` on that a path stands for."""
+        """Return the names of a path from ``/`` on."""
         if path == "~" or path.startswith("~/"):
             whole = self._home + path[1:]
         elif path.startswith("/"):
@@ -169,18 +169,18 @@ class Workspace:
         return names
 
     def _find_by_identity(self, path: str, names: PathNames) -> WorkspacePath:
-        """Find a root that was written in a way we did not know, such as through a link above it."""
+        """Find the root of a path in another spelling, such as through a link above the root."""
         known = {disk.identity: disk for disk in self._disks}
         for size in range(len(names), -1, -1):
             with suppress(OSError):
-                looked = os.stat(encode_name(_join_absolute(names[:size])))  # noqa: PTH116  # bytes, for names that are no UTF-8
-                if disk := known.get((looked.st_dev, looked.st_ino)):
+                status = os.stat(encode_name(_join_absolute(names[:size])))  # noqa: PTH116  # bytes, as names may not be UTF-8
+                if disk := known.get((status.st_dev, status.st_ino)):
                     return WorkspacePath(disk, join_names(names[size:]))
         raise self._outside_error(path)
 
     def _outside_error(self, path: str) -> FileRefused:
         roots = ", ".join(quote_path(root) for root in self.roots)
-        return FileRefused(f"{quote_path(path)} is outside of what may be touched here: {roots}")
+        return FileRefused(f"{quote_path(path)} is outside the folders that may be used: {roots}")
 
     def _is_other_root(self, disk: DiskFiles) -> bool:
         return _split_names(disk.root) != self._cwd
@@ -195,13 +195,13 @@ class Workspace:
         )
 
     def _translate_entry(self, disk: DiskFiles, info: FileInfo) -> FileInfo:
-        """Return what a folder holds as it is told; the working folder, seen from above, by its name."""
-        told = self._translate_info(disk, info)
-        return told if told.path else msgspec.structs.replace(told, path=self.root)
+        """Return an entry with its path; the working folder, listed from above, has its absolute path."""
+        entry = self._translate_info(disk, info)
+        return entry if entry.path else msgspec.structs.replace(entry, path=self.root)
 
     @contextmanager
     def _name_root_in_errors(self, located: WorkspacePath) -> Generator[None]:
-        """Say in an error which root it is about, where that is not the working folder."""
+        """Name the root in errors, if it is not the working folder."""
         try:
             yield
         except FileError as error:
@@ -237,7 +237,7 @@ def _join_absolute(names: PathNames) -> str:
 
 
 def _outermost_roots(given: Sequence[AnyPath]) -> list[str]:
-    """Return the folders that lie in no other, the one with the first of them first."""
+    """Return the folders that are not inside another; the one that contains the first comes first."""
     spelled = {_split_names(os.path.realpath(_absolute_path(root))): _absolute_path(root) for root in reversed(given)}
     kept: list[str] = []
     cwd = _split_names(os.path.realpath(_absolute_path(given[0])))

@@ -1,1 +1,1 @@
-"""One vetted connector for everything that dials out: resolve, judge, pin, judge again, cap."""
+"""One connector for all outgoing requests: it resolves names, checks and pins addresses, and limits sizes."""

@@ -8,14 +8,11 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from typing import Literal, TypeAlias
 
 from vaka.core.types.errors import NetworkUnreachable
-
-IPAddress: TypeAlias = IPv4Address | IPv6Address
-
-IPNetwork: TypeAlias = IPv4Network | IPv6Network
+from vaka.matching.hosts import IPAddress, unmap_ipv4
 
 AddressKind: TypeAlias = Literal[
     "public", "loopback", "private", "cgnat", "link_local", "metadata", "multicast", "unspecified", "reserved"
@@ -25,12 +22,12 @@ _METADATA = frozenset(
     ip_address(address)
     for address in (
         "169.254.169.254",  # nearly every cloud
-        "169.254.169.253",  # the resolver beside it
-        "169.254.169.123",  # the clock beside it
+        "169.254.169.253",  # its resolver
+        "169.254.169.123",  # its clock
         "169.254.170.2",  # credentials of containers
         "169.254.170.23",  # credentials of pods
         "100.100.100.200",  # inside the carriers' block
-        "168.63.129.16",  # looks public, answers only from within
+        "168.63.129.16",  # looks public, answers only from inside
         "192.0.0.192",
         "fd00:ec2::254",
         "fd00:ec2::253",
@@ -84,15 +81,8 @@ _IPV4_COMPATIBLE = IPv6Network("::/96")
 _ISATAP = frozenset((0x00005EFE, 0x02005EFE))
 
 
-def unmap_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv4-mapped one stands for, any other as it is."""
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
 def kind_of(address: IPAddress) -> AddressKind:
-    """Return what ``address`` is for; an IPv6 address that leads to an IPv4 address is of that one's kind."""
+    """Return what ``address`` is for; an IPv6 address that contains an IPv4 address has the kind of that one."""
     address = unmap_ipv4(address)
     if address in _METADATA:
         return "metadata"
@@ -111,7 +101,7 @@ def kind_of(address: IPAddress) -> AddressKind:
 
 
 def embedded_ipv4_of(address: IPAddress) -> IPv4Address | None:
-    """Return the IPv4 address that a translator or tunnel would take packets for ``address`` to."""
+    """Return the IPv4 address to which a translator or tunnel sends packets for ``address``."""
     if isinstance(address, IPv4Address):
         return None
     number = int(address)
@@ -127,16 +117,14 @@ _MAX_ADDRESSES = 64
 
 
 async def system_resolver(name: str) -> Sequence[str]:
-    """Ask the operating system."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+    infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in infos]
 
 
 async def resolve_addresses(name: str, resolver: Resolver) -> tuple[IPAddress, ...]:
-    """Look ``name`` up once and return all its addresses, each once; ``NetworkUnreachable`` when it has none.
+    """Resolve ``name`` once and return its distinct addresses; ``NetworkUnreachable`` when it has none.
 
-    A name that is an address already is looked up by nobody.
+    A name that is an address is not looked up.
     """
     with suppress(ValueError):
         return (unmap_ipv4(ip_address(name)),)
@@ -145,9 +133,10 @@ async def resolve_addresses(name: str, resolver: Resolver) -> tuple[IPAddress, .
     except (OSError, UnicodeError) as error:
         raise NetworkUnreachable(f"{name!r} cannot be looked up: {error}", reason="dns") from error
     try:
-        found = dict.fromkeys(unmap_ipv4(ip_address(answer)) for answer in answers)
+        addresses = dict.fromkeys(unmap_ipv4(ip_address(answer)) for answer in answers)
     except ValueError as error:
-        raise NetworkUnreachable(f"{name!r} has an address that makes no sense: {error}", reason="dns") from error
-    if not 0 < len(found) <= _MAX_ADDRESSES:
-        raise NetworkUnreachable(f"{name!r} has {len(found)} addresses; expected 1 to {_MAX_ADDRESSES}", reason="dns")
-    return tuple(found)
+        raise NetworkUnreachable(f"{name!r} has an address that is not valid: {error}", reason="dns") from error
+    if not 0 < len(addresses) <= _MAX_ADDRESSES:
+        count = len(addresses)
+        raise NetworkUnreachable(f"{name!r} has {count} addresses; expected 1 to {_MAX_ADDRESSES}", reason="dns")
+    return tuple(addresses)

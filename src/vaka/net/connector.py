@@ -1,4 +1,4 @@
-"""The connector: requests under rules and limits, over connections to vetted addresses."""
+"""The connector: requests under rules and limits, over connections to checked addresses."""
 
 import asyncio
 import ssl
@@ -25,8 +25,8 @@ _MAX_DRAINED_BYTES = 16 * 1024
 class Connector:
     """A ``Network`` with rules and limits of its own; it keeps connections until it is closed.
 
-    ``proxy`` is the only way to have one: the environment is not asked. Names are then looked up by the proxy, which
-    must judge the addresses itself; what is written in a URL is still judged here.
+    ``proxy``: the URL of a proxy; environment variables are not read. The proxy then resolves names and must check
+    their addresses itself; hosts, ports and addresses written in a URL are still checked here.
     """
 
     def __init__(
@@ -56,33 +56,33 @@ class Connector:
         await self.close()
 
     def decide(self, url: str) -> NetVerdict:
-        """Say whether ``url`` may be asked, and why not. Looks nothing up and dials nobody."""
+        """Return whether ``url`` may be requested, and why not; without any network access."""
         return self._checker.decide(url)
 
     async def send(self, request: NetRequest) -> NetResponse:
-        """Send a request and return the whole answer, unpacked."""
-        async with self.stream(request) as answer, aclosing(answer.chunks()) as chunks:
+        """Send a request and return the whole response, decompressed."""
+        async with self.stream(request) as response, aclosing(response.chunks()) as chunks:
             body = b"".join([chunk async for chunk in chunks])
-            head = answer.head
+            head = response.head
         return NetResponse(status=head.status, headers=head.headers, url=head.url, body=body)
 
     @asynccontextmanager
     async def stream(self, request: NetRequest) -> AsyncGenerator[NetStream]:
-        """Send a request and hand over the answer as it arrives; leaving the context ends it."""
+        """Send a request and yield the response as it arrives; leaving the context closes it."""
         check_request(request)
         target = parse_url(request.url)
         self._checker.check(target)
-        wire = await self._ensure_pool()  # before the clock starts: loading what it needs is not the request's fault
+        pool = await self._ensure_pool()  # before the deadline starts: loading the library takes time
         seconds = min(request.timeout, self.limits.total)
         deadline = RequestDeadline(asyncio.get_running_loop().time() + seconds, seconds)
-        reply = await self._send_following_redirects(wire, request, target, deadline)
+        raw = await self._send_following_redirects(pool, request, target, deadline)
         try:
-            yield NetResponseStream(reply, deadline, min(request.max_bytes, self.limits.max_bytes))
+            yield NetResponseStream(raw, deadline, min(request.max_bytes, self.limits.max_bytes))
         finally:
-            await reply.close()
+            await raw.close()
 
     async def close(self) -> None:
-        """Close every connection; requests under way fail, later ones raise ``Closed``."""
+        """Close every connection; running requests fail, later ones raise ``Closed``."""
         async with self._open_lock:
             self._closed = True
             if self._pool is not None:
@@ -96,32 +96,32 @@ class Connector:
         try:
             async with asyncio.timeout_at(deadline.at):
                 while True:
-                    reply = await pool.send(request, target, self._user_agent)
-                    if not follows or (onward := await self._next_request(reply, request, target)) is None:
-                        return reply
-                    request, target = onward
+                    raw = await pool.send(request, target, self._user_agent)
+                    if not follows or (redirected := await self._next_request(raw, request, target)) is None:
+                        return raw
+                    request, target = redirected
         except TimeoutError as error:
             raise deadline.timeout_error(target.origin) from error
 
     async def _next_request(
-        self, reply: "RawResponse", request: NetRequest, target: ParsedURL
+        self, raw: "RawResponse", request: NetRequest, target: ParsedURL
     ) -> tuple[NetRequest, ParsedURL] | None:
-        """Return the request that follows a redirect, ``None`` when ``reply`` is none; a redirect is closed."""
-        kept = False
+        """Return the request that follows a redirect, and close its response; ``None`` if it is not a redirect."""
+        is_redirect = True
         try:
-            place = redirect_location_of(reply.head)
-            if place is None:
-                kept = True
+            location = redirect_location_of(raw.head)
+            if location is None:
+                is_redirect = False
                 return None
             if request.redirects == 0:
                 refuse("redirects", f"{target.origin} redirects once more than is allowed")
-            onward = join_url(target, place)
-            self._checker.check_redirect(target, onward)
-            await _drain_body(reply)
-            return build_redirected_request(request, reply.head.status, target, onward), onward
+            new_target = join_url(target, location)
+            self._checker.check_redirect(target, new_target)
+            await _drain_body(raw)
+            return build_redirected_request(request, raw.head.status, target, new_target), new_target
         finally:
-            if not kept:
-                await reply.close()
+            if is_redirect:
+                await raw.close()
 
     async def _ensure_pool(self) -> "VettedConnectionPool":
         async with self._open_lock:
@@ -132,13 +132,13 @@ class Connector:
             return self._pool
 
     def _create_pool(self) -> "VettedConnectionPool":
-        # In a thread: the library and the machine's certificates take their time to load.
-        from vaka.net.exchange import VettedConnectionPool  # noqa: PLC0415 - who sends nothing does not pay for the library
+        # Called in a thread: the library and the certificates of the machine are slow to load.
+        from vaka.net.exchange import VettedConnectionPool  # noqa: PLC0415 - loaded with the first request
 
         return VettedConnectionPool(self._resolve_and_check, self.limits, self._ssl_context, self._proxy)
 
     async def _resolve_and_check(self, host: str, port: int) -> tuple[IPAddress, ...]:
-        """Look a host up, once, and return its addresses; one that may not be dialed condemns them all."""
+        """Resolve a host once and return its addresses. Raises ``NetworkRefused`` if any of them is not allowed."""
         addresses = await resolve_addresses(host, self._resolver)
         if self._proxy is None:
             for address in addresses:
@@ -147,41 +147,39 @@ class Connector:
 
 
 class RequestDeadline(msgspec.Struct, frozen=True):
-    """When a request must be over, by the loop's clock, and after how long that is."""
+    """The deadline of a request, by the clock of the event loop, and its length in seconds."""
 
     at: float
     seconds: float
 
     def timeout_error(self, origin: str) -> NetworkTimeout:
-        """Return the error for having missed it."""
         return NetworkTimeout(f"{origin} took longer than the {self.seconds:g} s it had", reason="total")
 
 
 class NetResponseStream:
-    """An answer whose body is still arriving; see ``NetStream``."""
+    """A response whose body is still arriving; implements ``NetStream``."""
 
-    def __init__(self, reply: "RawResponse", deadline: RequestDeadline, max_bytes: int) -> None:
-        self._response, self._deadline, self._max_bytes = reply, deadline, max_bytes
+    def __init__(self, response: "RawResponse", deadline: RequestDeadline, max_bytes: int) -> None:
+        self._response, self._deadline, self._max_bytes = response, deadline, max_bytes
         self._received_bytes = self._decompressed_bytes = 0
 
     @property
     def head(self) -> NetHead:
-        """Status, headers and address."""
         return self._response.head
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the unpacked body as it arrives."""
+        """Yield the decompressed body as it arrives."""
         data = await self._read()
         if not data:
             return
-        unpack = make_decompressor(self.head.header_values("content-encoding"))
+        decompressor = make_decompressor(self.head.header_values("content-encoding"))
         while data:
-            for piece in unpack.feed(data):
-                self._decompressed_bytes += len(piece)
+            for chunk in decompressor.feed(data):
+                self._decompressed_bytes += len(chunk)
                 self._check_size(self._decompressed_bytes, "unpacks to")
-                yield piece
+                yield chunk
             data = await self._read()
-        unpack.finish()
+        decompressor.finish()
 
     async def _read(self) -> bytes:
         try:
@@ -205,8 +203,8 @@ def _content_length_of(head: NetHead) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-async def _drain_body(reply: "RawResponse") -> None:
-    """Read the short text that comes with a redirect, so that the connection can be used again."""
-    if reply.head.header("content-length") and _content_length_of(reply.head) <= _MAX_DRAINED_BYTES:
-        while await reply.read():
+async def _drain_body(raw: "RawResponse") -> None:
+    """Read the short body of a redirect, so that the connection can be used again."""
+    if raw.head.header("content-length") and _content_length_of(raw.head) <= _MAX_DRAINED_BYTES:
+        while await raw.read():
             pass

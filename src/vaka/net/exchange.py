@@ -1,4 +1,4 @@
-"""One HTTP exchange over a pooled connection. The only module that names httpcore2, the half of httpx2 that dials."""
+"""One HTTP exchange over a pooled connection. The only module that uses httpcore2, the transport of httpx2."""
 
 import asyncio
 import ssl
@@ -9,13 +9,13 @@ import httpcore2
 
 from vaka.core.ports.net import NetHead, NetRequest
 from vaka.core.types.errors import NetworkError, NetworkTimeout, NetworkTooLarge, NetworkUnreachable
-from vaka.net.address import IPAddress
+from vaka.matching.hosts import IPAddress
 from vaka.net.http_message import header_fields_of
 from vaka.net.rules import NetworkLimits
 from vaka.net.url import ParsedURL, ProxyAddress, refuse
 
 VetHost: TypeAlias = Callable[[str, int], Awaitable[tuple[IPAddress, ...]]]
-"""Returns the addresses of a host that may be dialed on a port; raises when one of them may not."""
+"""Returns the addresses of a host for a port; raises if one of them is not allowed."""
 
 _TRANSPORT_ERRORS = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError)
 _TIMEOUT_REASONS: tuple[tuple[type[Exception], str, str], ...] = (
@@ -26,7 +26,7 @@ _TIMEOUT_REASONS: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 class VettedNetworkBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that were vetted, in order, and to nothing else: names never get past here."""
+    """Connects only to addresses that ``vet`` returned, in order; names are never passed on."""
 
     def __init__(self, vet: VetHost) -> None:
         self._vet = vet
@@ -40,7 +40,7 @@ class VettedNetworkBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to one of the host's addresses; the time is shared out, so that one dead address is not the end."""
+        """Connect to one of the host's addresses; each gets a share of the time."""
         loop = asyncio.get_running_loop()
         seconds = timeout or 0.0
         end = loop.time() + seconds
@@ -48,7 +48,7 @@ class VettedNetworkBackend(httpcore2.AsyncNetworkBackend):
             async with asyncio.timeout_at(end):
                 addresses = await self._vet(host, port)
         except TimeoutError as error:
-            raise NetworkTimeout(f"{host!r} could not be looked up within {seconds} s", reason="dns") from error
+            raise NetworkTimeout(f"{host!r} could not be resolved within {seconds} s", reason="dns") from error
         failure: Exception = httpcore2.ConnectError(f"{host!r} has no address")
         for tried, address in enumerate(addresses):
             share = max(end - loop.time(), 0.0) / (len(addresses) - tried)
@@ -60,7 +60,7 @@ class VettedNetworkBackend(httpcore2.AsyncNetworkBackend):
 
 
 class RawResponse:
-    """An answer whose head is here."""
+    """A response whose head has arrived."""
 
     def __init__(self, response: httpcore2.Response, head: NetHead, target: ParsedURL) -> None:
         self.head, self.origin = head, target.origin
@@ -68,20 +68,20 @@ class RawResponse:
         self._body = response.aiter_stream()
 
     async def read(self) -> bytes:
-        """Return more of the body as it was sent, nothing at its end."""
+        """Return the next bytes of the body as sent, nothing at its end."""
         try:
             return await anext(self._body, b"")
         except _TRANSPORT_ERRORS as error:
             raise _translate_error(error, self.origin) from error
 
     async def close(self) -> None:
-        """Let go of the connection: it is kept when the body was read to its end, else closed."""
+        """Release the connection: it is reused if the body was read to its end, and closed otherwise."""
         await self._body.aclose()
         await self._response.aclose()
 
 
 class VettedConnectionPool:
-    """A pool of connections, every one of them made by ``Dial``."""
+    """A pool of connections, all made by ``VettedNetworkBackend``."""
 
     def __init__(
         self, vet: VetHost, limits: NetworkLimits, ssl_context: ssl.SSLContext | None, proxy: ProxyAddress | None
@@ -97,10 +97,10 @@ class VettedConnectionPool:
         )
 
     async def send(self, request: NetRequest, target: ParsedURL, user_agent: str) -> RawResponse:
-        """Send one request and wait for the head of its answer."""
+        """Send one request and wait for the head of its response."""
         if self._uses_proxy and ":" in target.host:
-            # httpcore2 writes the address without brackets, and a proxy would take its groups for a port.
-            refuse("host", f"the IPv6 address {target.host!r} cannot be asked through a proxy; use a name")
+            # httpcore2 writes the address without brackets, and a proxy would read its last group as a port.
+            refuse("host", f"the IPv6 address {target.host!r} cannot be requested through a proxy; use a name")
         try:
             response = await self._pool.handle_async_request(self._build_request(request, target, user_agent))
         except _TRANSPORT_ERRORS as error:
@@ -112,27 +112,26 @@ class VettedConnectionPool:
             raise
 
     async def close(self) -> None:
-        """Close every connection, also those in use."""
         await self._pool.aclose()
 
     def _build_request(self, request: NetRequest, target: ParsedURL, user_agent: str) -> httpcore2.Request:
-        waits = {"connect": self._limits.connect, "read": self._limits.read, "write": self._limits.read}
+        timeouts = {"connect": self._limits.connect, "read": self._limits.read, "write": self._limits.read}
         return httpcore2.Request(
             request.method,
-            # The parts are handed over one by one: a second parser could read them differently.
+            # The parts are passed one by one: a second parser could read the URL differently.
             httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path),
             headers=header_fields_of(request, target, user_agent),
             content=request.body,
-            extensions={"timeout": waits},
+            extensions={"timeout": timeouts},
         )
 
     def _read_head(self, response: httpcore2.Response, target: ParsedURL) -> NetHead:
         if response.status < 200:
-            raise NetworkError(f"{target.origin} switches to another protocol unasked", reason="protocol")
+            raise NetworkError(f"{target.origin} switches to another protocol without being asked", reason="protocol")
         count, size = len(response.headers), sum(len(name) + len(value) for name, value in response.headers)
         if count > self._limits.headers or size > self._limits.header_bytes:
             raise NetworkTooLarge(
-                f"{target.origin} answers with {count} headers of {size} bytes; "
+                f"{target.origin} sent {count} headers of {size} bytes; "
                 f"at most {self._limits.headers} of {self._limits.header_bytes} are allowed",
                 reason="headers",
             )
@@ -141,10 +140,10 @@ class VettedConnectionPool:
 
 
 def _translate_error(error: Exception, origin: str) -> NetworkError:
-    for kind, reason, what in _TIMEOUT_REASONS:
+    for kind, reason, action in _TIMEOUT_REASONS:
         if isinstance(error, kind):
-            return NetworkTimeout(f"{origin} took too long to {what}", reason=reason)
-    # httpcore2 keeps what it caught as the first argument and cuts the chain of causes.
+            return NetworkTimeout(f"{origin} took too long to {action}", reason=reason)
+    # httpcore2 stores the original error as the first argument instead of as the cause.
     cause = error.args[0] if error.args else None
     if isinstance(error, httpcore2.ProxyError):
         return NetworkUnreachable(f"the proxy does not connect to {origin}: {error}", reason="proxy")
@@ -154,8 +153,8 @@ def _translate_error(error: Exception, origin: str) -> NetworkError:
     if isinstance(error, httpcore2.NetworkError):
         return NetworkUnreachable(f"the connection to {origin} broke: {error}", reason="cut")
     if getattr(cause, "error_status_hint", 0) == 431:
-        return NetworkTooLarge(f"the head of the answer of {origin} does not end", reason="headers")
-    return NetworkError(f"{origin} does not answer as HTTP has it: {error}", reason="protocol")
+        return NetworkTooLarge(f"the head of the response from {origin} is too long", reason="headers")
+    return NetworkError(f"{origin} did not send a valid HTTP response: {error}", reason="protocol")
 
 
 def _as_httpcore_proxy(proxy: ProxyAddress) -> httpcore2.Proxy:

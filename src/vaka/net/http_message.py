@@ -12,20 +12,20 @@ from vaka.core.types.errors import InvalidInput, NetworkError
 from vaka.net.url import ParsedURL
 
 ACCEPT_ENCODING = "gzip, deflate"
-"""What we ask servers for, and all we can unpack."""
+"""The codings that can be decompressed."""
 
 _CHUNK_BYTES = 64 * 1024
 
 
 class Decompressor(Protocol):
-    """Takes a body as it was sent, gives it as it was meant."""
+    """Undoes the content coding of a body."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what ``data`` adds, in pieces of bounded size."""
+        """Yield the output for ``data``, in chunks of limited size."""
         ...
 
     def finish(self) -> None:
-        """Raise unless the body is whole."""
+        """Raise ``NetworkError`` unless the body is complete."""
         ...
 
 
@@ -40,40 +40,37 @@ class _ZlibStream(Protocol):
 
 
 class IdentityDecompressor:
-    """A body that is not packed."""
+    """A body without a content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the data itself."""
         yield data
 
     def finish(self) -> None:
-        """A body that is not packed is whole when the connection says so."""
+        """Do nothing: the transport knows when the body is complete."""
 
 
 class ZlibDecompressor:
-    """gzip, of one member or several, and deflate with its header or without."""
+    """gzip, with one member or several, and deflate with or without the zlib header."""
 
     def __init__(self, coding: str) -> None:
         self.coding = coding
         self._stream: _ZlibStream | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what ``data`` unpacks to."""
         more = False
         while data or more:
-            inflate = self._stream_for(data)
+            stream = self._stream_for(data)
             try:
-                piece = inflate.decompress(data, _CHUNK_BYTES)
+                chunk = stream.decompress(data, _CHUNK_BYTES)
             except zlib.error as error:
                 raise NetworkError(f"the body is not valid {self.coding}: {error}", reason="encoding") from error
-            # A full piece may leave output behind although all input is taken.
-            more = len(piece) == _CHUNK_BYTES and not inflate.eof
-            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-            if piece:
-                yield piece
+            # After a full chunk there may be more output although all input is consumed.
+            more = len(chunk) == _CHUNK_BYTES and not stream.eof
+            data = stream.unused_data if stream.eof else stream.unconsumed_tail
+            if chunk:
+                yield chunk
 
     def finish(self) -> None:
-        """Raise when the data ended too early."""
         if self._stream is not None and not self._stream.eof:
             raise NetworkError(f"the {self.coding} body ends too early", reason="cut")
 
@@ -87,19 +84,19 @@ class ZlibDecompressor:
     def _window_bits(self, data: bytes) -> int:
         if self.coding == "gzip":
             return 16 + zlib.MAX_WBITS
-        # Many servers say deflate and leave its header out. The header's first byte names method 8.
+        # Many servers send deflate without the zlib header. The first byte of that header names method 8.
         return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
 
 
 def make_decompressor(codings: tuple[str, ...]) -> Decompressor:
-    """Return what undoes the ``Content-Encoding`` headers of an answer; one coding at most."""
+    """Return the decompressor for the ``Content-Encoding`` headers of a response; at most one coding is supported."""
     names = [name.strip().lower() for coding in codings for name in coding.split(",")]
-    packed = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
-    if not packed:
+    applied = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
+    if not applied:
         return IdentityDecompressor()
-    if len(packed) > 1 or packed[0] not in ("gzip", "deflate"):
+    if len(applied) > 1 or applied[0] not in ("gzip", "deflate"):
         raise NetworkError(f"the body is packed as {', '.join(names)!r}; expected {ACCEPT_ENCODING}", reason="encoding")
-    return ZlibDecompressor(packed[0])
+    return ZlibDecompressor(applied[0])
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -110,7 +107,7 @@ _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 
 _FORBIDDEN_METHODS = frozenset(("CONNECT", "TRACE", "TRACK"))
 
-# Whoever sets these decides where a message ends or whom it is for; that is the connector's to say.
+# These headers decide where a message ends and which host gets it; only the connector sets them.
 _CONNECTOR_HEADERS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect")
 )
@@ -123,7 +120,7 @@ _METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
 def check_request(request: NetRequest) -> None:
-    """Raise ``InvalidInput`` when a request could not be sent as it is."""
+    """Raise ``InvalidInput`` for a request that cannot be sent as it is."""
     if not _METHOD.fullmatch(request.method) or request.method in _FORBIDDEN_METHODS:
         raise InvalidInput(f"{request.method!r} is not a method to send; expected one such as 'GET' or 'POST'")
     for name, value in request.headers:
@@ -140,26 +137,25 @@ def check_request(request: NetRequest) -> None:
 
 
 def header_fields_of(request: NetRequest, target: ParsedURL, user_agent: str) -> list[tuple[bytes, bytes]]:
-    """Return the header fields of a request, as sent."""
-    given = {name.lower() for name, _ in request.headers}
+    present = {name.lower() for name, _ in request.headers}
     defaults = (("Accept", "*/*"), ("Accept-Encoding", ACCEPT_ENCODING), ("User-Agent", user_agent))
     sent = [("Host", target.authority), *request.headers]
-    sent += [(name, value) for name, value in defaults if name.lower() not in given]
+    sent += [(name, value) for name, value in defaults if name.lower() not in present]
     if request.body or request.method in _METHODS_WITH_BODY:
         sent.append(("Content-Length", str(len(request.body))))
     return [(name.encode("ascii"), value.strip(" \t").encode("latin-1")) for name, value in sent]
 
 
 def redirect_location_of(head: NetHead) -> str | None:
-    """Return where an answer sends us on to, ``None`` when it does not."""
-    found = set(head.header_values("location")) if head.status in _REDIRECT_STATUSES else set[str]()
-    if len(found) > 1:
-        raise NetworkError(f"the redirect names {len(found)} places to go to", reason="protocol")
-    return _decode_location(found.pop()) if found else None
+    """Return the location of a redirect, ``None`` for any other response."""
+    locations = set(head.header_values("location")) if head.status in _REDIRECT_STATUSES else set[str]()
+    if len(locations) > 1:
+        raise NetworkError(f"the redirect names {len(locations)} locations", reason="protocol")
+    return _decode_location(locations.pop()) if locations else None
 
 
 def build_redirected_request(request: NetRequest, status: int, source: ParsedURL, target: ParsedURL) -> NetRequest:
-    """Return the request to send after a redirect: as browsers do it, and without secrets for a stranger."""
+    """Return the request to send after a redirect, as browsers do; another origin gets no secret headers."""
     headers = request.headers
     if source.origin != target.origin:
         headers = _drop_headers(headers, _SECRET_HEADER)
@@ -172,7 +168,7 @@ def build_redirected_request(request: NetRequest, status: int, source: ParsedURL
 
 
 def _decode_location(value: str) -> str:
-    # Headers are read as Latin-1; servers that do not encode an address mean UTF-8.
+    # Headers are decoded as Latin-1; servers that do not percent-encode a location send UTF-8.
     try:
         return value.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:

@@ -1,34 +1,32 @@
 """Rules and limits of a connector: which hosts, ports and addresses may be dialed, and how much a request uses."""
 
-import re
-from ipaddress import ip_address, ip_network
-
 import msgspec
 
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, NetworkRefused
-from vaka.net.address import AddressKind, IPAddress, IPNetwork, embedded_ipv4_of, kind_of, unmap_ipv4
+from vaka.matching.hosts import HostPattern, IPAddress, parse_host_pattern, unmap_ipv4
+from vaka.net.address import AddressKind, embedded_ipv4_of, kind_of
 from vaka.net.url import ParsedURL, parse_host, parse_url, refuse
 
 
 class NetworkLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The most that any request gets; where a request asks for less, it gets less."""
+    """Upper limits of every request; a request may ask for less."""
 
     connect: float = 10.0
-    """Seconds to look a name up and reach one of its addresses, and again for the encryption."""
+    """Seconds to resolve a name and connect to one of its addresses, and again for the TLS handshake."""
     read: float = 30.0
-    """Seconds without a byte, either way."""
+    """Seconds without a byte in either direction."""
     total: float = 600.0
     max_bytes: int = 256 * 1024 * 1024
     redirects: int = 20
     headers: int = 128
-    """Header fields of an answer."""
+    """Header fields of a response."""
     header_bytes: int = 64 * 1024
-    """Bytes of all names and values; the head as a whole ends at about 100 KiB in any case."""
+    """Bytes of all names and values; the whole head is limited to about 100 KiB in any case."""
     connections: int = 64
     idle_connections: int = 16
     idle: float = 15.0
-    """Seconds that an unused connection is kept."""
+    """Seconds for which an unused connection is kept."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -38,79 +36,20 @@ class NetworkLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ConfigError(f"the limit {field} is {value!r}; expected at least {smallest}")
 
 
-_HOST_AND_PORT = re.compile(r"(.*?)(?::([0-9]{1,5}))?", re.DOTALL)
-
-
-class HostPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts: one name, the names below one, a network, or all of them; with a port, only on that port."""
-
-    text: str
-    name: str = ""
-    include_subdomains: bool = False
-    """Names that end in ``.name`` are meant."""
-    include_self: bool = True
-    """``name`` is meant."""
-    network: IPNetwork | None = None
-    port: int = 0
-
-    @property
-    def exact(self) -> bool:
-        """Whether it means one single name or address."""
-        return self.network.num_addresses == 1 if self.network is not None else not self.include_subdomains
-
-    def matches(self, host: str, port: int, address: IPAddress | None = None) -> bool:
-        """Whether the host is meant, by its name or by ``address``, one of its addresses."""
-        if self.port and port != self.port:
-            return False
-        if self.network is not None:
-            return address is not None and unmap_ipv4(address) in self.network
-        if not self.name:
-            return True
-        return (self.include_self and host == self.name) or (self.include_subdomains and host.endswith(f".{self.name}"))
-
-
-def parse_host_pattern(text: str) -> HostPattern:
-    """Read ``host``, ``*.host`` (below it), ``.host`` (it and below), an address, a network or ``*``.
-
-    ``:port`` may follow any of them. An IPv6 address that is followed by a port stands in brackets.
-    """
-    host, port = _split_port(text)
-    if host == "*":
-        return HostPattern(text=text, include_subdomains=True, port=port)
-    if network := _parse_network(host):
-        return HostPattern(text=text, network=network, port=port)
-    below = host.startswith(("*.", "."))
+def parse_pattern(text: str) -> HostPattern:
+    """Parse a host pattern with names as ``parse_host`` reads them. Raises ``ConfigError``."""
     try:
-        name, _ = parse_host(host.removeprefix("*").removeprefix(".") if below else host)
+        return parse_host_pattern(text, lambda name: parse_host(name)[0])
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     except NetworkRefused as error:
         raise ConfigError(
             f"{text!r} is not a pattern for hosts; expected a name, '*.name', '.name', an address, a network or '*', "
-            "and perhaps ':port'"
+            "optionally followed by ':port'"
         ) from error
-    return HostPattern(text=text, name=name, include_subdomains=below, include_self=not host.startswith("*"), port=port)
 
 
-def _split_port(text: str) -> tuple[str, int]:
-    if text.count(":") > 1 and not text.startswith("["):
-        return text, 0
-    match = _HOST_AND_PORT.fullmatch(text)
-    host, port = (match[1], int(match[2] or 0)) if match else (text, 0)
-    if match and match[2] and not 0 < port < 65536:
-        raise ConfigError(f"{text!r} names port {port}; expected 1 to 65535")
-    return host, port
-
-
-def _parse_network(host: str) -> IPNetwork | None:
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        if "/" in bare:
-            return ip_network(bare)
-        return ip_network(str(unmap_ipv4(ip_address(bare))))
-    except ValueError:
-        return None
-
-
-# Services that speak something else and can be made to act on a request sent to them.
+# Ports of other protocols, whose servers could act on an HTTP request.
 _NON_HTTP_PORTS = frozenset(
     (
         *(1719, 1720, 1723, 2049, 2375, 2376, 2379, 2380, 3306, 3389, 3659, 4045, 4190, 5060, 5061, 5432, 5900, 6000),
@@ -128,9 +67,9 @@ _METADATA_NAMES = (
 )
 
 _NAMES_BY_KIND: tuple[tuple[AddressKind, tuple[HostPattern, ...]], ...] = (
-    ("metadata", tuple(parse_host_pattern(name) for name in _METADATA_NAMES)),
-    ("loopback", tuple(parse_host_pattern(name) for name in _LOOPBACK_NAMES)),
-    ("private", tuple(parse_host_pattern(name) for name in _PRIVATE_NAMES)),
+    ("metadata", tuple(parse_pattern(name) for name in _METADATA_NAMES)),
+    ("loopback", tuple(parse_pattern(name) for name in _LOOPBACK_NAMES)),
+    ("private", tuple(parse_pattern(name) for name in _PRIVATE_NAMES)),
 )
 
 _KIND_DESCRIPTIONS: dict[AddressKind, str] = {
@@ -139,47 +78,48 @@ _KIND_DESCRIPTIONS: dict[AddressKind, str] = {
     "cgnat": "in a carrier's private network",
     "link_local": "on the local link",
     "metadata": "a cloud's metadata service",
-    "multicast": "many machines at once",
-    "unspecified": "no particular machine",
-    "reserved": "no place on the public internet",
+    "multicast": "a multicast address",
+    "unspecified": "an unspecified address",
+    "reserved": "a reserved address",
 }
 
 
 class NetworkRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where requests may go: by default to every public address, and to no other.
 
-    Hosts are given as patterns (``vaka.net.rules``); a pattern that cannot be read is a ``ConfigError``.
+    Hosts are patterns: ``host``, ``*.host`` (below it), ``.host`` (it and below), an address, a network or ``*``, each
+    optionally followed by ``:port``. A pattern that is not valid is a ``ConfigError``.
     """
 
     allow_hosts: tuple[str, ...] = ()
-    """If there are any, only these hosts and the trusted ones."""
+    """If not empty, only these hosts and the trusted ones."""
     deny_hosts: tuple[str, ...] = ()
-    """Never these, whatever else is said; networks also bind what names turn out to be."""
+    """Never these, whatever other rules allow; networks also apply to the addresses that names resolve to."""
     trusted: tuple[str, ...] = ()
     """Hosts and networks that need not be public, such as ``127.0.0.1:8080``; a metadata service only by name."""
     allow_private: bool = False
     allow_loopback: bool = False
     ports: tuple[int, ...] = ()
-    """Only these ports; if none are given: 80, 443 and those from 1024 on that are not known for something else."""
+    """Only these ports; by default 80, 443 and those from 1024 on that no other well-known protocol uses."""
     allow_downgrade: bool = False
     """Follow a redirect from https to http."""
 
     def __post_init__(self) -> None:
         for text in (*self.allow_hosts, *self.deny_hosts, *self.trusted):
-            parse_host_pattern(text)
+            parse_pattern(text)
         for port in self.ports:
             if not 0 < port < 65536:
                 raise ConfigError(f"{port!r} is not a port; expected 1 to 65535")
 
 
 class RuleChecker:
-    """Applies ``Rules``: to addresses as people write them, and to the ones names turn out to have."""
+    """Applies ``NetworkRules`` to URLs and to the addresses that names resolve to."""
 
     def __init__(self, rules: NetworkRules) -> None:
         self.rules = rules
-        self._allowed_hosts = tuple(parse_host_pattern(text) for text in rules.allow_hosts)
-        self._denied_hosts = tuple(parse_host_pattern(text) for text in rules.deny_hosts)
-        self._trusted_hosts = tuple(parse_host_pattern(text) for text in rules.trusted)
+        self._allowed_hosts = tuple(parse_pattern(text) for text in rules.allow_hosts)
+        self._denied_hosts = tuple(parse_pattern(text) for text in rules.deny_hosts)
+        self._trusted_hosts = tuple(parse_pattern(text) for text in rules.trusted)
         self._open_kinds: set[AddressKind] = {"public"}
         if rules.allow_loopback:
             self._open_kinds.add("loopback")
@@ -187,20 +127,20 @@ class RuleChecker:
             self._open_kinds.add("private")
 
     def decide(self, url: str) -> NetVerdict:
-        """Say whether ``url`` may be asked; looks nothing up."""
+        """Return whether ``url`` may be requested, without resolving its host."""
         try:
             target = parse_url(url)
         except NetworkRefused as error:
             return NetVerdict(reason=error.reason, message=str(error))
-        place = NetVerdict(url=target.url, host=target.host, port=target.port)
+        verdict = NetVerdict(url=target.url, host=target.host, port=target.port)
         try:
             self.check(target)
         except NetworkRefused as error:
-            return msgspec.structs.replace(place, reason=error.reason, message=str(error))
-        return place
+            return msgspec.structs.replace(verdict, reason=error.reason, message=str(error))
+        return verdict
 
     def check(self, target: ParsedURL) -> None:
-        """Refuse a target by what is written in it: host lists, port, an address or a name that is known."""
+        """Refuse a target by its host, port, address or well-known name. Raises ``NetworkRefused``."""
         host, port, address = target.host, target.port, target.address
         self._check_denied(host, port, address)
         trusted = _first_match(self._trusted_hosts, host, port, address)
@@ -217,13 +157,13 @@ class RuleChecker:
                 return
 
     def check_redirect(self, source: ParsedURL, target: ParsedURL) -> None:
-        """Refuse a redirect that leads to where a request may not go, or out of the encrypted web."""
+        """Refuse a redirect to a target that is not allowed, or from https to http. Raises ``NetworkRefused``."""
         if source.scheme == "https" and target.scheme == "http" and not self.rules.allow_downgrade:
             refuse("downgrade", f"{source.origin!r} redirects to unencrypted {target.origin!r}")
         self.check(target)
 
     def check_address(self, host: str, port: int, address: IPAddress) -> None:
-        """Refuse ``address``, one of those that ``host`` has, unless it may be dialed."""
+        """Refuse ``address``, one of those of ``host``, unless the rules allow it. Raises ``NetworkRefused``."""
         self._check_denied(host, port, address)
         self._check_kind(kind_of(address), host, port, address)
 
@@ -255,7 +195,7 @@ def _first_match(
 
 
 def _trusts_kind(pattern: HostPattern, kind: AddressKind) -> bool:
-    # Who trusts a network or a name of their own did not mean the one address that hands out credentials.
+    # A trusted network or name does not include the metadata service in it, which hands out credentials.
     return kind != "metadata" or (pattern.exact and (pattern.network is not None or pattern.name in _METADATA_NAMES))
 
 

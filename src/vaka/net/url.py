@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 import msgspec
 
 from vaka.core.types.errors import ConfigError, NetworkRefused
-from vaka.net.address import IPAddress, unmap_ipv4
+from vaka.matching.hosts import IPAddress, unmap_ipv4
 
 MAX_URL_LENGTH = 16 * 1024
 
@@ -22,14 +22,14 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
-# Controls, blanks and backslashes: readers of addresses disagree on them, and the disagreement is the attack.
+# Parsers of URLs disagree on controls, blanks and backslashes, which an attacker could use.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
 
 _SAFE_CHARACTERS = "!$%&'()*+,-./:;=?@_~[]|"
 
 
 class ParsedURL(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that was read: ``host`` is an ASCII name in lower case or an IP address without brackets."""
+    """A parsed URL: ``host`` is an ASCII name in lower case or an IP address without brackets."""
 
     scheme: str
     host: str
@@ -37,31 +37,31 @@ class ParsedURL(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Path and query, as sent."""
     address: IPAddress | None = None
-    """The host, when it is an IP address itself."""
+    """The host, if it is an IP address."""
 
     @property
     def authority(self) -> str:
-        """The ``Host`` header: brackets around IPv6, no port where it goes without saying."""
+        """The ``Host`` header: brackets around IPv6, no default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what credentials are bound to."""
+        """Scheme, host and port; credentials are valid for one origin."""
         return f"{self.scheme}://{self.authority}"
 
     @property
     def url(self) -> str:
-        """The whole address, normalised."""
+        """The whole URL, normalised."""
         return self.origin + self.path
 
 
 def parse_url(url: str) -> ParsedURL:
-    """Read ``url``; ``NetworkRefused`` says what is wrong with it, never quoting what may be secret."""
+    """Parse ``url``. Raises ``NetworkRefused``, whose message never quotes parts that may be secret."""
     if len(url) > MAX_URL_LENGTH:
         refuse("url", f"the URL has {len(url)} characters, at most {MAX_URL_LENGTH} are allowed")
-    if found := _FORBIDDEN.search(url):
-        refuse("url", f"the URL contains {found[0]!r}; blanks, controls and backslashes must be percent-encoded")
+    if match := _FORBIDDEN.search(url):
+        refuse("url", f"the URL contains {match[0]!r}; blanks, controls and backslashes must be percent-encoded")
     match = _URL.fullmatch(url)
     if match is None:
         refuse("url", "the URL is not absolute; expected http://host/path or https://host/path")
@@ -76,9 +76,9 @@ def parse_url(url: str) -> ParsedURL:
 
 
 def join_url(base: ParsedURL, location: str) -> ParsedURL:
-    """Read where a redirect from ``base`` leads."""
-    if found := _FORBIDDEN.search(location):
-        refuse("url", f"the redirect's target contains {found[0]!r}")
+    """Parse the location of a redirect from ``base``. Raises ``NetworkRefused``."""
+    if match := _FORBIDDEN.search(location):
+        refuse("url", f"the redirect's target contains {match[0]!r}")
     try:
         joined = urljoin(base.url, location)
     except ValueError as error:
@@ -87,12 +87,11 @@ def join_url(base: ParsedURL, location: str) -> ParsedURL:
 
 
 def refuse(reason: str, message: str) -> NoReturn:
-    """Raise what a refused address raises."""
     raise NetworkRefused(message, reason=reason)
 
 
 def parse_host(text: str) -> tuple[str, IPAddress | None]:
-    """Read a host as it stands in a URL: ``(name or address, address)``."""
+    """Parse a host as it is written in a URL: ``(name or address, address)``. Raises ``NetworkRefused``."""
     if text.startswith("["):
         try:
             address = unmap_ipv4(IPv6Address(text[1:-1]))
@@ -112,7 +111,7 @@ def parse_host(text: str) -> tuple[str, IPAddress | None]:
 
 
 def normalize_host_name(text: str) -> str:
-    """Return a host name in ASCII and lower case, without the dot at its end; refuse what is not one."""
+    """Return a host name in ASCII and lower case, without a final dot. Raises ``NetworkRefused``."""
     name = (text if text.isascii() else _encode_idna(text)).lower().removesuffix(".")
     if not name or len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         refuse("host", f"{text!r} is not a host name")
@@ -120,8 +119,8 @@ def normalize_host_name(text: str) -> str:
 
 
 def _encode_idna(text: str) -> str:
-    # Only names that need it pay for the tables. The strict reading: look-alikes of ASCII are errors, not ASCII.
-    import httpx2  # noqa: PLC0415 - heavy, and most names are ASCII
+    # httpx2 applies the strict rules: characters that look like ASCII are errors.
+    import httpx2  # noqa: PLC0415 - slow to load, and most names are ASCII
 
     try:
         return httpx2.URL(scheme="http", host=text).raw_host.decode("ascii")
@@ -148,8 +147,6 @@ def _percent_encode(path: str) -> str:
 
 
 class ProxyAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy that requests go through."""
-
     scheme: str
     host: str
     port: int
@@ -158,19 +155,18 @@ class ProxyAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_proxy_url(text: str) -> ProxyAddress:
-    """Read ``http://[user:password@]host[:port]``; ``ConfigError`` says what is wrong without quoting the password."""
+    """Parse ``http://[user:password@]host[:port]``. Raises ``ConfigError``, whose message never quotes the password."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(f"the proxy's address cannot be read: {error}") from error
-    defaults = {"http": 80, "https": 443}
-    if parts.scheme not in defaults or not host:
+    if parts.scheme not in DEFAULT_PORTS or not host:
         raise ConfigError(f"the proxy has the scheme {parts.scheme!r} and the host {host!r}; expected http://host:port")
     return ProxyAddress(
         scheme=parts.scheme,
         host=host,
-        port=port or defaults[parts.scheme],
+        port=port or DEFAULT_PORTS[parts.scheme],
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )

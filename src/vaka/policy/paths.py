@@ -6,13 +6,12 @@ import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from vaka.policy.matching import matches_parts
-
-RuleKind: TypeAlias = Literal["allow", "ask", "deny"]
+from vaka.matching.globs import compile_name, is_literal, matches_parts
+from vaka.policy.decision import DecisionKind
 
 PathSegments: TypeAlias = tuple[str, ...]
 
@@ -23,8 +22,6 @@ ANY_CHILD = "\0"
 
 _MAX_SYMLINKS = 40
 """Links after which the kernel gives up, too."""
-
-_WILDCARD = re.compile(r"[*?\[\\]")
 
 _LEADING_DOT_SLASH = re.compile(r"(?:\./+)+")
 
@@ -41,7 +38,7 @@ class PathAnchors(msgspec.Struct, frozen=True, kw_only=True):
 class PathPattern:
     """A pattern for paths, as a rule has it. Raises ``ValueError`` saying what is wrong with it."""
 
-    def __init__(self, text: str, kind: RuleKind, anchors: PathAnchors) -> None:
+    def __init__(self, text: str, kind: DecisionKind, anchors: PathAnchors) -> None:
         self._ignore_case = kind != "allow"
         anchor, rest, explicit = _split_anchor(text, anchors)
         only_folder = rest.endswith("/")
@@ -190,14 +187,14 @@ def _resolve_parent_parts(anchor: str, parts: list[str]) -> tuple[str, list[str]
             kept.append(part)
         elif not kept:
             anchor = os.path.dirname(anchor)  # noqa: PTH120  # text, not a file
-        elif _WILDCARD.search(kept[-1]):
+        elif not is_literal(kept[-1]):
             raise ValueError("'..' cannot follow a wildcard")
         else:
             kept.pop()
     return anchor, kept
 
 
-def _matches_any_depth(parts: list[str], kind: RuleKind, *, only_folder: bool) -> bool:
+def _matches_any_depth(parts: list[str], kind: DecisionKind, *, only_folder: bool) -> bool:
     if len(parts) == 1:
         return kind != "allow" or not only_folder
     return kind != "allow" and len(parts) == 2 and parts[1] in ("*", "**") and parts[0] != "**"
@@ -212,57 +209,30 @@ def _match_anything(name: str) -> bool:
 
 
 def _compile_name_pattern(part: str) -> NamePredicate:
-    """Return what tells whether the name of a file or folder is meant by one part of a pattern."""
-    if not _WILDCARD.search(part):
+    """Return a function that matches one name of a path with one part of a pattern."""
+    if is_literal(part):
         return part.__eq__
     if not re.search(r"[?\[\\]", part):
         pieces = part.split("*")
         return _match_anything if not any(pieces) else lambda name: matches_parts(pieces, name)
-    signs = _tokenize_name(part)
-    return lambda name: _match_name_tokens(signs, name)
+    return compile_name(part, _parse_bracket)
 
 
-_NameToken: TypeAlias = "str | NamePredicate | None"
-"""One character, a test for one, or any number of them."""
-
-
-def _tokenize_name(part: str) -> tuple[_NameToken, ...]:
-    signs: list[_NameToken] = []
-    at = 0
-    while at < len(part):
-        character = part[at]
-        at += 1
-        if character == "*":
-            signs.append(None)
-        elif character == "?":
-            signs.append(_match_anything)
-        elif character == "[":
-            test, at = _parse_character_class(part, at)
-            signs.append(test)
-        elif character == "\\":
-            if at == len(part):
-                raise ValueError("it ends in a backslash")
-            signs.append(part[at])
-            at += 1
-        else:
-            signs.append(character)
-    return tuple(signs)
-
-
-def _parse_character_class(part: str, at: int) -> tuple[NamePredicate, int]:
-    """Read ``[a-z]`` or ``[!a-z]`` whose bracket opened before ``at``."""
+def _parse_bracket(part: str, at: int) -> tuple[str, int]:
+    """Parse ``[a-z]`` or ``[!a-z]`` after its bracket as a regular expression; a backwards range is empty."""
     negated = part[at : at + 1] in ("!", "^")
     at += negated
-    ranges: list[tuple[str, str]] = []
-    first = True
+    body, first = "", True
     while first or part[at : at + 1] != "]":
         first = False
         low, at = _parse_class_member(part, at)
         high = low
         if part[at : at + 1] == "-" and part[at + 1 : at + 2] not in ("]", ""):
             high, at = _parse_class_member(part, at + 1)
-        ranges.append((low, high))
-    return lambda name: any(low <= name <= high for low, high in ranges) is not negated, at + 1
+        body += f"\\U{ord(low):08x}-\\U{ord(high):08x}" if low <= high else ""
+    if not body:
+        return ("." if negated else "(?!)"), at + 1
+    return f"[{'^' if negated else ''}{body}]", at + 1
 
 
 def _parse_class_member(part: str, at: int) -> tuple[str, int]:
@@ -270,24 +240,6 @@ def _parse_class_member(part: str, at: int) -> tuple[str, int]:
     if at >= len(part):
         raise ValueError("'[' is never closed; write \\[ for the bracket itself")
     return part[at], at + 1
-
-
-def _match_name_tokens(tokens: tuple[_NameToken, ...], name: str) -> bool:
-    """Match with two pointers: at most one look back for each character."""
-    at, sign = 0, 0
-    again: tuple[int, int] | None = None
-    while at < len(name) or sign < len(tokens):
-        wanted = tokens[sign] if sign < len(tokens) else ""
-        if wanted is None:
-            sign, again = sign + 1, (sign + 1, at + 1)
-        elif at < len(name) and (wanted(name[at]) if callable(wanted) else wanted == name[at]):
-            at, sign = at + 1, sign + 1
-        elif again is not None and again[1] <= len(name):
-            sign, at = again
-            again = (again[0], again[1] + 1)
-        else:
-            return False
-    return True
 
 
 _PROTECTED_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky", ".devcontainer", ".vaka"})

@@ -1,4 +1,4 @@
-"""The permission policy: rules from every layer of settings, then the mode. Deny wins over ask, ask over allow."""
+"""The permission policy: rules from every settings layer, then the mode. Deny wins over ask, ask over allow."""
 
 import copy
 import os
@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vaka.core.ports.policy import Policy
-from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
+from vaka.matching.hosts import host_of
 from vaka.policy.decision import (
     MODE_DECISIONS,
     AccessKind,
+    DecisionKind,
     Mode,
     PermissionDecision,
-    is_stricter,
-    parse_settings_mode,
     question_name_of,
     strictest_decision,
 )
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
-from vaka.policy.matching import host_of
 from vaka.policy.paths import (
     ANY_CHILD,
     PathPattern,
     PathSegments,
-    RuleKind,
     absolute_path,
     holds_secrets,
     is_in_bare_repository,
@@ -37,15 +34,15 @@ from vaka.policy.paths import (
     protected_part_of,
     split_path,
 )
-from vaka.policy.rules import KINDS, Layer, Rule, read_rules
+from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
 from vaka.policy.tool_targets import (
     ToolTargets,
     access_of,
     builtin_name_of,
     is_command_tool,
-    list_search_folders,
     raise_missing_target,
     read_targets,
+    target_paths_of,
     targets_of,
 )
 
@@ -59,30 +56,26 @@ _ACCESS_PHRASES: Mapping[AccessKind, str] = {
 }  # fmt: skip
 
 _MAX_CACHED_TOOLS = 1024
-"""Tools whose rules are kept at hand."""
-
 _MAX_CACHED_POLICIES = 16
-"""Policies with what people have allowed that are kept at hand."""
-
-_RESTRICTING_KINDS: tuple[RuleKind, ...] = ("deny", "ask")
+_RESTRICTING_KINDS: tuple[DecisionKind, ...] = ("deny", "ask")
 
 
 class LayeredPolicy:
-    """Judges calls by the rules of all layers, given from the weakest to the strongest.
+    """Judges calls by the rules of all layers, ordered from the weakest to the strongest.
 
-    A call that no rule speaks of is decided by the mode. Judging runs nothing and changes nothing; it only looks where
-    links on the disk lead, since a rule holds for a file under each of its names.
+    The mode decides on a call that no rule matches. Judging has no side effects; it resolves symbolic links, since a
+    rule holds for a file under each of its names.
     """
 
     def __init__(self, layers: Iterable[Layer] = (), *, cwd: str = "", home: str = "") -> None:
-        """Read the rules. Raises ``ConfigError`` or ``InvalidInput`` for one that makes no sense."""
+        """Read the rules. Raises ``ConfigError`` or ``InvalidInput`` for an invalid one."""
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
         layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
-        self.mode: Mode = self._resolve_mode(layers)
-        self.directories = self._resolve_directories(layers)
+        self.mode: Mode = resolve_mode(layers, self.notes)
+        self.directories = resolve_directories(layers, self.cwd, self.home, self.notes)
         self._working_roots = {
             split_path(root) for folder in self.directories for root in (folder, os.path.realpath(folder))
         }
@@ -90,7 +83,6 @@ class LayeredPolicy:
         self._set_rules(rules)
 
     def _set_rules(self, rules: list[Rule]) -> None:
-        """Judge by these rules from now on."""
         self.rules = rules
         self._by_kind = {kind: [rule for rule in rules if rule.kind == kind] for kind in KINDS}
         self._rules_by_answer: dict[str, list[Rule]] = {}
@@ -98,7 +90,7 @@ class LayeredPolicy:
             for text in rule.answers:
                 self._rules_by_answer.setdefault(text, []).append(rule)
         self._tool_rules_cache: dict[str, list[list[Rule]]] = {}
-        self._path_rules_cache: dict[tuple[RuleKind, str, bool], list[tuple[Rule, PathPattern]]] = {}
+        self._path_rules_cache: dict[tuple[DecisionKind, str, bool], list[tuple[Rule, PathPattern]]] = {}
         self._command_policies: dict[str, CommandPolicy] = {}
         self._granted_policies: dict[tuple[Grant, ...], LayeredPolicy] = {}
 
@@ -115,53 +107,53 @@ class LayeredPolicy:
         return msgspec.structs.replace(verdict, grant=grant, scopes=scopes, folder=folder)
 
     def with_grants(self, grants: Sequence[Grant]) -> "LayeredPolicy":
-        """Return these rules with what people have allowed: allow rules, before which those they answer are silent."""
+        """Return this policy with approved rules added; they also answer the ask rules that they were approved for."""
         if not grants or self._exclusive:
             return self
         key = tuple(grants)
-        found = self._granted_policies.get(key)
-        if found is None:
+        policy = self._granted_policies.get(key)
+        if policy is None:
             if len(self._granted_policies) >= _MAX_CACHED_POLICIES:
                 self._granted_policies.clear()
-            found = self._granted_policies[key] = copy.copy(self)
-            found._set_rules([*self.rules, *rules_of_grants(grants, self.cwd, self.home)])  # noqa: SLF001  # of its own kind
-        return found
+            policy = self._granted_policies[key] = copy.copy(self)
+            policy._set_rules([*self.rules, *rules_of_grants(grants, self.cwd, self.home)])  # noqa: SLF001  # same class
+        return policy
 
     def in_folder(self, folder: str) -> "LayeredPolicy":
-        """Return these rules, where commands begin in a folder; where a rule's own path begins stays as it is."""
-        found = copy.copy(self)
-        found._start_folder, found._granted_policies = folder, {}  # noqa: SLF001  # of its own kind
-        return found
+        """Return this policy for commands that start in ``folder``; the anchors of path rules do not change."""
+        policy = copy.copy(self)
+        policy._start_folder, policy._granted_policies = folder, {}  # noqa: SLF001  # same class
+        return policy
 
     def rule_for(self, call: ToolCall, spec: ToolSpec) -> str:
-        """Return the rules, one per line, that mean just this call, or as little more as can be said; ``""``: none."""
+        """Return rules, one per line, that match this call as narrowly as rules can; ``""`` when there are none."""
         rule = "\n".join(self._narrow_rules(spec, call.arguments))
         return rule if rule and self.covers(rule, call, spec) else ""
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
-        """Return whether rules, one per line, mean this call. Raises ``InvalidInput`` when they make no sense.
+        """Return whether rules, one per line, allow this call. Raises ``InvalidInput`` for an invalid rule.
 
-        ``folder`` is where ``/x`` begins in them.
+        ``folder`` is the anchor of ``/x`` in them.
         """
         commands = is_command_tool(spec)
-        mode = "default" if commands else "dontAsk"  # only among commands there are some that need no rule
-        given = Layer(name="flag", allow=Grant(rule=rule).rules, mode=mode, folder=folder)
-        alone = LayeredPolicy([given], cwd=self.cwd, home=self.home).in_folder(self._start_folder)
+        mode = "default" if commands else "dontAsk"  # only commands can be allowed without a rule
+        layer = Layer(name="flag", allow=Grant(rule=rule).rules, mode=mode, folder=folder)
+        alone = LayeredPolicy([layer], cwd=self.cwd, home=self.home).in_folder(self._start_folder)
         decision = alone.decide(msgspec.structs.replace(spec, layer=SESSION_LAYER), call.arguments)
         by_rule = not commands or any("flag" in part.layer for part in decision.subcommands)
         return decision.decision == "allow" and by_rule
 
     def _narrow_rules(self, spec: ToolSpec, arguments: Mapping[str, Any], selected: Sequence[bool] = ()) -> list[str]:
         try:
-            seen = self._relative_to_workdir(arguments) if is_command_tool(spec) else self
+            policy = self._relative_to_workdir(arguments) if is_command_tool(spec) else self
         except ValueError:
             return []
-        return build_narrow_rules(spec, arguments, seen.names_of_path, selected)
+        return build_narrow_rules(spec, arguments, policy.names_of_path, selected)
 
     def _offer_grant(
         self, spec: ToolSpec, arguments: Mapping[str, Any], decision: PermissionDecision
     ) -> tuple[str, tuple[str, ...]]:
-        """Return the rules that a yes may keep, and for how long that is of use: each is tried before it is told."""
+        """Return the rules that an approval may add, and the scopes in which they help; each is tried first."""
         asking = [part.decision == "ask" for part in decision.subcommands]
         for parts in (asking, []) if asking else ([],):
             rules = self._narrow_rules(spec, arguments, parts)
@@ -173,32 +165,31 @@ class LayeredPolicy:
         return "", ()
 
     def _argument_rules(self, asks: Sequence[str]) -> list[str]:
-        """Return the rules that ask, when each of them looks at an argument: they say more than the tool's name."""
-        about = {rule.text for rule in self._by_kind["ask"] if rule.match_kind == "field"}
-        return [*asks] if asks and about.issuperset(asks) else []
+        """Return the rules that ask if each matches an argument: they are narrower than the tool's name."""
+        texts = {rule.text for rule in self._by_kind["ask"] if rule.match_kind == "field"}
+        return [*asks] if asks and texts.issuperset(asks) else []
 
     def visible(self, spec: ToolSpec) -> bool:
-        """Return whether a model is told of the tool: one that is denied whatever it is asked does not exist."""
+        """Return whether the model sees the tool: not when a rule denies every call of it."""
         return not any(rule.match_kind == "tool" for rule in self._tool_rules(spec)[0])
 
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Return the decision on a call with its reasons."""
-        tool = targets_of(builtin_name_of(spec.name))
         try:
-            decision = self._decide_by_target(spec, tool, arguments)
+            decision = self._decide_by_target(spec, targets_of(spec.name), arguments)
         except ValueError as error:
             decision = self._decide_unknown_target(spec, arguments, str(error))
         return self._deny_questions(decision, spec.name)
 
     def may_read(self, path: str) -> Verdict:
-        """Return what deny and ask rules say of reading a file, whichever tool does it; nobody else is asked."""
+        """Return what deny and ask rules say about reading a file with any tool; the mode is not consulted."""
         return self._decide_path(path, edits=False).rule_verdict
 
     def may_write(self, path: str) -> Verdict:
-        """Return whether a file may be changed, whichever tool does it: by rules, protection and mode."""
+        """Return whether any tool may change a file: by rules, protection and mode."""
         return self._decide_path(path, edits=True).rule_verdict
 
-    # ------------------------------------------------------------------------------------------------ what is looked at
+    # ------------------------------------------------------------------------------------------------ targets
 
     def _decide_by_target(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
         if tool.target_kind in ("read", "edit", "search"):
@@ -209,87 +200,82 @@ class LayeredPolicy:
         host = ""
         if tool.target_kind == "url":
             host = host_of(words[0]) if len(words) == 1 else raise_missing_target(tool)
-        said = self._decide_by_tool_rules(spec, arguments, words, host)
         target = f"domain:{host}" if host else words[0] if words and tool.target_kind == "words" else ""
-        return said or self._decide_by_mode(
-            access_of(spec, tool), spec.name, f"{spec.name}({target})" if target else spec.name
-        )
+        subject = f"{spec.name}({target})" if target else spec.name
+        ruled = self._decide_by_tool_rules(spec, arguments, words, host)
+        return ruled or self._decide_by_mode(access_of(spec, tool), spec.name, subject)
 
     def _decide_by_tool_rules(
         self, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str] | None = None, host: str = ""
     ) -> PermissionDecision | None:
-        """Return what rules say that look at no path and no command, and then handing the tool over in code."""
+        """Decide by rules that match neither a path nor a command; else a tool from code is allowed."""
         for rules in self._tool_rules(spec):
-            met = [rule for rule in rules if _matches_call(rule, spec, arguments, words or [], host)]
+            matching = [rule for rule in rules if _matches_call(rule, spec, arguments, words or [], host)]
             if self._rules_by_answer:
-                met = [rule for rule in met if not self._is_answered(rule, spec, arguments, words or [], host)]
-            if met:
-                return _decide_by_rules(met, spec.name)
+                matching = [one for one in matching if not self._is_answered(one, spec, arguments, words or [], host)]
+            if matching:
+                return _decide_by_rules(matching, spec.name)
         return self._allow_code_tool(spec)
 
     def _is_answered(
         self, ask_rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str
     ) -> bool:
-        """Return whether a person has answered a rule that asks with one that allows this call."""
-        given = self._rules_by_answer.get(ask_rule.text, ()) if ask_rule.kind == "ask" else ()
+        """Return whether a grant for this ask rule allows the call."""
+        granted = self._rules_by_answer.get(ask_rule.text, ()) if ask_rule.kind == "ask" else ()
         return any(
             rule.match_kind not in ("path", "command") and rule.names_tool(spec.name)
             and _matches_call(rule, spec, arguments, words, host)
-            for rule in given
+            for rule in granted
         )  # fmt: skip
 
     def _tool_rules(self, spec: ToolSpec) -> list[list[Rule]]:
-        """Return the rules that speak of a tool and need neither path nor command, by kind, the strictest first."""
-        found = self._tool_rules_cache.get(spec.name)
-        if found is None:
-            plain = [
-                rule
-                for rule in self.rules
-                if rule.match_kind not in ("path", "command") and self._rule_names_tool(rule, spec)
-            ]
-            found = [[rule for rule in plain if rule.kind == kind] for kind in KINDS]
+        """Return the rules of a tool that match neither a path nor a command, by kind, the strictest first."""
+        cached = self._tool_rules_cache.get(spec.name)
+        if cached is None:
+            rules = [one for one in self.rules if one.match_kind not in ("path", "command") and _names_tool(one, spec)]
+            cached = [[rule for rule in rules if rule.kind == kind] for kind in KINDS]
             if len(self._tool_rules_cache) < _MAX_CACHED_TOOLS:
-                self._tool_rules_cache[spec.name] = found
-        return found
+                self._tool_rules_cache[spec.name] = cached
+        return cached
 
     def _decide_command(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
         commands = read_targets(tool, arguments)
         command = commands[0] if commands else raise_missing_target(tool)
-        said = self._decide_by_tool_rules(spec, arguments)
-        if said is not None and said.decision == "deny":
-            return said
-        allowed = self._allow_code_tool(spec) or self._decide_by_mode("change", spec.name, spec.name)
-        judge = self._command_policy(builtin_name_of(spec.name), exact_name=spec.name)
-        seen = self._relative_to_workdir(arguments)
-        found = judge.decide(
-            command, allowed, profile=self.mode != "dontAsk", may_write=seen.may_write,
-            may_read=seen._may_command_read, inside=seen._is_in_workspace, start=seen.cwd,  # noqa: SLF001  # of its own kind
+        ruled = self._decide_by_tool_rules(spec, arguments)
+        if ruled is not None and ruled.decision == "deny":
+            return ruled
+        default = self._allow_code_tool(spec) or self._decide_by_mode("change", spec.name, spec.name)
+        judge = self._command_policy(spec.name)
+        local = self._relative_to_workdir(arguments)
+        decision = judge.decide(
+            command, default, use_profile=self.mode != "dontAsk", may_write=local.may_write,
+            may_read=local._may_command_read, is_inside=local._is_in_workspace, start=local.cwd,  # noqa: SLF001  # same class
         )  # fmt: skip
-        if said is None or said.decision != "ask" or judge.is_answered(command, said.asks):
-            return found
-        return msgspec.structs.replace(strictest_decision([said, found]), subcommands=found.subcommands)
+        if ruled is None or ruled.decision != "ask" or judge.is_answered(command, ruled.asks):
+            return decision
+        return msgspec.structs.replace(strictest_decision([ruled, decision]), subcommands=decision.subcommands)
 
     def _relative_to_workdir(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
-        """Return these rules as they look at paths from where a command begins. Raises ``ValueError`` for no place."""
-        wanted: Any = arguments.get("workdir") or ""
-        if not isinstance(wanted, str) or "\0" in wanted:
-            raise ValueError("workdir is no folder")
-        if not (self._start_folder or wanted):
+        """Return this policy for paths relative to a command's folder. Raises ``ValueError`` for a bad ``workdir``."""
+        workdir: Any = arguments.get("workdir") or ""
+        if not isinstance(workdir, str) or "\0" in workdir:
+            raise ValueError("workdir is not a folder")
+        if not (self._start_folder or workdir):
             return self
-        found = copy.copy(self)
-        found.cwd = os.path.realpath(os.path.join(self._start_folder or self.cwd, wanted))  # noqa: PTH118
-        return found
+        policy = copy.copy(self)
+        policy.cwd = os.path.realpath(os.path.join(self._start_folder or self.cwd, workdir))  # noqa: PTH118
+        return policy
 
-    def _command_policy(self, tool: str, *, exact_name: str) -> "CommandPolicy":
-        if exact_name not in self._command_policies:
-            from vaka.policy.command_policy import CommandPolicy  # noqa: PLC0415  # a grammar that most programs never need
+    def _command_policy(self, name: str) -> "CommandPolicy":
+        if name not in self._command_policies:
+            from vaka.policy.command_policy import CommandPolicy  # noqa: PLC0415  # loads the bash grammar
 
-            tight = [rule for rule in self.rules if rule.kind != "allow" and rule.names_tool(tool)]
-            allow = [rule for rule in self._by_kind["allow"] if rule.names_tool(exact_name)]
-            self._command_policies[exact_name] = CommandPolicy(
-                [*(rule for rule in tight if rule.match_kind == "command"), *allow]
-            )
-        return self._command_policies[exact_name]
+            tool = builtin_name_of(name)
+            commands = [rule for rule in self.rules if rule.kind != "allow" and rule.match_kind == "command"]
+            tight = [rule for rule in commands if rule.names_tool(tool)]
+            allow = [rule for rule in self._by_kind["allow"] if rule.names_tool(name)]
+            self._command_policies[name] = CommandPolicy([*tight, *allow])
+        return self._command_policies[name]
 
     def _is_in_workspace(self, path: str) -> bool:
         try:
@@ -301,85 +287,71 @@ class LayeredPolicy:
         return not any(is_in_bare_repository(name, self._working_roots) for name in names)
 
     def _decide_files(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
-        edits, whole = tool.target_kind == "edit", tool.target_kind == "search"
-        paths = (
-            list(list_search_folders(builtin_name_of(spec.name), arguments)) if whole else read_targets(tool, arguments)
-        )
+        paths = target_paths_of(spec.name, arguments)
         if not paths:
             raise_missing_target(tool)
-        said = self._decide_by_tool_rules(spec, arguments)
-        if said is not None and said.decision == "deny":
-            return said
-        found = [
-            self._decide_file(spec, name, said, edits=edits)
-            for path in paths
-            for name in self.names_of_path(path, children=whole)
-        ]
-        return strictest_decision(found)
+        ruled = self._decide_by_tool_rules(spec, arguments)
+        if ruled is not None and ruled.decision == "deny":
+            return ruled
+        names = [name for path in paths for name in self.names_of_path(path, children=tool.target_kind == "search")]
+        edits = tool.target_kind == "edit"
+        return strictest_decision(self._decide_file(spec, name, ruled, edits=edits) for name in names)
 
     def _decide_file(
         self, spec: ToolSpec | None, path: PathSegments, tool_decision: PermissionDecision | None, *, edits: bool
     ) -> PermissionDecision:
-        """Return the decision on one name of a file; ``said`` is what rules say of the tool whatever it works on."""
+        """Return the decision on one name of a file; ``tool_decision`` is that of the rules about the whole tool."""
         tool = builtin_name_of(spec.name) if spec is not None else ""
-        if (
-            tool_decision is not None
-            and tool_decision.decision == "ask"
-            and self._is_path_answered(path, tool_decision.asks, tool, edits=edits)
-        ):
-            tool_decision = None
+        asked = tool_decision is not None and tool_decision.decision == "ask"
+        if tool_decision and asked and self._is_path_answered(path, tool_decision.asks, tool, edits=edits):
+            tool_decision, asked = None, False
         for kind in _RESTRICTING_KINDS:
             if rules := self._path_rules(kind, tool, path, edits=edits):
                 ruled = _decide_by_rules(rules, format_path(path))
                 return strictest_decision([ruled, tool_decision]) if tool_decision is not None else ruled
-        if tool_decision is not None and tool_decision.decision == "ask":
-            return tool_decision
-        if edits and (what := protected_part_of(path)):
-            if self.mode == "plan":
-                reason = f"{format_path(path)}: {what} decides what runs or what is allowed, and a plan changes nothing"
-                return PermissionDecision(decision="deny", rule=what, layer=PROTECTED_LAYER, reason=reason)
-            reason = (
-                f"{format_path(path)}: {what} decides what runs or what is allowed, so a person is asked in every mode"
-            )
-            subject = exact_path_rule(path, edits=edits)
-            asks = (question_name_of(what, PROTECTED_LAYER, subject),)
-            return PermissionDecision(
-                decision="ask", rule=what, layer=PROTECTED_LAYER, reason=reason, subject=subject, asks=asks
-            )
+        if edits and not asked and (part := protected_part_of(path)):
+            return self._decide_protected(path, part)
         if tool_decision is not None:
             return tool_decision
         if rules := self._path_rules("allow", tool, path, edits=edits):
             return _decide_by_rules(rules, format_path(path))
         near = any(is_inside(path, folder) for folder in self._working_roots)
-        act: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
-        return self._decide_by_mode(act, format_path(path), exact_path_rule(path, edits=edits))
+        access: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
+        return self._decide_by_mode(access, format_path(path), exact_path_rule(path, edits=edits))
+
+    def _decide_protected(self, path: PathSegments, part: str) -> PermissionDecision:
+        reason = f"{format_path(path)}: {part} decides what runs or what is allowed"
+        if self.mode == "plan":
+            reason = f"{reason}, and a plan changes nothing"
+            return PermissionDecision(decision="deny", rule=part, layer=PROTECTED_LAYER, reason=reason)
+        subject = exact_path_rule(path, edits=True)
+        return PermissionDecision(
+            decision="ask", rule=part, layer=PROTECTED_LAYER, subject=subject,
+            reason=f"{reason}, so a person is asked in every mode",
+            asks=(question_name_of(part, PROTECTED_LAYER, subject),),
+        )  # fmt: skip
 
     def _decide_path(self, path: str, *, edits: bool) -> PermissionDecision:
-        """Return the decision on a file that no tool of ours opens."""
+        """Return the decision on a file that is not the target of a file tool."""
         try:
             names = self.names_of_path(path, children=False)
         except ValueError as error:
             reason = f"{path!r}: {error}"
-            return self._deny_questions(
-                PermissionDecision(decision="ask", layer="mode", rule=self.mode, reason=reason), path
+            decision = PermissionDecision(decision="ask", layer="mode", rule=self.mode, reason=reason)
+        else:
+            decision = strictest_decision(
+                self._decide_file(None, name, None, edits=True) if edits else self._decide_read(name) for name in names
             )
-        if not edits:
-            return self._deny_questions(strictest_decision(self._decide_read(name) for name in names), path)
-        return self._deny_questions(
-            strictest_decision(self._decide_file(None, name, None, edits=True) for name in names), path
-        )
+        return self._deny_questions(decision, path)
 
     def _may_command_read(self, path: str) -> Verdict:
-        """Return what is said of a file that a command reads: where keys lie, whatever leads there, the mode asks."""
-        try:
-            names = self.names_of_path(path, children=False)
-        except ValueError:
-            return self.may_read(path)
-        said = self._deny_questions(strictest_decision(self._decide_read(name) for name in names), path).rule_verdict
-        if not isinstance(said, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
-            return said
-        key = next((name for name in map(format_path, names) if holds_secrets(name)), "")
-        return Ask(f"{path} leads to {key}, a place where keys lie", self.mode, "mode") if key else said
+        """Return whether a command may read a file; the mode asks when any of its names holds secrets."""
+        verdict = self.may_read(path)
+        if not isinstance(verdict, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
+            return verdict
+        names = map(format_path, self.names_of_path(path, children=False))
+        secret = next((name for name in names if holds_secrets(name)), "")
+        return Ask(f"{path} leads to {secret}, which may hold secrets", self.mode, "mode") if secret else verdict
 
     def _decide_read(self, path: PathSegments) -> PermissionDecision:
         for kind in _RESTRICTING_KINDS:
@@ -388,24 +360,23 @@ class LayeredPolicy:
         return PermissionDecision(decision="allow", rule=self.mode, layer="mode")
 
     def names_of_path(self, path: str, *, children: bool) -> list[PathSegments]:
-        """Return each name of a file; a search looks at what is in a folder, too."""
+        """Return each name of a file; with ``children``, of anything in a folder."""
         names = [split_path(name) for name in names_of(absolute_path(path, self.cwd, self.home))]
         return [(*name, ANY_CHILD) for name in names] if children else names
 
-    def _path_rules(self, kind: RuleKind, tool: str, path: PathSegments, *, edits: bool) -> list[Rule]:
-        known = self._path_rules_cache.get((kind, tool, edits))
-        if known is None:
-            about = [rule for rule in self._by_kind[kind] if rule.applies_to_access(tool, edits=edits)]
-            known = self._path_rules_cache[kind, tool, edits] = [
-                (rule, rule.path) for rule in about if rule.path is not None
-            ]
-        found = [rule for rule, pattern in known if pattern.covers(path)]
+    def _path_rules(self, kind: DecisionKind, tool: str, path: PathSegments, *, edits: bool) -> list[Rule]:
+        cached = self._path_rules_cache.get((kind, tool, edits))
+        if cached is None:
+            rules = [rule for rule in self._by_kind[kind] if rule.applies_to_access(tool, edits=edits)]
+            cached = [(rule, rule.path) for rule in rules if rule.path is not None]
+            self._path_rules_cache[kind, tool, edits] = cached
+        matching = [rule for rule, pattern in cached if pattern.covers(path)]
         if kind != "ask" or not self._rules_by_answer:
-            return found
-        return [rule for rule in found if not self._is_path_answered(path, (rule.text,), tool, edits=edits)]
+            return matching
+        return [rule for rule in matching if not self._is_path_answered(path, (rule.text,), tool, edits=edits)]
 
     def _is_path_answered(self, path: PathSegments, asks: Iterable[str], tool: str, *, edits: bool) -> bool:
-        """Return whether a person has answered all these rules with some that allow this path."""
+        """Return whether grants for all these ask rules allow the path."""
         return bool(self._rules_by_answer) and all(
             any(
                 rule.path is not None and rule.applies_to_access(tool, edits=edits) and rule.path.covers(path)
@@ -414,101 +385,53 @@ class LayeredPolicy:
             for text in asks
         )
 
-    # ------------------------------------------------------------------------------------------------ where no rule is
+    # ------------------------------------------------------------------------------------------------ without a rule
 
     def _allow_code_tool(self, spec: ToolSpec) -> PermissionDecision | None:
         if spec.layer != "code" or (self.mode == "plan" and spec.effect != "read"):
             return None
-        return PermissionDecision(
-            decision="allow", rule=spec.name, layer="code", reason=f"{spec.name} was handed over in code"
-        )
+        reason = f"{spec.name} was handed over in code"
+        return PermissionDecision(decision="allow", rule=spec.name, layer="code", reason=reason)
 
     def _decide_by_mode(self, access: AccessKind, what: str, subject: str) -> PermissionDecision:
-        answer = MODE_DECISIONS[self.mode][access]
-        does = {"allow": "allows it", "ask": "asks", "deny": "does not allow it"}[answer]
-        reason = f"{what}: no rule speaks of it; it {_ACCESS_PHRASES[access]}, and the mode {self.mode} {does}"
+        decision = MODE_DECISIONS[self.mode][access]
+        does = {"allow": "allows it", "ask": "asks", "deny": "does not allow it"}[decision]
+        reason = f"{what}: no rule matches; it {_ACCESS_PHRASES[access]}, and the mode {self.mode} {does}"
+        return self._mode_decision(decision, reason, subject)
+
+    def _mode_decision(self, decision: DecisionKind, reason: str, subject: str) -> PermissionDecision:
         return PermissionDecision(
-            decision=answer, rule=self.mode, layer="mode", reason=reason, subject=subject, asks=(self.mode,)
+            decision=decision, rule=self.mode, layer="mode", reason=reason, subject=subject, asks=(self.mode,)
         )
 
-    def _decide_unknown_target(
-        self, spec: ToolSpec, arguments: Mapping[str, Any], reason_unknown: str
-    ) -> PermissionDecision:
-        """Return the decision on a call of which nobody can tell what it works on: no pattern allows it."""
-        said = self._decide_by_tool_rules(spec, arguments)
-        if said is None and self.mode == "bypassPermissions":
-            said = self._decide_by_mode("change", spec.name, spec.name)
-        if said is not None and (said.decision != "allow" or not self._may_be_restricted(spec)):
-            return said
-        reason = f"{spec.name}: what it works on cannot be told: {reason_unknown}"
-        subject = f"{spec.name}({reason_unknown})"
-        return PermissionDecision(
-            decision="ask", rule=self.mode, layer="mode", reason=reason, subject=subject, asks=(self.mode,)
-        )
+    def _decide_unknown_target(self, spec: ToolSpec, arguments: Mapping[str, Any], problem: str) -> PermissionDecision:
+        """Return the decision on a call whose target is unknown: no pattern allows it."""
+        ruled = self._decide_by_tool_rules(spec, arguments)
+        if ruled is None and self.mode == "bypassPermissions":
+            ruled = self._decide_by_mode("change", spec.name, spec.name)
+        if ruled is not None and (ruled.decision != "allow" or not self._may_be_restricted(spec)):
+            return ruled
+        return self._mode_decision("ask", f"{spec.name}: unknown target: {problem}", f"{spec.name}({problem})")
 
     def _may_be_restricted(self, spec: ToolSpec) -> bool:
         return any(
             rule.kind != "allow" and rule.match_kind in ("path", "domain", "command")
-            and (self._rule_names_tool(rule, spec) or rule.path is not None)
+            and (_names_tool(rule, spec) or rule.path is not None)
             for rule in self.rules
         )  # fmt: skip
 
     def _deny_questions(self, decision: PermissionDecision, what: str) -> PermissionDecision:
-        """In ``dontAsk`` a question is a no."""
+        """Turn a question into a denial in the mode ``dontAsk``."""
         if self.mode != "dontAsk" or decision.decision != "ask":
             return decision
         return PermissionDecision(
             decision="deny", rule=decision.rule, layer=decision.layer, subcommands=decision.subcommands,
-            reason=f"{decision.reason or what}; in the mode dontAsk nobody is asked",
+            reason=f"{decision.reason or what}; the mode dontAsk denies instead of asking",
         )  # fmt: skip
-
-    def _rule_names_tool(self, rule: Rule, spec: ToolSpec) -> bool:
-        """Another name of a built-in tool is no way around a rule, nor a way to be allowed by one."""
-        return rule.names_tool(spec.name) or (rule.kind != "allow" and rule.names_tool(builtin_name_of(spec.name)))
-
-    # ------------------------------------------------------------------------------------------------ what layers say
-
-    def _resolve_mode(self, layers: list[Layer]) -> Mode:
-        mode: Mode = "default"
-        for layer in layers:
-            if not layer.mode:
-                continue
-            where = f"{layer.origin or layer.name}: defaultMode {layer.mode!r}"
-            wanted = _parse_layer_mode(layer, where)
-            if wanted == "bypassPermissions" and layer.project:
-                self.notes.append(f"{where} does not count: only the user or a manager may set it so")
-            elif not layer.trusted and wanted != mode and not is_stricter(wanted, mode):
-                self.notes.append(f"{where} does not count: this folder is not trusted; --trust counts it")
-            else:
-                mode = wanted
-        if mode == "bypassPermissions" and any(layer.no_bypass for layer in layers):
-            self.notes.append("the mode bypassPermissions is switched off by the settings; the mode is default")
-            return "default"
-        return mode
-
-    def _resolve_directories(self, layers: list[Layer]) -> list[str]:
-        found = [self.cwd]
-        for layer in layers:
-            for folder in layer.directories:
-                if layer.trusted:
-                    found.append(os.path.normpath(absolute_path(folder, self.cwd, self.home)))
-                else:
-                    where = f"{layer.origin or layer.name}: additionalDirectories {folder!r}"
-                    self.notes.append(f"{where} does not count: this folder is not trusted; --trust counts it")
-        return list(dict.fromkeys(found))
-
-
-def _parse_layer_mode(layer: Layer, where: str) -> Mode:
-    try:
-        return parse_settings_mode(layer.mode)
-    except InvalidInput as error:
-        if layer.name == "flag":
-            raise
-        raise ConfigError(f"{where}: {error}") from error
 
 
 def _decide_by_rules(rules: list[Rule], what: str) -> PermissionDecision:
-    """Return what rules of one kind say; who agrees to what one of them asks has not agreed to the others."""
+    """Return the decision of rules of one kind; an approval must answer each of them."""
     rule = rules[0]
     does = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.kind]
     reason = f"the rule {rule.text} {does} {what}"
@@ -516,6 +439,11 @@ def _decide_by_rules(rules: list[Rule], what: str) -> PermissionDecision:
     return PermissionDecision(
         decision=rule.kind, rule=rule.text, layer=rule.layer, reason=reason, subject=" & ".join(texts), asks=texts
     )
+
+
+def _names_tool(rule: Rule, spec: ToolSpec) -> bool:
+    """An alias of a built-in tool does not evade a rule that restricts, nor is it allowed by one."""
+    return rule.names_tool(spec.name) or (rule.kind != "allow" and rule.names_tool(builtin_name_of(spec.name)))
 
 
 def _matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str) -> bool:
@@ -529,7 +457,7 @@ def _matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], word
 
 
 def make_read_filter(policy: Policy) -> Callable[[str], bool] | None:
-    """Return what tells whether a file may be read, by its path; ``None`` when nothing is kept from being read."""
+    """Return a predicate for the paths that may be read; ``None`` when no rule forbids reading."""
     if not isinstance(policy, LayeredPolicy):
         return None
     tight = ("deny", "ask") if policy.mode == "dontAsk" else ("deny",)
@@ -539,5 +467,5 @@ def make_read_filter(policy: Policy) -> Callable[[str], bool] | None:
 
 
 def is_readable(policy: LayeredPolicy, path: str, cwd: str = "") -> bool:
-    """Return whether the rules let a file be read, under each of its names; a relative path begins at ``cwd``."""
+    """Return whether the rules let a file be read under each of its names; ``cwd`` is the base of a relative path."""
     return not isinstance(policy.may_read(absolute_path(path, cwd or policy.cwd, policy.home)), Deny)

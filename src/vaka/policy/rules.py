@@ -1,4 +1,4 @@
-"""Rules as people write them, ``Tool`` or ``Tool(pattern)``, and the layers of settings they stand in."""
+"""Rules, written ``Tool`` or ``Tool(pattern)``, and the settings layers that contain them."""
 
 import os
 import re
@@ -9,8 +9,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.policy.matching import DomainPattern, matches_prefix, matches_wildcards
-from vaka.policy.paths import PathAnchors, PathPattern, RuleKind
+from vaka.matching.globs import matches_wildcards
+from vaka.matching.hosts import DomainPattern
+from vaka.policy.decision import DecisionKind, Mode, is_stricter, parse_mode
+from vaka.policy.paths import PathAnchors, PathPattern, absolute_path
 from vaka.policy.tool_targets import (
     BUILTIN_TOOLS,
     EDIT_TOOLS,
@@ -22,85 +24,85 @@ from vaka.policy.tool_targets import (
 )
 
 MatchKind: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
-"""What a rule looks at: only which tool, a command, a path, a host, the main argument as words, another argument."""
+"""What a rule matches: the tool alone, a command, a path, a host, the main argument as text, another argument."""
 
-KINDS: tuple[RuleKind, ...] = ("deny", "ask", "allow")
-"""The first kind that has a rule for a call decides."""
+KINDS: tuple[DecisionKind, ...] = ("deny", "ask", "allow")
+"""The first kind with a rule that matches a call decides."""
+
+_UNTRUSTED = "this folder is not trusted; --trust counts it"
 
 _RULE_TEXT = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
 _ARGUMENT_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
 
 class UnsupportedRule(ValueError):
-    """A rule that others understand, but that allows nothing here: it is left out with a note."""
+    """A rule for other programs that allows nothing here: it is ignored with a note."""
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file of settings, or one group of flags, says about permissions."""
+    """The permissions of one settings file, or of the command line."""
 
     name: str
-    """``user``, ``project``, ``local``, ``settings``, ``flag``, ``managed`` or a word of one's own."""
+    """``user``, ``project``, ``local``, ``settings``, ``flag``, ``managed`` or another name."""
     origin: str = ""
-    """The file, or what else said so."""
+    """The file or option it comes from."""
     folder: str = ""
-    """Where ``/x`` in a path rule begins; without it at the working directory."""
+    """The anchor of ``/x`` in a path rule; by default the working directory."""
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     mode: str = ""
     directories: tuple[str, ...] = ()
-    """Folders that count as working directories, too."""
+    """Additional working directories."""
     no_bypass: bool = False
-    """The mode ``bypassPermissions`` is not to be had."""
+    """The mode ``bypassPermissions`` is switched off."""
     exclusive: bool = False
-    """The allow rules of other layers do not count."""
+    """The allow rules of other layers are ignored."""
     project: bool = False
-    """It came with the folder, so it may never choose ``bypassPermissions``."""
+    """It is part of the project, so it may never choose ``bypassPermissions``."""
     trusted: bool = True
-    """Nobody vouches for a layer that is not: it can only tighten."""
+    """A layer that is not trusted can only restrict."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule, read."""
+    """One parsed rule."""
 
     text: str
-    kind: RuleKind
+    kind: DecisionKind
     layer: str
     origin: str
     tools: tuple[str, ...]
-    """Names of the tools it speaks of; one may have ``*`` in it."""
+    """The names of its tools; one may contain ``*``."""
     match_kind: MatchKind = "tool"
     pattern: str = ""
-    """What stands between the parentheses."""
+    """The text between the parentheses."""
     field: str = ""
     path: PathPattern | None = None
     domain: DomainPattern | None = None
     answers: frozenset[str] = frozenset()
-    """The rules that asked and were answered with this one: they do not ask about what it allows."""
+    """The ask rules that this grant answers: they do not ask about calls that it allows."""
 
     def names_tool(self, tool: str) -> bool:
-        """Return whether the rule's tool is this one, or one of a server it names."""
+        """Return whether the rule names this tool, or its MCP server."""
         return any(_matches_tool_name(name, tool) for name in self.tools)
 
     def matches_words(self, words: Iterable[str]) -> bool:
-        """Return whether the main argument of a call, such as the name of an agent, is meant.
-
-        Of several, each one to allow, any to tighten.
-        """
+        """Return whether the rule matches the main argument of a call: all of several to allow, any to restrict."""
         fit = [
-            matches_prefix(self.pattern, text.removeprefix("/")) or matches_prefix(self.pattern, text) for text in words
+            _matches_prefix(self.pattern, text.removeprefix("/")) or _matches_prefix(self.pattern, text)
+            for text in words
         ]
         return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
 
     def matches_argument(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-        """Return whether the argument it names is meant: every item of a list to allow, any to tighten."""
+        """Return whether the rule matches its argument: every item of a list to allow, any to restrict."""
         fit = [matches_wildcards(self.pattern, value) for value in argument_values_of(arguments, self.field, schema)]
         return bool(fit) and (all(fit) if self.kind == "allow" else any(fit))
 
     def applies_to_access(self, tool: str, *, edits: bool) -> bool:
-        """Return whether a path rule is about reading, or about changing, a file with this tool (or any, ``""``).
+        """Return whether a path rule applies to reading, or editing, with this tool (``""``: any tool).
 
-        What may be edited may be read, and what must not be read must not be edited.
+        Allowing edits allows reads, and denying reads denies edits.
         """
         if "Read" in self.tools:
             return not edits or self.kind != "allow"
@@ -109,8 +111,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return self.names_tool(tool) if tool else edits and any(name in EDIT_TOOLS for name in self.tools)
 
 
-def read_rule(text: str, kind: RuleKind, layer: Layer, anchors: PathAnchors) -> Rule:
-    """Return a rule as it is meant. Raises ``ValueError`` saying what is wrong with it."""
+def read_rule(text: str, kind: DecisionKind, layer: Layer, anchors: PathAnchors) -> Rule:
+    """Parse a rule. Raises ``ValueError`` with the problem."""
     match = _RULE_TEXT.fullmatch(text.strip())
     if match is None or (match[2] is not None and not match[2].strip()):
         raise ValueError("expected Tool or Tool(pattern), such as Bash(npm run test:*) or Read(./.env)")
@@ -126,22 +128,22 @@ def read_rule(text: str, kind: RuleKind, layer: Layer, anchors: PathAnchors) -> 
 
 
 def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule], list[str]]:
-    """Return the rules in force and notes on those that are not.
+    """Return the rules in force, and notes on the ignored ones.
 
-    Raises ``ConfigError``, or for flags ``InvalidInput``, when a rule makes no sense. Only an allow rule that came with
-    a folder is left out instead: without it less is allowed.
+    Raises ``ConfigError``, or for flags ``InvalidInput``, for an invalid rule. An invalid allow rule of a project is
+    ignored instead: without it less is allowed.
     """
     layers = list(layers)
     only = next((layer.name for layer in layers if layer.exclusive), "")
     rules: list[Rule] = []
     notes: list[str] = []
     for layer in layers:
-        place = PathAnchors(cwd=cwd, home=home, folder=os.path.normpath(layer.folder or cwd))
+        anchors = PathAnchors(cwd=cwd, home=home, folder=os.path.normpath(layer.folder or cwd))
         for kind in KINDS:
             for text in getattr(layer, kind):
                 note = _ignored_reason(kind, layer, only)
                 try:
-                    rule = read_rule(text, kind, layer, place)
+                    rule = read_rule(text, kind, layer, anchors)
                 except ValueError as error:
                     if kind != "allow" or not (layer.project or _may_be_skipped(error, layer)):
                         raise _rule_error(text, kind, layer, str(error)) from error
@@ -156,8 +158,54 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
     return rules, notes
 
 
+def resolve_mode(layers: Iterable[Layer], notes: list[str]) -> Mode:
+    """Return the mode of the strongest layer that may set one, and add notes on ignored modes.
+
+    Raises ``ConfigError``, or for flags ``InvalidInput``, for an unknown mode.
+    """
+    mode: Mode = "default"
+    layers = list(layers)
+    for layer in layers:
+        if not layer.mode:
+            continue
+        where = f"{layer.origin or layer.name}: defaultMode {layer.mode!r}"
+        wanted = _parse_layer_mode(layer, where)
+        if wanted == "bypassPermissions" and layer.project:
+            notes.append(f"{where} does not count: only user or managed settings may set it")
+        elif not layer.trusted and wanted != mode and not is_stricter(wanted, mode):
+            notes.append(f"{where} does not count: {_UNTRUSTED}")
+        else:
+            mode = wanted
+    if mode == "bypassPermissions" and any(layer.no_bypass for layer in layers):
+        notes.append("the mode bypassPermissions is switched off by the settings; the mode is default")
+        return "default"
+    return mode
+
+
+def _parse_layer_mode(layer: Layer, where: str) -> Mode:
+    try:
+        return parse_mode(layer.mode)
+    except InvalidInput as error:
+        if layer.name == "flag":
+            raise
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def resolve_directories(layers: Iterable[Layer], cwd: str, home: str, notes: list[str]) -> list[str]:
+    """Return the working directories, and add notes on ignored ones."""
+    folders = [cwd]
+    for layer in layers:
+        for folder in layer.directories:
+            if layer.trusted:
+                folders.append(os.path.normpath(absolute_path(folder, cwd, home)))
+            else:
+                where = f"{layer.origin or layer.name}: additionalDirectories {folder!r}"
+                notes.append(f"{where} does not count: {_UNTRUSTED}")
+    return list(dict.fromkeys(folders))
+
+
 def _may_be_skipped(error: ValueError, layer: Layer) -> bool:
-    """Return whether an allow rule of somebody's own file is no reason to stop: it was written for another program."""
+    """An allow rule in a settings file that was written for another program is not an error."""
     return isinstance(error, UnsupportedRule) and layer.name != "flag"
 
 
@@ -165,21 +213,21 @@ def _describe_layer(layer: Layer) -> str:
     return f"{layer.origin} ({layer.name})" if layer.origin else layer.name
 
 
-def _rule_error(text: str, kind: RuleKind, layer: Layer, reason: str) -> Exception:
+def _rule_error(text: str, kind: DecisionKind, layer: Layer, reason: str) -> Exception:
     message = f"{_describe_layer(layer)}: {kind} rule {text!r}: {reason}"
     return InvalidInput(message) if layer.name == "flag" else ConfigError(message)
 
 
-def _ignored_reason(kind: RuleKind, layer: Layer, exclusive_layer: str) -> str:
+def _ignored_reason(kind: DecisionKind, layer: Layer, exclusive_layer: str) -> str:
     if kind != "allow":
         return ""
     if not layer.trusted:
-        return "this folder is not trusted; --trust counts it"
+        return _UNTRUSTED
     return f"only the {exclusive_layer} settings may allow" if exclusive_layer and layer.name != exclusive_layer else ""
 
 
 def _no_effect_reason(rule: Rule) -> str:
-    """Paths are allowed by ``Read`` and ``Edit`` alone; the other tools follow them."""
+    """Only ``Read`` and ``Edit`` rules allow paths; the other file tools follow them."""
     if rule.kind != "allow" or rule.match_kind != "path" or {"Read", "Edit"} & {*rule.tools}:
         return ""
     return f"write {'Edit' if rule.tools[-1] in EDIT_TOOLS else 'Read'}({rule.pattern})"
@@ -200,10 +248,10 @@ def _tool_names_of(name: str) -> tuple[str, ...]:
 
 
 def _check_allow_name(name: str) -> None:
-    """Allowing by ``*`` is for the tools of one server, named in full."""
+    """An allow rule may use ``*`` only for the tools of one MCP server."""
     before, star, _ = name.partition("*")
     if star and not (before.startswith("mcp__") and before.find("__", 6) > 0):
-        raise UnsupportedRule("'*' in the name of a tool may only follow 'mcp__server__' where something is allowed")
+        raise UnsupportedRule("'*' in the tool name of an allow rule may only follow 'mcp__server__'")
 
 
 def _matches_tool_name(name: str, tool: str) -> bool:
@@ -213,36 +261,43 @@ def _matches_tool_name(name: str, tool: str) -> bool:
 
 
 def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) -> Rule:
-    """Return a rule that looks at what a call works on."""
-    about = targets_of(tool).target_kind
+    """Return the rule with its pattern parsed for the target of the tool."""
+    target = targets_of(tool).target_kind
     field = _ARGUMENT_PATTERN.fullmatch(pattern)
-    if (pattern.strip() == "*" and about in ("command", "url", "none")) or (tool == "Bash" and pattern.strip() == "**"):
+    if (pattern.strip() == "*" and target in ("command", "url", "none")) or (
+        tool == "Bash" and pattern.strip() == "**"
+    ):
         return rule
-    if about == "url" and field is not None and field[1] == "domain":
-        return _replace_fields(rule, match_kind="domain", pattern=pattern, domain=DomainPattern(field[2].strip()))
+    if target == "url" and field is not None and field[1] == "domain":
+        return msgspec.structs.replace(
+            rule, match_kind="domain", pattern=pattern, domain=DomainPattern(field[2].strip())
+        )
     if field is not None and _is_argument_pattern(tool, field[1], field[2]):
-        return _replace_fields(rule, match_kind="field", field=field[1], pattern=field[2].strip())
+        return msgspec.structs.replace(rule, match_kind="field", field=field[1], pattern=field[2].strip())
     if tool in READ_TOOLS or tool in EDIT_TOOLS:
-        return _replace_fields(
+        return msgspec.structs.replace(
             rule, match_kind="path", pattern=pattern, path=PathPattern(pattern.strip(), rule.kind, anchors)
         )
-    if about == "command":
-        return _replace_fields(rule, match_kind="command", pattern=pattern)
-    if about == "words":
-        return _replace_fields(rule, match_kind="words", pattern=pattern.strip())
-    if about == "url":
+    if target == "command":
+        return msgspec.structs.replace(rule, match_kind="command", pattern=pattern)
+    if target == "words":
+        return msgspec.structs.replace(rule, match_kind="words", pattern=pattern.strip())
+    if target == "url":
         raise UnsupportedRule(f"expected a host, such as {tool}(domain:example.com)")
     raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value)")
 
 
 def _is_argument_pattern(tool: str, name: str, value: str) -> bool:
-    """Return whether a colon parts an argument from its value: ``Bash(npm:*)`` and ``Skill(pdf:*)`` have none."""
-    if tool in BUILTIN_TOOLS:
-        return name in BUILTIN_TOOLS[tool].other_arguments and (
-            value != "*" or BUILTIN_TOOLS[tool].target_kind not in ("command", "words")
-        )
-    return True
+    """Return whether a colon separates an argument from its value: not in ``Bash(npm:*)`` and ``Skill(pdf:*)``."""
+    known = BUILTIN_TOOLS.get(tool)
+    if known is None:
+        return True
+    return name in known.other_arguments and (value != "*" or known.target_kind not in ("command", "words"))
 
 
-def _replace_fields(rule: Rule, **changes: Any) -> Rule:
-    return msgspec.structs.replace(rule, **changes)
+def _matches_prefix(pattern: str, text: str) -> bool:
+    """Return whether ``text`` matches, where a final ``" *"`` or ``":*"`` means "with or without more words"."""
+    bare = pattern[:-2] if pattern.endswith((" *", ":*")) else None
+    if bare is None or "*" in bare:
+        return matches_wildcards(pattern, text)
+    return text == bare or text.startswith(f"{bare} ")

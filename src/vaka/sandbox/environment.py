@@ -1,4 +1,4 @@
-"""What a command is told of the world: the variables of this program, less what opens doors."""
+"""The environment variables of a command: those of this program without secrets and sockets."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ _SECRET_WORDS = (
 )  # fmt: skip
 _SECRET_NAME = re.compile("|".join(_SECRET_WORDS), re.IGNORECASE)
 _SECRET_NAME_ENDING = re.compile(r"(?:^|_)(?:KEY|PASS|PWD|AUTH|PAT|DSN|CREDS)$", re.IGNORECASE)
-"""Words that mean a secret only at the end of a name; a variable that is one of them alone is a path or a place."""
+"""Words that mean a secret only at the end of a name."""
 _NEVER_SECRET = frozenset(("PWD", "OLDPWD"))
 _CLOUD_VARIABLES = (
     "AWS_*", "AZURE_*", "ARM_*", "GOOGLE_*", "GCLOUD_*", "GCP_*", "CLOUDSDK_*", "DIGITALOCEAN_*", "HCLOUD_*",
@@ -42,9 +42,9 @@ _DROPPED_VARIABLES = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=4096)  # the same variables are looked at for every command
+@functools.lru_cache(maxsize=4096)  # the same variables are checked for every command
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable should stay with this program, by its name or by what it looks like."""
+    """Return whether a variable looks like a secret, a socket or injected code, by its name or its value."""
     upper = name.upper()
     if upper in _NEVER_SECRET:
         return False
@@ -54,25 +54,24 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def scrub_environment(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that a command may have; ``allow`` names some more, exactly or with ``*``."""
+    """Return the variables that a command may have; ``allow`` adds names or patterns with ``*``."""
     allowed = tuple(allow)
     return {
         name: value
         for name, value in environ.items()
-        if name and "=" not in name and (_is_allowed(name, allowed) or not is_secret(name, value))
+        if name
+        and "=" not in name
+        and (any(fnmatchcase(name, pattern) for pattern in allowed) or not is_secret(name, value))
     }
-
-
-def _is_allowed(name: str, allowed: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in allowed)
 
 
 def build_command_environment(
     environ: Mapping[str, str], overrides: Mapping[str, str], allow: Iterable[str] = (), *, proxy: str = ""
 ) -> dict[str, str]:
-    """Return a command's variables: a path, a home, a language and the harmless rest; then what was given."""
-    made = {"PATH": DEFAULT_PATH, "HOME": "/", "LANG": "C.UTF-8", "TERM": "dumb", **scrub_environment(environ, allow)}
+    """Return the variables of a command: defaults, the scrubbed ``environ``, the proxy and then ``overrides``."""
+    defaults = {"PATH": DEFAULT_PATH, "HOME": "/", "LANG": "C.UTF-8", "TERM": "dumb"}
+    variables = {**defaults, **scrub_environment(environ, allow)}
     if proxy:
-        made |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
-        made |= dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")
-    return {**made, **overrides}
+        variables |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
+        variables |= dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1")
+    return {**variables, **overrides}

@@ -1,6 +1,7 @@
-"""Sandboxes of Linux: bubblewrap, and Landlock where namespaces are not allowed."""
+"""The sandboxes for Linux: bubblewrap, and Landlock for systems without it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vaka.core.ports.sandbox import Command
 from vaka.core.types.errors import SandboxError
@@ -19,41 +20,39 @@ class Bubblewrap:
         self, *, allow_env: Iterable[str] = (), secrets: Iterable[str] | None = None,
         user: tuple[int, int] | None = None, cgroups: bool = True, mount_trees: bool = True,
     ) -> None:  # fmt: skip
-        """``allow_env`` names variables that pass though they look like secrets; ``secrets`` are paths nobody may read.
+        """``allow_env`` names variables that are passed although they look like secrets; ``secrets`` are hidden paths.
 
-        ``user``: whom commands of root run as; otherwise the owner of the folder they work in. ``trees``: whether the
-        kernel's newer calls are used, where it has them, to protect and to hide; otherwise bubblewrap does that, and
-        protected links are refused. Raises ``SandboxError`` where bubblewrap is not there or does not work.
+        ``user``: the user and group that commands of root run as; by default the owner of the folder they work in.
+        ``mount_trees``: protect and hide paths with mounts by descriptor, where the kernel has them; otherwise
+        bubblewrap mounts them by path, and protected links are refused. Raises ``SandboxError`` if bubblewrap is
+        missing or does not work.
         """
-        self._program, why = find_bubblewrap()
+        self._program, problem = find_bubblewrap()
         if not self._program:
-            raise SandboxError(why)
+            raise SandboxError(problem)
         self._allow_env = tuple(allow_env)
         self._secrets = tuple(secrets) if secrets is not None else secret_paths()
         self._user, self._cgroups, self._mount_trees = user, cgroups, mount_trees
 
     @property
     def enforces(self) -> frozenset[str]:
-        """What the operating system sees to."""
+        """What the operating system enforces."""
         return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
 
     async def start(self, command: Command) -> SandboxedProcess:
-        """Start a command. Raises ``SandboxError`` when it cannot be confined as asked."""
-        single = bool(command.proxy) and not command.network
-        more = {
-            "program": self._program, "secrets": self._secrets, "listen": single, "user": self._user,
-            "filter": build_seccomp_filter_hex(), "cgroups": self._cgroups, "trees": self._mount_trees,
+        """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
+        fields = {
+            "program": self._program, "secrets": self._secrets, "user": self._user, "cgroups": self._cgroups,
+            "filter": build_seccomp_filter_hex(), "trees": self._mount_trees,
         }  # fmt: skip
-        order = build_job(self.name, command, self._allow_env, more, proxy=PROXY_URL if single else "")
-        order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own
-        return await start_job(order, command.stdin, proxy=command.proxy if single else "")
+        return await _start_job(self.name, command, self._allow_env, fields, has_own_tmp=True)
 
 
 class Landlock:
     """Commands write to their own folders only, read no secrets and open no sockets.
 
-    Where namespaces can be made it does what ``Bubblewrap`` does, but for the processes, which it sees. Where they
-    cannot, protected and hidden paths inside writable folders cannot be held: ``strict`` refuses such commands.
+    With namespaces it enforces what ``Bubblewrap`` does, except that commands see other processes. Without them it
+    cannot protect or hide paths inside writable folders: ``strict`` refuses such commands.
     """
 
     name = "landlock"
@@ -62,52 +61,59 @@ class Landlock:
         self, *, allow_env: Iterable[str] = (), secrets: Iterable[str] | None = None, strict: bool = True,
         user: tuple[int, int] | None = None, cgroups: bool = True, namespaces: bool | None = None,
     ) -> None:  # fmt: skip
-        """``namespaces``: whether to use them, otherwise wherever they work.
+        """``namespaces``: whether to use them; by default where they work.
 
-        Raises ``SandboxError`` where there is no Landlock.
+        Raises ``SandboxError`` if the kernel has no Landlock.
         """
-        here = detect_capabilities()
-        if here.landlock_abi < MIN_ABI or not here.has_seccomp_filter:
-            has = f"version {here.landlock_abi}" if here.landlock_abi else "none"
+        machine = detect_capabilities()
+        if machine.landlock_abi < MIN_ABI or not machine.has_seccomp_filter:
+            has = f"version {machine.landlock_abi}" if machine.landlock_abi else "none"
             raise SandboxError(
                 f"this kernel has no Landlock of version {MIN_ABI} or later (it has {has}); use Linux 6.2 or later "
                 f"with Landlock among its security modules, or {INSTALL_BUBBLEWRAP}"
             )
-        self._use_namespaces = here.has_namespaces if namespaces is None else namespaces and here.has_namespaces
+        self._use_namespaces = machine.has_namespaces if namespaces is None else namespaces and machine.has_namespaces
         self._allow_env = tuple(allow_env)
         self._secrets = tuple(secrets) if secrets is not None else secret_paths()
         self._strict, self._user, self._cgroups = strict, user, cgroups
-        self._scopes_signals = here.landlock_abi >= SIGNAL_SCOPE_ABI
+        self._scopes_signals = machine.landlock_abi >= SIGNAL_SCOPE_ABI
 
     @property
     def enforces(self) -> frozenset[str]:
-        """What the operating system sees to."""
+        """What the operating system enforces."""
         return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
 
     @property
     def limitations(self) -> tuple[str, ...]:
-        """What it cannot do on this machine."""
-        found: list[str] = []
-        if not self._use_namespaces:
-            found += [
-                "protected and hidden paths inside writable folders cannot be held",
-                "modes and times of files can be changed where their owner may",
-                "names of hidden files can be listed",
-                "no way out through a proxy",
-            ]
-        if not self._scopes_signals:
-            found.append("other processes of the same user can be sent signals")
-        return tuple(found)
+        """What it cannot enforce on this machine."""
+        without_namespaces = (
+            "protected and hidden paths inside writable folders cannot be protected",
+            "modes and times of files can be changed by their owner",
+            "names of hidden files can be listed",
+            "commands cannot use a proxy",
+        )
+        without_scopes = ("signals can be sent to other processes of the same user",)
+        return (
+            *(() if self._use_namespaces else without_namespaces),
+            *(() if self._scopes_signals else without_scopes),
+        )
 
     async def start(self, command: Command) -> SandboxedProcess:
-        """Start a command. Raises ``SandboxError`` when it cannot be confined as asked."""
-        single = bool(command.proxy) and not command.network
+        """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
         sockets = build_seccomp_filter_hex(sockets="network" if self._use_namespaces or command.network else "none")
-        more = {
-            "secrets": self._secrets, "listen": single, "user": self._user, "filter": sockets, "strict": self._strict,
-            "spaces": self._use_namespaces, "cgroups": self._cgroups,
+        fields = {
+            "secrets": self._secrets, "user": self._user, "cgroups": self._cgroups, "filter": sockets,
+            "strict": self._strict, "spaces": self._use_namespaces,
         }  # fmt: skip
-        order = build_job(self.name, command, self._allow_env, more, proxy=PROXY_URL if single else "")
-        if self._use_namespaces:
-            order.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # its own
-        return await start_job(order, command.stdin, proxy=command.proxy if single else "")
+        return await _start_job(self.name, command, self._allow_env, fields, has_own_tmp=self._use_namespaces)
+
+
+async def _start_job(
+    kind: str, command: Command, allow_env: tuple[str, ...], fields: Mapping[str, Any], *, has_own_tmp: bool
+) -> SandboxedProcess:
+    has_proxy = bool(command.proxy) and not command.network
+    fields = {**fields, "listen": has_proxy}
+    job = build_job(kind, command, allow_env, fields, proxy=PROXY_URL if has_proxy else "")
+    if has_own_tmp:
+        job.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # a tmpfs of the command
+    return await start_job(job, command.stdin, proxy=command.proxy if has_proxy else "")

@@ -10,31 +10,28 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-import msgspec
-
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, SandboxError
-
-IPAddress: TypeAlias = IPv4Address | IPv6Address
+from vaka.matching.hosts import HostPattern, IPAddress, parse_host_pattern, unmap_ipv4
 
 DecideURL: TypeAlias = Callable[[str], NetVerdict]
-"""What the rules of the network say of an address: ``Network.decide``."""
+"""``Network.decide``: whether the network rules allow a URL."""
 
 ResolveName: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 
 DEFAULT_PORTS = (80, 443)
-"""Where a host of the list may be reached that is listed without a port."""
+"""Ports that are allowed for a host listed without one."""
 
 MAX_HEAD_BYTES = 64 * 1024
 
 CHUNK_BYTES = 64 * 1024
 
 _HOST_LIST_REASONS = ("not_allowed", "port")
-"""Words of a verdict that are about the list of hosts, which an address of a listed name need not be in."""
+"""Reasons of a verdict about the list of hosts; the addresses of a listed name need not be listed."""
 
 _HOP_BY_HOP_HEADERS = ("proxy-", "connection", "keep-alive", "te", "trailer", "upgrade", "host")
 
@@ -42,52 +39,32 @@ _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 class ProxyRefusal(Exception):
-    """Somebody asked for what is not allowed; ``status`` is what they are told."""
+    """The request is not allowed; ``status`` is the status code of the response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-class ProxyHostPattern(msgspec.Struct, frozen=True):
-    """Hosts of the list: a name, the names below one, or a network; with a port, only there."""
+def parse_allowed_host(text: str) -> HostPattern:
+    """Parse ``host``, ``*.host`` (below it), ``.host`` (it and below), an address or a network; ``:port`` may follow.
 
-    text: str
-    name: str = ""
-    include_subdomains: bool = False
-    include_self: bool = True
-    network: str = ""
-    port: int = 0
-
-    def matches_name(self, host: str) -> bool:
-        """Whether a name is meant; only whole labels count."""
-        if self.network:
-            return False
-        return (self.include_self and host == self.name) or (self.include_subdomains and host.endswith(f".{self.name}"))
-
-    def matches_address(self, host: str) -> bool:
-        """Whether a host that is written as an address is meant; a name that has such an address is not."""
-        try:
-            return bool(self.network) and _unmap_ipv4(ip_address(host)) in ip_network(self.network)
-        except ValueError:
-            return False
-
-    def matches_port(self, port: int) -> bool:
-        """Whether a port is meant."""
-        return port == self.port if self.port else port in DEFAULT_PORTS
+    Raises ``ConfigError``, also for ``*``.
+    """
+    try:
+        pattern = parse_host_pattern(text, _normalize_name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not pattern.name and pattern.network is None:
+        raise ConfigError(f"{text!r} allows every host; name the hosts that commands may reach")
+    return pattern
 
 
-def parse_allowed_host(text: str) -> ProxyHostPattern:
-    """Read ``host``, ``*.host`` (below it), ``.host`` (it and below), an address or a network; ``:port`` may follow."""
-    host, port = _split_port(text)
-    with contextlib.suppress(ValueError):
-        return ProxyHostPattern(text, network=str(ip_network(host.strip("[]"))), port=port)
-    name = host.lower().removeprefix("*").removeprefix(".").rstrip(".")
+def _normalize_name(text: str) -> str:
+    name = text.lower().rstrip(".")
     if not name or not set(name) <= _HOST_CHARACTERS or ".." in name:
-        raise ConfigError(
-            f"{text!r} is not a host of a list; expected a name, '*.name', '.name', an address or a network"
-        )
-    return ProxyHostPattern(text, name, host.startswith(("*.", ".")), not host.startswith("*"), port=port)
+        raise ValueError(f"{text!r} is not a host; expected a name, '*.name', '.name', an address or a network")
+    return name
 
 
 class Proxy:
@@ -97,7 +74,10 @@ class Proxy:
         self, allow: Iterable[str], decide: DecideURL, *, resolve: ResolveName | None = None,
         on_refused: Callable[[str, str], None] | None = None, timeout: float = 30.0, max_connections: int = 256,
     ) -> None:  # fmt: skip
-        """``allow``: the list. ``decide``: the rules of the network, which hold too. ``refused`` hears of refusals."""
+        """``allow``: host patterns. ``decide``: the network rules, which apply as well.
+
+        ``on_refused`` is called with the host and the reason of each refusal.
+        """
         self._allow = tuple(parse_allowed_host(text) for text in allow)
         self._decide, self._resolve = decide, resolve or _resolve_with_system
         self._on_refused, self._timeout = on_refused, timeout
@@ -126,12 +106,14 @@ class Proxy:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def vet(self, host: str, port: int) -> list[IPAddress]:
-        """Return the addresses to connect to. Raises ``Refusal`` when a host or any of its addresses is not allowed."""
+        """Return the addresses to connect to; ``ProxyRefusal`` if the host or any of its addresses is not allowed."""
         name = _normalize_host(host)
-        fitting = [pattern for pattern in self._allow if pattern.matches_port(port)]
         self._check_rules(_url_of(name, port), f"{name}:{port}")
-        if not any(pattern.matches_name(name) or pattern.matches_address(name) for pattern in fitting):
-            # Not even looked up: a name that is asked for can carry what its owner must not hear.
+        address = _parse_address(name)
+        if not any(
+            (pattern.port or port in DEFAULT_PORTS) and pattern.matches(name, port, address) for pattern in self._allow
+        ):
+            # Not resolved: a lookup would send the name, which can carry data, to the name server of its owner.
             raise ProxyRefusal(403, f"{name}:{port} is not among the allowed hosts")
         addresses = await self._resolve_addresses(name)
         for address in addresses:
@@ -144,15 +126,15 @@ class Proxy:
             raise ProxyRefusal(403, f"{authority} is refused: {verdict.message or verdict.reason}")
 
     async def _resolve_addresses(self, name: str) -> list[IPAddress]:
-        with contextlib.suppress(ValueError):
-            return [_unmap_ipv4(ip_address(name))]
+        if (address := _parse_address(name)) is not None:
+            return [address]
         try:
-            found = [_unmap_ipv4(ip_address(text)) for text in await self._resolve(name)]
+            addresses = [unmap_ipv4(ip_address(text)) for text in await self._resolve(name)]
         except (OSError, ValueError) as error:
             raise ProxyRefusal(502, f"{name} cannot be looked up: {error}") from error
-        if not found:
+        if not addresses:
             raise ProxyRefusal(502, f"{name} has no address")
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(addresses))
 
     # --------------------------------------------------------------------------------------------------------- serving
 
@@ -179,13 +161,13 @@ class Proxy:
             method, target, lines = _parse_head(head)
             host, port, first = _parse_target(method, target, lines)
             length = _body_length_of(method, lines)
-            there, back = await self._connect(host, port)
-        with contextlib.closing(back):
+            server_reader, server_writer = await self._connect(host, port)
+        with contextlib.closing(server_writer):
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                back.write(first)
-            await asyncio.gather(_relay(reader, back, length), _relay(there, writer, None, close=True))
+                server_writer.write(first)
+            await asyncio.gather(_relay(reader, server_writer, length), _relay(server_reader, writer, close=True))
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
@@ -194,7 +176,7 @@ class Proxy:
             if self._on_refused is not None:
                 self._on_refused(host, str(refusal))
             raise
-        problem = OSError("nobody answers")
+        problem = OSError(f"no address of {host} accepts a connection")
         for address in addresses:
             try:
                 return await asyncio.open_connection(str(address), port)
@@ -203,30 +185,24 @@ class Proxy:
         raise problem
 
 
-def _split_port(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or (":" in host and not host.endswith("]")):
-        return text, 0
-    if not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} names port {port}; expected 1 to 65535")
-    return host, int(port)
-
-
 def _normalize_host(host: str) -> str:
-    """Return a host as it is judged. Raises ``Refusal`` for what has more than one reading."""
+    """Return a host in the spelling that is matched. Raises ``ProxyRefusal`` for one that is ambiguous."""
     name = host.lower().removesuffix(".")
-    with contextlib.suppress(ValueError):
-        return str(_unmap_ipv4(ip_address(name.removeprefix("[").removesuffix("]"))))
+    address = _parse_address(name.removeprefix("[").removesuffix("]"))
+    if address is not None:
+        return str(address)
     last = name.rpartition(".")[2]
-    # 127.1 and 0x7f000001 are addresses for some and names for others.
+    # 127.1 and 0x7f000001 are addresses for some parsers and names for others.
     if not name or not set(name) <= _HOST_CHARACTERS or ".." in name or last[:1].isdigit() or len(name) > 253:
         raise ProxyRefusal(400, f"{host!r} is not a host")
     return name
 
 
-def _unmap_ipv4(address: IPAddress) -> IPAddress:
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+def _parse_address(host: str) -> IPAddress | None:
+    try:
+        return unmap_ipv4(ip_address(host))
+    except ValueError:
+        return None
 
 
 def _url_of(host: str, port: int) -> str:
@@ -238,18 +214,18 @@ def _parse_head(head: bytes) -> tuple[str, str, list[tuple[str, str]]]:
     first, *rest = head[:-4].decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise ProxyRefusal(400, "that is no request")
+        raise ProxyRefusal(400, "the request line is not valid")
     lines: list[tuple[str, str]] = []
     for line in rest:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip() or any(mark in line for mark in "\0\r\n"):
-            raise ProxyRefusal(400, "that is no header")
+            raise ProxyRefusal(400, "a header line is not valid")
         lines.append((name, value.strip()))
     return words[0], words[1], lines
 
 
 def _parse_target(method: str, target: str, lines: list[tuple[str, str]]) -> tuple[str, int, bytes]:
-    """Return host, port and the head to send there."""
+    """Return host, port and the head of the request to send there."""
     if method == "CONNECT":
         host, colon, port = target.rpartition(":")
         if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -261,7 +237,7 @@ def _parse_target(method: str, target: str, lines: list[tuple[str, str]]) -> tup
     except ValueError as error:
         raise ProxyRefusal(400, f"{target!r} is not an address") from error
     if parts.scheme != "http" or not name or parts.username is not None or parts.password is not None:
-        raise ProxyRefusal(400, f"a proxy takes whole addresses such as http://host/path, not {target!r}")
+        raise ProxyRefusal(400, f"a proxy expects an absolute URL such as http://host/path, not {target!r}")
     kept = [f"{name}: {value}" for name, value in lines if not name.lower().startswith(_HOP_BY_HOP_HEADERS)]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     shown = f"[{name}]" if ":" in name else name
@@ -271,27 +247,28 @@ def _parse_target(method: str, target: str, lines: list[tuple[str, str]]) -> tup
 
 
 def _body_length_of(method: str, lines: list[tuple[str, str]]) -> int | None:
-    """Return how much follows the head, ``None`` for all there is. Raises ``Refusal`` for two answers to that."""
+    """Return the length of the body, ``None`` for an open end. Raises ``ProxyRefusal`` if the length is ambiguous."""
     if method == "CONNECT":
         return None
     lengths = {value for name, value in lines if name.lower() == "content-length"}
     chunked = any(name.lower() == "transfer-encoding" for name, _ in lines)
     if chunked or len(lengths) > 1 or not all(value.isascii() and value.isdigit() for value in lengths):
-        raise ProxyRefusal(411, "the length of the request must be said, once")
+        raise ProxyRefusal(411, "the request needs exactly one Content-Length")
     return int(lengths.pop()) if lengths else 0
 
 
 async def _relay(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remaining: int | None, *, close: bool = False
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remaining: int | None = None, *, close: bool = False
 ) -> None:
+    """Copy ``remaining`` bytes, or all until the end; pass the end on."""
     with contextlib.suppress(OSError):
         while remaining is None or remaining > 0:
-            piece = await reader.read(CHUNK_BYTES if remaining is None else min(CHUNK_BYTES, remaining))
-            if not piece:
+            chunk = await reader.read(CHUNK_BYTES if remaining is None else min(CHUNK_BYTES, remaining))
+            if not chunk:
                 break
-            writer.write(piece)
+            writer.write(chunk)
             await writer.drain()
-            remaining = None if remaining is None else remaining - len(piece)
+            remaining = None if remaining is None else remaining - len(chunk)
         if remaining is None and writer.can_write_eof():
             writer.write_eof()
     if close:
@@ -308,15 +285,12 @@ async def _send_refusal(writer: asyncio.StreamWriter, refusal: ProxyRefusal) -> 
 
 
 async def _resolve_with_system(name: str) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
-
-
-BRIDGE_CHUNK_BYTES = 64 * 1024
+    infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in infos]
 
 
 class ProxyBridge:
-    """Carries bytes from whoever connects to a listening socket to one address and back."""
+    """Relays connections to a listening socket to the address of a proxy."""
 
     def __init__(self, address: str) -> None:
         """``address``: ``unix:/path`` or ``http://host:port``. Raises ``SandboxError`` for anything else."""
@@ -325,13 +299,12 @@ class ProxyBridge:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def listen(self, listener: socket.socket) -> None:
-        """Serve a socket that listens already."""
+        """Serve a socket that already listens."""
         listener.setblocking(False)
         self._listener = listener
         self._create_task(self._accept_connections(listener))
 
     def close(self) -> None:
-        """Serve nobody any more."""
         for task in self._tasks:
             task.cancel()
         if self._listener is not None:
@@ -353,9 +326,9 @@ class ProxyBridge:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection(sock=connection)
             with contextlib.closing(writer):
-                there, back = await self._connect_to_proxy()
-                with contextlib.closing(back):
-                    await asyncio.gather(_copy_stream(reader, back), _copy_stream(there, writer))
+                proxy_reader, proxy_writer = await self._connect_to_proxy()
+                with contextlib.closing(proxy_writer):
+                    await asyncio.gather(_relay(reader, proxy_writer), _relay(proxy_reader, writer))
 
     async def _connect_to_proxy(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._socket_path:
@@ -364,7 +337,7 @@ class ProxyBridge:
 
 
 def parse_proxy_address(address: str) -> tuple[str, str, int]:
-    """Return the path of a unix socket, or a host and a port."""
+    """Return the path of a unix socket, or a host and a port. Raises ``SandboxError`` for anything else."""
     if address.startswith("unix:/"):
         return address.removeprefix("unix:"), "", 0
     parts = urlsplit(address)
@@ -372,12 +345,3 @@ def parse_proxy_address(address: str) -> tuple[str, str, int]:
         if parts.scheme == "http" and parts.hostname and parts.port and parts.path in ("", "/"):
             return "", parts.hostname, parts.port
     raise SandboxError(f"{address!r} is not the address of a proxy; expected 'unix:/path' or 'http://host:port'")
-
-
-async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while piece := await reader.read(BRIDGE_CHUNK_BYTES):
-            writer.write(piece)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()

@@ -18,23 +18,23 @@ _warnings_sent: set[str] = set()
 def select_sandbox(
     setting: SandboxSetting = "auto", *, allow_env: tuple[str, ...] = (), warn: Callable[[str], None] | None = None
 ) -> Sandbox:
-    """Return the best sandbox of this machine, or none if it is off.
+    """Return the best sandbox of this machine, or ``Unconfined`` if it is off.
 
-    ``on``: ``SandboxError`` that says how to get one, where there is none. ``auto``: commands then run unconfined, and
-    ``say`` (or the log) is told so, once.
+    Where there is none, ``on`` raises a ``SandboxError`` that names the remedy; ``auto`` returns ``Unconfined`` and
+    passes a warning to ``warn``, or to the log once.
     """
     if setting not in ("auto", "on", "off"):
-        raise ConfigError(f"sandbox: {setting!r} is none of 'auto', 'on', 'off'")
+        raise ConfigError(f"sandbox is {setting!r}; expected 'auto', 'on' or 'off'")
     if setting == "off":
         return Unconfined(allow_env=allow_env)
-    found = _find_best(allow_env, strict=setting == "on", warn=warn)
-    if found is not None:
-        return found
-    why = _explain_missing_sandbox()
+    best = _find_best(allow_env, strict=setting == "on", warn=warn)
+    if best is not None:
+        return best
+    problem = _explain_missing_sandbox()
     if setting == "on":
-        raise SandboxError(f"there is no sandbox here: {why}")
+        raise SandboxError(f"there is no sandbox here: {problem}")
     _warn_once(
-        warn, f"commands run WITHOUT a sandbox: {why}; every command that changes something should be asked about"
+        warn, f"commands run WITHOUT a sandbox: {problem}; every command that changes something should be asked about"
     )
     return Unconfined(allow_env=allow_env)
 
@@ -42,31 +42,28 @@ def select_sandbox(
 def _find_best(allow_env: tuple[str, ...], *, strict: bool, warn: Callable[[str], None] | None) -> Sandbox | None:
     if not IS_LINUX:
         return None
-    # They name system calls of Linux when they are loaded.
-    from vaka.sandbox.linux import (
-        Bubblewrap,  # noqa: PLC0415
-        Landlock,  # noqa: PLC0415
-    )
+    from vaka.sandbox.linux import Bubblewrap, Landlock  # noqa: PLC0415  # uses names that exist only on Linux
 
     if find_bubblewrap()[0]:
         return Bubblewrap(allow_env=allow_env)
     try:
-        found = Landlock(allow_env=allow_env, strict=strict)
+        landlock = Landlock(allow_env=allow_env, strict=strict)
     except SandboxError:
         return None
-    if found.limitations:
+    if landlock.limitations:
         _warn_once(
-            warn, f"the sandbox is weaker than it could be ({find_bubblewrap()[1]}): {'; '.join(found.limitations)}"
+            warn, f"the sandbox is weaker than it could be ({find_bubblewrap()[1]}): {'; '.join(landlock.limitations)}"
         )
-    return found
+    return landlock
 
 
 def _explain_missing_sandbox() -> str:
-    here = detect_capabilities()
+    machine = detect_capabilities()
     if not IS_LINUX:
-        return f"vaka confines commands on Linux only, and this is {here.system!r}"
-    landlock = f"Landlock of version {here.landlock_abi}" if here.landlock_abi else "no Landlock"
-    return f"{here.bubblewrap_problem}; and this kernel has {landlock} (3 is needed, Linux 6.2); {INSTALL_BUBBLEWRAP}"
+        return f"vaka confines commands on Linux only, and this is {machine.system!r}"
+    landlock = f"Landlock of version {machine.landlock_abi}" if machine.landlock_abi else "no Landlock"
+    problem = machine.bubblewrap_problem
+    return f"{problem}; and this kernel has {landlock} (3 is needed, Linux 6.2); {INSTALL_BUBBLEWRAP}"
 
 
 def _warn_once(warn: Callable[[str], None] | None, text: str) -> None:

@@ -1,5 +1,6 @@
 """Default paths that commands must not read (keys) or must not change (git configuration, editor settings)."""
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,39 +26,39 @@ PROTECTED_NAMES = (
     ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/info/attributes", ".gitmodules",
     ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
-"""In a workspace: what other programs of its owner would run, or take orders from."""
+"""Paths in a workspace that other programs of its owner execute or take configuration from."""
 _BARE_REPOSITORY_MARKERS = ("refs", "objects", "HEAD")
-"""What git takes a folder for a repository by, if there is no other in it: and a command can spoil ``.git``. So one of
-them stays missing. ``HEAD`` is last, since git does not know what is meant by its name while something is called so."""
+"""Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged; so one of them is kept
+missing. ``HEAD`` is last: while a file has that name, git finds the revision ``HEAD`` ambiguous."""
 _COMMON_DIRECTORY_FILE = "commondir"
-"""Where git looks for the others."""
+"""Names the folder in which git looks for the others."""
 _PROTECTED_IN_BARE_REPOSITORY = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
 PLACEHOLDER_FOLDERS = (
     ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
     "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
 )  # fmt: skip
-"""Those of such names that are held as folders while they are missing. The last ones would be files: but an empty
-folder is nothing to git, and an empty file would be committed by the next ``git add``."""
+"""Protected names whose placeholder is a folder while they are missing. The last ones are files otherwise, but git
+ignores an empty folder, while the next ``git add`` would add an empty file."""
 
 
 def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
-    """Return where people and systems keep keys; ``homes`` are all there are, if none are given."""
+    """Return the usual paths of keys and credentials; ``homes`` are by default all home folders of this machine."""
     folders = tuple(homes) if homes is not None else _list_homes()
-    hosts = tuple(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key")) if Path("/etc/ssh").is_dir() else ()
-    return (*(str(home / name) for home in folders for name in _SECRETS_IN_HOMES), *_SYSTEM_SECRETS, *hosts)
+    host_keys = tuple(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key"))
+    return (*(str(home / name) for home in folders for name in _SECRETS_IN_HOMES), *_SYSTEM_SECRETS, *host_keys)
 
 
 def protected_paths(workspace: str) -> tuple[str, ...]:
-    """Return what of a workspace should stay as it is, also that it is no repository of another kind than it was."""
+    """Return the paths of a workspace that commands must not change, nor make so that it becomes a bare repository."""
     folder = workspace.rstrip("/")
     missing = next((name for name in _BARE_REPOSITORY_MARKERS if _is_missing(f"{folder}/{name}")), "")
-    # Sockets hold them: git does not add those, and takes none for what it looks for; a folder is a package for Python.
+    # A trailing "//" asks for a socket as placeholder: git neither adds nor reads it, and Python would import a folder.
     more = (f"{_COMMON_DIRECTORY_FILE}//", f"{missing}//") if missing else _PROTECTED_IN_BARE_REPOSITORY
     return tuple(f"{folder}/{name}" for name in (*PROTECTED_NAMES, *more))
 
 
 def _is_missing(path: str) -> bool:
-    """Whether nothing is there, but perhaps what held the place for a command and was left behind."""
+    """Return whether a path is missing, or a placeholder that was left behind."""
     try:
         return is_placeholder(os.lstat(path))
     except OSError:
@@ -65,9 +66,7 @@ def _is_missing(path: str) -> bool:
 
 
 def _list_homes() -> tuple[Path, ...]:
-    found = {Path.home(), Path("/root")}
-    try:
-        found.update(path for path in Path("/home").iterdir() if path.is_dir())
-    except OSError:
-        return tuple(sorted(found))
-    return tuple(sorted(found))
+    homes = {Path.home(), Path("/root")}
+    with contextlib.suppress(OSError):
+        homes.update(path for path in Path("/home").iterdir() if path.is_dir())
+    return tuple(sorted(homes))

@@ -34,7 +34,7 @@ async def start_portable_process(command: Command, env: Mapping[str, str]) -> "P
 
 
 class PortableProcess:
-    """A command that runs in a process group; implements ``Process``."""
+    """A command in a process group of its own; implements ``Process``."""
 
     def __init__(self, child: Child, stdin: bytes) -> None:
         self._child = child
@@ -43,37 +43,36 @@ class PortableProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._child.pid
 
     async def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
-        """Yield what it prints as it prints it."""
+        """Yield the output as it is printed."""
         if self._output_claimed:
             raise SandboxError("the output of a command can be read once")
         self._output_claimed = True
-        pieces: asyncio.Queue[tuple[OutputStream, bytes]] = asyncio.Queue(1)
-        tasks = [asyncio.create_task(self._pump_stream(stream, pieces)) for stream in ("stdout", "stderr")]
+        chunks: asyncio.Queue[tuple[OutputStream, bytes]] = asyncio.Queue(1)
+        tasks = [asyncio.create_task(self._pump_stream(stream, chunks)) for stream in ("stdout", "stderr")]
         try:
-            left = len(tasks)
-            while left:
-                stream, data = await pieces.get()
+            open_streams = len(tasks)
+            while open_streams:
+                stream, data = await chunks.get()
                 if data:
                     yield stream, data
                 else:
-                    left -= 1
+                    open_streams -= 1
         finally:
             for task in tasks:
                 task.cancel()
 
     async def wait(self) -> int:
-        """Return its exit code; minus the signal that ended it."""
+        """Return the exit code, or minus the signal that ended the process."""
         if not self._output_claimed:
             self._output_claimed = True
             await asyncio.gather(*(_discard_output(reader) for reader in (self._child.stdout, self._child.stderr)))
         return await self._child.wait()
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End its process group: asked first, killed after ``grace`` seconds."""
+        """Send SIGTERM to the process group, and SIGKILL after ``grace`` seconds."""
         self._signal_group(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._child.wait()), grace)
@@ -92,12 +91,12 @@ class PortableProcess:
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
-    async def _pump_stream(self, stream: OutputStream, pieces: "asyncio.Queue[tuple[OutputStream, bytes]]") -> None:
+    async def _pump_stream(self, stream: OutputStream, chunks: "asyncio.Queue[tuple[OutputStream, bytes]]") -> None:
         reader = self._child.stdout if stream == "stdout" else self._child.stderr
         data = b"."
         while data and reader is not None:
             data = await reader.read(CHUNK_BYTES)
-            await pieces.put((stream, data))
+            await chunks.put((stream, data))
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(OSError):
@@ -113,13 +112,13 @@ async def _discard_output(reader: asyncio.StreamReader | None) -> None:
 
 
 class Unconfined:
-    """Commands do whatever this user can do. They still end with all they started, within their limits."""
+    """Commands have all permissions of this user. Limits still apply, and all their processes end with them."""
 
     name = "none"
     enforces: frozenset[str] = frozenset()
 
     def __init__(self, *, allow_env: Iterable[str] = (), portable: bool = not IS_LINUX) -> None:
-        """``portable``: start commands as any system can, without a keeper that finds what runs away."""
+        """``portable``: use process groups only; processes that leave their group are then not found."""
         self._allow_env = tuple(allow_env)
         self._portable = portable
 
@@ -128,16 +127,12 @@ class Unconfined:
         proxy = command.proxy if command.proxy and not command.network else ""
         if proxy and not proxy.startswith("http://"):
             raise SandboxError(
-                f"without a sandbox a command finds its proxy by an address like http://…, not {proxy!r}"
+                f"without a sandbox the proxy of a command must have an address like http://…, not {proxy!r}"
             )
         if self._portable:
             return await start_portable_process(
                 command, build_command_environment(os.environ, command.env, self._allow_env, proxy=proxy)
             )
-        # They name system calls of Linux when they are loaded.
-        from vaka.sandbox.warden_client import (
-            build_job,
-            start_job,
-        )
+        from vaka.sandbox.warden_client import build_job, start_job  # noqa: PLC0415  # uses names of Linux only
 
         return await start_job(build_job(self.name, command, self._allow_env, {}, proxy=proxy), command.stdin)

@@ -1,8 +1,8 @@
 """Start commands through the warden: build the job, start the warden process, send the job, read the output.
 
-The warden is a separate process, started with the first command and gone with this program, also when that is killed.
-Each command has a supervisor there and one socket from here to it: when the socket closes, the supervisor ends the
-command and its descendants.
+The warden is a separate process, started with the first command; it ends with this program, also when that is killed.
+Each command has a supervisor and a socket to it: when the socket closes, the supervisor ends the command and its
+descendants.
 """
 
 import asyncio
@@ -18,48 +18,39 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vaka.core.ports.sandbox import Command, OutputStream
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.environment import build_command_environment, scrub_environment
 from vaka.sandbox.proxy import ProxyBridge
 from vaka.sandbox.sensitive_paths import PLACEHOLDER_FOLDERS
-from vaka.sandbox.warden import seccomp, syscalls
+from vaka.sandbox.warden import seccomp
 from vaka.sandbox.warden.job_spec import JobSpec, encode_job
+from vaka.system import syscalls
 
 PROXY_URL = "http://127.0.0.1:3128"
-"""Where a command with a single way out finds it, in its own network."""
+"""The proxy in the network namespace of a command."""
 
 
 def build_job(
     kind: str, command: Command, allow_env: tuple[str, ...], extra_fields: Mapping[str, Any], *, proxy: str = ""
 ) -> JobSpec:
-    """Return the order for a command; ``allow`` names variables it has though they look like secrets."""
+    """Return the job for a command; ``allow_env`` names variables that it gets although they look like secrets."""
     bounds = command.bounds
     return JobSpec(
-        kind=kind,
-        argv=command.argv,
-        cwd=command.cwd,
+        kind=kind, argv=command.argv, cwd=command.cwd,
         env=build_command_environment(os.environ, command.env, allow_env, proxy=proxy),
-        writable=command.writable,
-        protected=command.protected,
-        hidden=command.hidden,
-        network=command.network,
-        cpu_seconds=bounds.cpu_seconds,
-        memory_bytes=bounds.memory_bytes,
-        processes=bounds.processes,
-        file_bytes=bounds.file_bytes,
-        open_files=bounds.open_files,
-        folders=PLACEHOLDER_FOLDERS,
-        **extra_fields,
-    )
+        writable=command.writable, protected=command.protected, hidden=command.hidden, network=command.network,
+        cpu_seconds=bounds.cpu_seconds, memory_bytes=bounds.memory_bytes, processes=bounds.processes,
+        file_bytes=bounds.file_bytes, open_files=bounds.open_files, folders=PLACEHOLDER_FOLDERS, **extra_fields,
+    )  # fmt: skip
 
 
 CHUNK_BYTES = 64 * 1024
 
 MAX_BUFFERED_BYTES = 1024 * 1024
-"""Bytes of output that are kept when somebody waits for a command without reading what it prints."""
+"""Bytes of output that are buffered while a caller waits for a command without reading its output."""
 
 _CHUNKS_BETWEEN_YIELDS = 16
 
@@ -67,7 +58,7 @@ _CLOSE_TIMEOUT = 10.0
 
 _MAX_REPORT_BYTES = 4096
 
-# The warden must be small and start fast: it gets the modules it needs without what their packages would import.
+# The warden must be small and start fast: stub packages keep ``vaka/__init__`` and its imports out of it.
 _WARDEN_BOOT_CODE = """
 import sys, types
 root, descriptor, owner = sys.argv[1:]
@@ -80,7 +71,7 @@ main(int(descriptor), int(owner))
 
 
 class WardenClient:
-    """The process that starts commands, as its owner sees it; one for this whole program."""
+    """Starts the warden process and sends it commands; there is one for the whole program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,12 +81,13 @@ class WardenClient:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, ``None`` when it does not run."""
-        there = self._channel is not None and self._child is not None and self._owner_pid == os.getpid()
-        return self._child.pid if there and self._child is not None else None
+        """The process id of the warden, ``None`` when it does not run."""
+        if self._channel is None or self._child is None or self._owner_pid != os.getpid():
+            return None
+        return self._child.pid
 
     def send_descriptors(self, descriptors: list[int]) -> None:
-        """Hand a keeper its socket and the three streams of its command; starts the warden if it is not there."""
+        """Send the control socket and the streams of a command to a supervisor; start the warden if necessary."""
         with self._lock:
             for attempt in (1, 2):
                 channel = self._ensure_started()
@@ -104,12 +96,12 @@ class WardenClient:
                 except OSError as error:
                     self._drop_connection()
                     if attempt == 2:
-                        raise SandboxError(f"commands cannot be started: the warden is gone ({error})") from error
+                        raise SandboxError(f"commands cannot be started: the warden ended ({error})") from error
                 else:
                     return
 
     def close(self) -> None:
-        """End it, and with it every command."""
+        """End the warden, and with it every command."""
         with self._lock:
             child = self._child if self._owner_pid == os.getpid() else None
             self._drop_connection()
@@ -118,31 +110,31 @@ class WardenClient:
                 child.wait(_CLOSE_TIMEOUT)
 
     def _ensure_started(self) -> socket.socket:
-        if self._owner_pid != os.getpid():  # a fork has its parent's warden, which is none of its business
+        if self._owner_pid != os.getpid():  # after a fork: the warden belongs to the parent
             self._drop_connection()
         if self._channel is None:
             if not sys.executable:
-                raise SandboxError("commands cannot be started: it is not known which Python runs here")
-            here, there = socket.socketpair()
+                raise SandboxError("commands cannot be started: sys.executable is empty")
+            own_end, warden_end = socket.socketpair()
             root = str(Path(__file__).resolve().parents[1])
-            argv = [sys.executable, "-I", "-c", _WARDEN_BOOT_CODE, root, str(there.fileno()), str(os.getpid())]
+            argv = [sys.executable, "-I", "-c", _WARDEN_BOOT_CODE, root, str(warden_end.fileno()), str(os.getpid())]
             try:
-                with there:
+                with warden_end:
                     self._child = subprocess.Popen(
                         argv, env=scrub_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                        pass_fds=[there.fileno()], start_new_session=True,
+                        pass_fds=[warden_end.fileno()], start_new_session=True,
                     )  # fmt: skip
             except OSError as error:
-                here.close()
+                own_end.close()
                 raise SandboxError(f"commands cannot be started: {sys.executable!r} cannot be run: {error}") from error
-            self._channel, self._owner_pid = here, os.getpid()
+            self._channel, self._owner_pid = own_end, os.getpid()
         return self._channel
 
     def _drop_connection(self) -> None:
         if self._channel is not None:
             self._channel.close()
         if self._child is not None and self._owner_pid != os.getpid():
-            self._child.returncode = 0  # not ours to wait for
+            self._child.returncode = 0  # the parent reaps it
         elif self._child is not None:
             self._child.poll()
         self._channel = None
@@ -153,20 +145,20 @@ WARDEN = WardenClient()
 atexit.register(WARDEN.close)
 
 
-async def start_job(order: JobSpec, stdin: bytes = b"", *, proxy: str = "") -> "SandboxedProcess":
-    """Start a command and return it when it runs. Raises ``SandboxError`` when it cannot be confined as asked."""
-    _check_job(order)
-    running = SandboxedProcess(proxy)
+async def start_job(job: JobSpec, stdin: bytes = b"", *, proxy: str = "") -> "SandboxedProcess":
+    """Start a command and return it when it runs. Raises ``SandboxError`` when it cannot be confined as requested."""
+    _check_job(job)
+    process = SandboxedProcess(proxy)
     try:
-        await running.begin(order, stdin)
+        await process.begin(job, stdin)
     except BaseException:
-        running.abandon()
+        process.abandon()
         raise
-    return running
+    return process
 
 
 class SandboxedProcess:
-    """A command that runs, with everything it started; implements ``Process``."""
+    """A running command with all its descendants; implements ``Process``."""
 
     def __init__(self, proxy: str = "") -> None:
         self._loop = asyncio.get_running_loop()
@@ -178,74 +170,75 @@ class SandboxedProcess:
         self._start_future: asyncio.Future[None] = self._loop.create_future()
         self._exit_code_future: asyncio.Future[int] = self._loop.create_future()
         self._end_future: asyncio.Future[None] = self._loop.create_future()
-        self._proxy, self._bridge = proxy, None if not proxy else ProxyBridge(proxy)
+        self._bridge = ProxyBridge(proxy) if proxy else None
         self._buffered_output: deque[tuple[OutputStream, bytes]] = deque()
         self._dropped_bytes = 0
         self._buffered_bytes = 0
-        self._reader_state = "nobody"
+        self._reader_state: Literal["none", "reading", "closed"] = "none"
         self.kill_reason = ""
-        """Why it was ended by whoever watches over it, empty if it was not."""
+        """The limit for which the supervisor killed the command, empty if it did not."""
 
     @property
     def pid(self) -> int:
-        """The process id of the command, or of what confines it."""
+        """The process id of the command, or of its sandbox."""
         return self._pid
 
-    async def begin(self, order: JobSpec, stdin: bytes) -> None:
-        """Have it started."""
-        ends = [self._peer_socket.detach()]
+    async def begin(self, job: JobSpec, stdin: bytes) -> None:
+        """Send the job to a supervisor and wait until it runs."""
+        descriptors = [self._peer_socket.detach()]
         try:
-            ends.append(_open_stdin_file(stdin))
-            for name in ("stdout", "stderr"):
-                here, there = os.pipe()
-                os.set_blocking(here, False)
-                self._pipes["stdout" if name == "stdout" else "stderr"] = here
-                ends.append(there)
+            descriptors.append(_open_stdin_file(stdin))
+            streams: tuple[OutputStream, ...] = ("stdout", "stderr")
+            for stream in streams:
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                self._pipes[stream] = reader
+                descriptors.append(writer)
             if WARDEN.pid is None:
-                await asyncio.to_thread(WARDEN.send_descriptors, ends)
+                await asyncio.to_thread(WARDEN.send_descriptors, descriptors)
             else:
-                WARDEN.send_descriptors(ends)
+                WARDEN.send_descriptors(descriptors)
         finally:
-            for end in ends:
-                os.close(end)
+            for descriptor in descriptors:
+                os.close(descriptor)
         self._loop.add_reader(self._control.fileno(), self._on_control_readable)
-        with contextlib.suppress(ConnectionError):  # what it says before it goes is more to the point
-            await self._loop.sock_sendall(self._control, encode_job(order))
+        with contextlib.suppress(ConnectionError):  # the report of the supervisor names the cause
+            await self._loop.sock_sendall(self._control, encode_job(job))
         await self._start_future
 
     async def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
-        """Yield what it prints as it prints it; nothing is read that nobody asks for."""
-        if self._reader_state == "output":
+        """Yield the output as it is printed; the pipes are only read while this is iterated, or in ``wait``."""
+        if self._reader_state == "reading":
             raise SandboxError("the output of a command can be read once")
-        self._reader_state = "output"
+        self._reader_state = "reading"
         count = 0
         try:
             while True:
-                found = self._buffered_output.popleft() if self._buffered_output else self._read_available()
-                if found is not None:
-                    yield found
+                chunk = self._buffered_output.popleft() if self._buffered_output else self._read_available()
+                if chunk is not None:
+                    yield chunk
                     count += 1
                     if count % _CHUNKS_BETWEEN_YIELDS == 0:
                         await asyncio.sleep(0)
                 elif self._pipes and not self._end_future.done():
                     await self._wait_readable(self._end_future)
-                else:  # what is left though all was ended could print for ever
+                else:  # a process that could not be ended may keep the pipes open
                     break
             if self.kill_reason:
                 yield "stderr", f"the command was ended: {self.kill_reason}\n".encode()
         finally:
-            self._reader_state = "gone"
+            self._reader_state = "closed"
             if self._end_future.done():
                 self._close_pipes()
         if self._dropped_bytes:
             raise SandboxError(
-                f"{self._dropped_bytes} bytes of output were thrown away, since nobody read them while waiting"
+                f"{self._dropped_bytes} bytes of output were dropped, because they were not read during wait()"
             )
 
     async def wait(self) -> int:
-        """Return its exit code; minus the signal that ended it."""
+        """Return the exit code, or minus the signal that ended the command."""
         while not self._exit_code_future.done():
-            if self._pipes and self._reader_state != "output":
+            if self._pipes and self._reader_state != "reading":
                 await self._wait_readable(self._exit_code_future)
                 self._buffer_unread_output()
             else:
@@ -253,19 +246,19 @@ class SandboxedProcess:
         return self._exit_code_future.result()
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End it and everything it started: asked first, killed after ``grace`` seconds."""
+        """Send SIGTERM to the command and its descendants, and SIGKILL after ``grace`` seconds."""
         self._send_message(stop=max(grace, 0.0))
         await asyncio.wait([self._end_future])
-        if self._reader_state == "gone":
+        if self._reader_state == "closed":
             self._close_pipes()
 
     def abandon(self) -> None:
-        """Let go of it at once; its keeper ends it."""
+        """Close all connections at once; the supervisor then ends the command."""
         self._peer_socket.close()
         self._close_pipes()
         self._mark_ended()
 
-    # ------------------------------------------------------------------------------------------------------- the keeper
+    # ------------------------------------------------------------------------------------------------------- supervisor
 
     def _send_message(self, **fields: Any) -> None:
         if not self._end_future.done():
@@ -312,7 +305,7 @@ class SandboxedProcess:
             self._bridge.listen(listener)
 
     def _release_if_finished(self) -> None:
-        """Let the keeper end what is left, once the command has ended and nobody can print any more."""
+        """Have the supervisor end all descendants once the command has ended and both pipes are closed."""
         if self._exit_code_future.done() and not self._pipes:
             self._send_message(end=True)
 
@@ -327,35 +320,35 @@ class SandboxedProcess:
         if not self._exit_code_future.done():
             self._exit_code_future.set_result(-9)
         if not self._start_future.done():
-            self._start_future.set_exception(SandboxError("the command could not be started: its keeper is gone"))
-            self._start_future.exception()  # seen, also when nobody waits for it
+            self._start_future.set_exception(SandboxError("the command could not be started: its supervisor ended"))
+            self._start_future.exception()  # mark it as retrieved: there may be no waiter
 
-    # ------------------------------------------------------------------------------------------------------- the output
+    # ----------------------------------------------------------------------------------------------------------- output
 
     def _read_available(self) -> tuple[OutputStream, bytes] | None:
-        """Return a piece that is there already, ``None`` if there is none."""
+        """Return a chunk that can be read without waiting, ``None`` if there is none."""
         for stream, pipe in list(self._pipes.items()):
             with contextlib.suppress(BlockingIOError):
                 if data := os.read(pipe, CHUNK_BYTES):
-                    self._pipes[stream] = self._pipes.pop(stream)  # the other one is next
+                    self._pipes[stream] = self._pipes.pop(stream)  # read the other stream next
                     return stream, data
                 self._close_pipe(stream)
         return None
 
     def _buffer_unread_output(self) -> None:
-        """Read what nobody asks for, so that the command can go on; the beginning is kept."""
-        while found := self._read_available():
-            if self._reader_state == "gone":
+        """Empty the pipes, so that the command does not block; the first ``MAX_BUFFERED_BYTES`` are buffered."""
+        while chunk := self._read_available():
+            if self._reader_state == "closed":
                 continue
-            if self._buffered_bytes + len(found[1]) <= MAX_BUFFERED_BYTES:
-                self._buffered_output.append(found)
-                self._buffered_bytes += len(found[1])
+            if self._buffered_bytes + len(chunk[1]) <= MAX_BUFFERED_BYTES:
+                self._buffered_output.append(chunk)
+                self._buffered_bytes += len(chunk[1])
             else:
-                self._dropped_bytes += len(found[1])
-                return  # others have work to do, too
+                self._dropped_bytes += len(chunk[1])
+                return  # let other tasks run
 
     async def _wait_readable(self, *others: "asyncio.Future[Any]") -> None:
-        """Wait until there is something to read, or one of the others is done."""
+        """Wait until a pipe is readable or one of the futures is done."""
         ready: asyncio.Future[None] = self._loop.create_future()
 
         def wake() -> None:
@@ -383,39 +376,31 @@ class SandboxedProcess:
             self._close_pipe(stream)
 
 
-def _check_job(order: JobSpec) -> None:
-    words = [*order.argv, order.cwd, *order.writable, *order.protected, *order.hidden]
-    if not order.argv or not order.argv[0]:
+def _check_job(job: JobSpec) -> None:
+    paths = (job.cwd, *job.writable, *job.protected, *job.hidden)
+    if not job.argv or not job.argv[0]:
         raise SandboxError("a command needs at least the name of a program")
-    for word in (*words, *order.env, *order.env.values()):
+    for word in (*job.argv, *paths, *job.env, *job.env.values()):
         if "\0" in word:
-            raise SandboxError(f"a command cannot have a NUL character in it: {word!r}")
+            raise SandboxError(f"a command cannot contain a NUL character: {word!r}")
         try:
             os.fsencode(word)
         except UnicodeEncodeError as error:
-            raise SandboxError(f"a command cannot have half a character in it: {word!r}") from error
-    for path in (order.cwd, *order.writable, *order.protected, *order.hidden):
+            raise SandboxError(f"a command cannot contain a lone surrogate: {word!r}") from error
+    for path in paths:
         if not path.startswith("/"):
-            raise SandboxError(f"{path!r} is not an absolute path; a sandbox takes no others")
-    for name in order.env:
+            raise SandboxError(f"{path!r} is not an absolute path; a sandbox accepts no other")
+    for name in job.env:
         if not name or "=" in name:
             raise SandboxError(f"{name!r} is not the name of an environment variable")
 
 
 def _open_stdin_file(content: bytes) -> int:
-    """Return a file with what a command reads from its stdin."""
-    if not content:
-        return os.open(os.devnull, os.O_RDONLY)
-    made = os.memfd_create("stdin")
-    left = memoryview(content)
-    while left:
-        left = left[os.write(made, left) :]
-    os.lseek(made, 0, os.SEEK_SET)
-    return made
+    return syscalls.memory_file(content, "stdin") if content else os.open(os.devnull, os.O_RDONLY)
 
 
 @functools.cache
 def build_seccomp_filter_hex(*, sockets: seccomp.SocketRule = "network") -> str:
-    """Return the filter of system calls for this processor, in hex; empty if there is none."""
+    """Return the seccomp filter for this processor, in hex; empty if there is none."""
     machine = syscalls.ARCHITECTURE
     return seccomp.build_filter(machine, sockets).hex() if seccomp.is_supported(machine) else ""

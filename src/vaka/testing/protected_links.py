@@ -1,5 +1,5 @@
-"""What a sandbox promises of protected paths that are links, or are reached by way of some: part of its contract."""
-# ruff: noqa: S101, ASYNC240  # asserts are what a contract is made of, and files how commands are heard
+"""The part of the sandbox contract about protected paths that are links or are reached through links."""
+# ruff: noqa: S101, ASYNC240  # a contract suite is made of asserts; commands are observed through files
 
 import os
 import shlex
@@ -21,12 +21,12 @@ _PROTECTED_PATHS = (
 
 
 class ProtectedLinksContract(SandboxContract):
-    """Neither a protected link nor what it leads to can be changed; both can be read."""
+    """Neither a protected link nor its target can be changed; both can be read."""
 
     protects_inside_writable = True
-    """Whether it can hold protected and hidden paths inside writable folders."""
+    """Whether the sandbox supports protected and hidden paths inside writable folders."""
     protects_links = True
-    """Whether these can be links."""
+    """Whether these paths can be links."""
 
     @pytest.mark.parametrize(
         "attack",
@@ -46,49 +46,53 @@ class ProtectedLinksContract(SandboxContract):
             "rm one; ln -s evil one", "mv two was; mkdir two", "echo x > two", "rm -f one two; cp evil/file two",
         ],
     )  # fmt: skip
-    async def test_a_protected_link_and_its_target_stay(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """Whatever is in the way: folders, links to links, links that lead nowhere or out of the workspace."""
+    async def test_a_protected_link_and_its_target_cannot_be_changed(
+        self, sandbox: Sandbox, workspace: Path, attack: str
+    ) -> None:
+        """Also behind folders, links to links, dangling links and links out of the workspace."""
         self.skip_without_link_protection()
         outside = _make_links(workspace)
         before = _protected_state(workspace, outside)
-        held = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
-        ended = await self.run(sandbox, f"exec 2>&1; {attack}; echo; echo ran", workspace, protected=held)
+        protected = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
+        ended = await self.run(sandbox, f"exec 2>&1; {attack}; echo; echo ran", workspace, protected=protected)
         assert ended.stdout.endswith("ran\n")
         assert _protected_state(workspace, outside) == before
 
-    async def test_protected_links_are_followed_as_ever(self, sandbox: Sandbox, workspace: Path) -> None:
-        """What is not protected is free, and nothing is left behind."""
+    async def test_protected_links_can_be_read_through(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Other paths stay writable, and no placeholder is left behind."""
         self.skip_without_link_protection()
         _make_links(workspace)
         before = sorted(path.name for path in workspace.iterdir())
-        held = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
+        protected = tuple(f"{workspace}/{name}" for name in _PROTECTED_PATHS)
         script = (
             "cat .claude/file .mcp.json .devcontainer/file .git/config && readlink .claude .idea && ls .claude/"
             " && echo x > free && echo x > conf/other && echo x > repo/HEAD && echo x > there/other && mkdir deep/other"
             " && ln -s real/file link && mv link moved && cat moved"
         )
-        ended = await self.run(sandbox, script, workspace, protected=held)
+        ended = await self.run(sandbox, script, workspace, protected=protected)
         assert ended == CompletedCommand(0, "as it was" * 4 + "real\ngone\nfile\nas it was", "")
         assert sorted(path.name for path in workspace.iterdir()) == sorted([*before, "free", "moved"])
         assert [path.name for path in (workspace / "there").iterdir()] == ["other"]
 
-    async def test_what_a_link_leads_to_outside_can_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
-        """As far as anything outside can."""
+    async def test_the_target_of_a_link_outside_the_workspace_can_be_read(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
         self.skip_without_link_protection()
         (workspace / "os-release").symlink_to("/etc/os-release")
-        held = (f"{workspace}/os-release",)
-        ended = await self.run(sandbox, "cat os-release; rm -f os-release 2>&1", workspace, protected=held)
+        protected = (f"{workspace}/os-release",)
+        ended = await self.run(sandbox, "cat os-release; rm -f os-release 2>&1", workspace, protected=protected)
         assert ended.stdout.startswith(Path("/etc/os-release").read_text())
-        assert os.readlink(workspace / "os-release") == "/etc/os-release"  # noqa: PTH115  # the very text
+        assert os.readlink(workspace / "os-release") == "/etc/os-release"  # noqa: PTH115  # the unresolved text
 
     @pytest.mark.parametrize(
-        ("target", "why"), [(".", "work in"), ("..", "work in"), ("/", "work in"), (".claude", "too many"),
-                            ("none/../evil", "no folder")],
+        ("target", "why"),
+        [(".", "writable folder"), ("..", "writable folder"), ("/", "writable folder"), (".claude", "too many"),
+         ("none/../evil", "not a folder")],
     )  # fmt: skip
-    async def test_what_cannot_be_held_is_refused(
+    async def test_a_link_that_cannot_be_protected_is_refused(
         self, sandbox: Sandbox, workspace: Path, target: str, why: str
     ) -> None:
-        """Links to where the command works, to themselves, and by way of what is not there."""
+        """Links to the working folder, to themselves, and through a missing folder."""
         self.skip_without_inside_protection()
         (workspace / ".claude").symlink_to(target)
         with pytest.raises(SandboxError, match=why):
@@ -104,10 +108,10 @@ class ProtectedLinksContract(SandboxContract):
             "rm $own/commondir; echo ../evil > $own/commondir",
         ],
     )  # fmt: skip
-    async def test_a_work_tree_runs_nothing_else_than_before(
+    async def test_the_git_settings_of_a_work_tree_cannot_be_changed(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
-        """Its repository is elsewhere, and what git runs and obeys is protected there."""
+        """Its repository is another folder, whose hooks and settings are protected."""
         self.skip_without_inside_protection()
         _make_work_tree(workspace)
         settings = [
@@ -124,8 +128,8 @@ class ProtectedLinksContract(SandboxContract):
         assert [name for name in missing if (workspace / name).exists()] == []
 
     @pytest.mark.parametrize("folder", ["tree", "repo"])
-    async def test_git_works_as_ever(self, sandbox: Sandbox, workspace: Path, folder: str) -> None:
-        """In a repository and in a work tree of it: looking, and keeping."""
+    async def test_git_commits_in_a_protected_repository(self, sandbox: Sandbox, workspace: Path, folder: str) -> None:
+        """In a repository and in its work tree."""
         self.skip_without_inside_protection()
         _make_work_tree(workspace)
         script = (
@@ -135,8 +139,8 @@ class ProtectedLinksContract(SandboxContract):
         ended = await self.run(sandbox, script, workspace, protected=_git_paths(workspace / folder))
         assert ended == CompletedCommand(0, f"2\n{workspace / folder}\n", "")
 
-    async def test_a_repository_takes_no_orders_from_elsewhere(self, sandbox: Sandbox, workspace: Path) -> None:
-        """One small file is enough for git to take its settings, and with them its programs, from another folder."""
+    async def test_a_commondir_file_cannot_redirect_a_repository(self, sandbox: Sandbox, workspace: Path) -> None:
+        """That file makes git take its settings, and the programs they name, from another folder."""
         self.skip_without_inside_protection()
         _make_work_tree(workspace)
         ended = await self.run(
@@ -145,19 +149,17 @@ class ProtectedLinksContract(SandboxContract):
         assert (ended.code != 0, (workspace / "repo/.git/commondir").exists()) == (True, False)
 
     def skip_without_inside_protection(self) -> None:
-        """Leave out a test of what it cannot do."""
         if not self.protects_inside_writable:
-            pytest.skip("Landlock without namespaces cannot hold paths inside writable folders, and refuses them")
+            pytest.skip("Landlock without namespaces cannot protect paths inside writable folders, and refuses them")
 
     def skip_without_link_protection(self) -> None:
-        """Leave out a test of what it cannot do."""
         self.skip_without_inside_protection()
         if not self.protects_links:
-            pytest.skip("links cannot be held by mounts on kernels before Linux 5.12, and are refused")
+            pytest.skip("kernels before Linux 5.12 cannot protect links by mounts; the sandbox refuses them")
 
 
 def _make_links(workspace: Path) -> Path:
-    """Make links of all kinds, and what they lead to; return a folder outside."""
+    """Create links of all kinds and their targets; return a folder outside the workspace."""
     outside = workspace.parent / "outside"
     for folder in (outside, *(workspace / name for name in ("real", "conf", "deep/er", "there", "evil", "repo/hooks"))):
         folder.mkdir(parents=True)
@@ -177,13 +179,13 @@ def _make_links(workspace: Path) -> Path:
 
 
 def _protected_state(workspace: Path, outside: Path) -> list[object]:
-    """Return all that is to stay: links, with their times, and what is at their ends."""
+    """Return everything that must not change: links with their times, and their targets."""
     links = [workspace / name for name in (".claude", ".vscode", ".idea", ".mcp.json", "way/link", ".git", "one")]
     folders = [outside, *(workspace / name for name in ("real", "deep/er", "repo/hooks"))]
     files = [workspace / name for name in ("real/file", "deep/er/file", "conf/mcp.json", "repo/config")]
     missing = [workspace / name for name in ("gone", "two", "there/inner")]
     return [
-        [(os.readlink(path), path.lstat().st_mtime_ns) for path in links],  # noqa: PTH115  # the very text
+        [(os.readlink(path), path.lstat().st_mtime_ns) for path in links],  # noqa: PTH115  # the unresolved text
         [sorted(path.name for path in folder.iterdir()) for folder in folders],
         [path.read_text() for path in files],
         [os.path.lexists(path) for path in missing],
@@ -191,7 +193,7 @@ def _protected_state(workspace: Path, outside: Path) -> list[object]:
 
 
 def _make_work_tree(workspace: Path) -> None:
-    """Make a repository with a work tree beside it."""
+    """Create a repository with a work tree beside it."""
     script = (
         "git init -q repo && cd repo && git config user.name kim && git config user.email kim@example.org"
         " && git config extensions.worktreeConfig false && git commit -q --allow-empty -m first"

@@ -7,17 +7,17 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import NoReturn
 
-from vaka.sandbox.warden import syscalls
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
+from vaka.system import libc, syscalls
 
 PROXY_PORT = 3128
-"""Where a command with a single way out finds it, in its own network."""
+"""The port of the proxy in the network namespace of a command."""
 _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP)
 _EXIT_CODE_FAILED = 127
 
 
 def find_program(job: JobSpec) -> str:
-    """Return the file that the command's first word names."""
+    """Return the path of the program that the command names. Raises ``JobRefused`` if there is none."""
     word = job.argv[0]
     folders = [job.cwd] if "/" in word else job.env.get("PATH", os.defpath).split(":")
     for folder in folders:
@@ -28,13 +28,13 @@ def find_program(job: JobSpec) -> str:
 
 
 def make_pipe() -> tuple[int, int]:
-    """Return a pipe at such numbers."""
-    one, other = os.pipe()
-    return syscalls.move_fd_up(one), syscalls.move_fd_up(other)
+    """Return a pipe whose descriptors have numbers that no program expects."""
+    reader, writer = os.pipe()
+    return syscalls.move_fd_up(reader), syscalls.move_fd_up(writer)
 
 
 def switch_user(user: tuple[int, int] | None) -> None:
-    """Be somebody else, for ever."""
+    """Change the user and group of a process of root, irrevocably."""
     if user is not None and os.geteuid() == 0 and user[0] != 0:
         os.setgroups([user[1]])
         os.setresgid(user[1], user[1], user[1])
@@ -43,7 +43,7 @@ def switch_user(user: tuple[int, int] | None) -> None:
 
 @contextlib.contextmanager
 def act_as_user(user: tuple[int, int] | None) -> Generator[None]:
-    """Look at files as somebody else does, for a while: what they cannot reach is not there."""
+    """Use the permissions of another user inside the block: paths out of its reach count as missing."""
     if user is None or os.geteuid() != 0:
         yield
         return
@@ -60,46 +60,43 @@ def act_as_user(user: tuple[int, int] | None) -> Generator[None]:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """End when the process does that started this one."""
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Have the kernel kill this process when its parent ends."""
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(_EXIT_CODE_FAILED)
 
 
 def spawn(argv: list[str], env: dict[str, str], fd_map: Mapping[int, int], inherited_fds: Iterable[int]) -> int:
-    """Start a program that needs no more preparation than its descriptors, without copying this process."""
+    """Start a program that needs only its descriptors prepared, without copying this process."""
     for descriptor in inherited_fds:
-        os.set_inheritable(descriptor, True)  # whoever forks next is the keeper itself, and it never becomes a program
-    places = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in fd_map.items()]
-    return os.posix_spawn(argv[0], argv, env, file_actions=places, setsid=True, setsigdef=_RESET_SIGNALS)
+        os.set_inheritable(descriptor, True)  # the supervisor execs nothing itself, so nothing else inherits them
+    actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in fd_map.items()]
+    return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=_RESET_SIGNALS)
 
 
 def fork_exec(
     argv: list[str], env: dict[str, str], fd_map: Mapping[int, int], setup: Callable[[], None],
     *, inherited_fds: Iterable[int] = (),
 ) -> int:  # fmt: skip
-    """Fork, set up, place descriptors and become the program; return its id.
+    """Fork, call ``setup``, place descriptors and exec the program; return its process id.
 
-    ``placed`` says which descriptor the program has at which number, ``shared`` which it has where they are. What goes
-    wrong before it is the program is raised here, as ``Refused``.
+    ``fd_map`` has the descriptor for each number of the program, ``inherited_fds`` those that keep their numbers. An
+    error before exec is raised here as ``JobRefused``.
     """
-    owner = os.getpid()
-    said, says = make_pipe()
+    parent_pid = os.getpid()
+    errors, report = make_pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            _exec_program(argv, env, fd_map, setup, owner, tuple(inherited_fds))
+            _exec_program(argv, env, fd_map, setup, parent_pid, tuple(inherited_fds))
         except (OSError, ValueError, JobRefused) as error:
-            with contextlib.suppress(OSError):
-                os.write(says, f"{error}".encode(errors="replace")[:4096])
+            _write_error(report, error)
         finally:
             os._exit(_EXIT_CODE_FAILED)
-    os.close(says)
-    with os.fdopen(said, "rb") as reading:
-        problem = reading.read()
+    problem = _read_error(errors, report)
     if problem:
         os.waitpid(pid, 0)
-        raise JobRefused(problem.decode(errors="replace"))
+        raise JobRefused(problem)
     return pid
 
 
@@ -110,19 +107,19 @@ def _exec_program(
     os.setsid()
     signal.set_wakeup_fd(-1)
     setup()
-    die_with_parent(parent_pid)  # after setup, since a change of user or namespace takes it back
-    for restored in _RESET_SIGNALS:
-        signal.signal(restored, signal.SIG_DFL)
+    die_with_parent(parent_pid)  # after setup: a change of user or namespace clears it
+    for number in _RESET_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     for number, descriptor in fd_map.items():
         os.dup2(descriptor, number)
     for descriptor in inherited_fds:
         os.set_inheritable(descriptor, True)
-    os.execve(argv[0], argv, env)  # noqa: S606  # nosec B606  # that is what this is for
+    os.execve(argv[0], argv, env)  # noqa: S606  # nosec B606  # a sandbox runs programs
 
 
 def run_in_child(work: Callable[[], None], user: tuple[int, int] | None) -> None:
-    """Do something in a process of its own, as somebody else. Raises ``Refused`` with what went wrong there."""
-    said, says = make_pipe()
+    """Call ``work`` in a child process, as another user. Raises ``JobRefused`` with the error of the child."""
+    errors, report = make_pipe()
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -131,31 +128,40 @@ def run_in_child(work: Callable[[], None], user: tuple[int, int] | None) -> None
             work()
             code = 0
         except (OSError, ValueError, JobRefused) as error:
-            with contextlib.suppress(OSError):
-                os.write(says, f"{error}".encode(errors="replace")[:4096])
+            _write_error(report, error)
         finally:
             os._exit(code)
-    os.close(says)
-    with os.fdopen(said, "rb") as reading:
-        problem = reading.read()
+    problem = _read_error(errors, report)
     if os.waitpid(pid, 0)[1] != 0:
-        raise JobRefused(problem.decode(errors="replace") or "it cannot be confined: whoever was to do so is gone")
+        raise JobRefused(problem or "the process that was to confine the command was killed")
+
+
+def _write_error(report: int, error: Exception) -> None:
+    with contextlib.suppress(OSError):
+        os.write(report, f"{error}".encode(errors="replace")[:4096])
+
+
+def _read_error(errors: int, report: int) -> str:
+    """Return the error that a child wrote, empty if it closed the pipe without one."""
+    os.close(report)
+    with os.fdopen(errors, "rb") as reader:
+        return reader.read().decode(errors="replace")
 
 
 def make_socket_in_child(work: Callable[[], socket.socket]) -> socket.socket:
-    """Do something in a process of its own, which may change its namespaces, and return the socket it made."""
-    here, there = socket.socketpair()
+    """Call ``work`` in a child process, which may change its namespaces, and return the socket that it made."""
+    parent_end, child_end = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            send_socket(there, work())
+            send_socket(child_end, work())
         except (OSError, JobRefused) as error:
-            there.send(f"{error}".encode()[:1000])
+            child_end.send(f"{error}".encode()[:1000])
         finally:
             os._exit(0)
-    there.close()
-    with here:
-        text, descriptors, _, _ = socket.recv_fds(here, 1024, 1)
+    child_end.close()
+    with parent_end:
+        text, descriptors, _, _ = socket.recv_fds(parent_end, 1024, 1)
     os.waitpid(pid, 0)
     if not descriptors:
         raise JobRefused(f"its network cannot be reached: {text.decode(errors='replace')}")
@@ -163,14 +169,13 @@ def make_socket_in_child(work: Callable[[], socket.socket]) -> socket.socket:
     return socket.socket(fileno=descriptors[0])
 
 
-def send_socket(channel: socket.socket, made: socket.socket) -> None:
-    """Give a socket to whoever is at the other end."""
-    socket.send_fds(channel, [b"!"], [made.fileno()])
+def send_socket(channel: socket.socket, sent: socket.socket) -> None:
+    socket.send_fds(channel, [b"!"], [sent.fileno()])
 
 
 def open_listener() -> socket.socket:
-    """Return a socket that listens where only this network namespace can reach it."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.bind(("127.0.0.1", PROXY_PORT))
-    made.listen(128)
-    return made
+    """Return a socket that listens on the loopback address of this network namespace."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", PROXY_PORT))
+    listener.listen(128)
+    return listener

@@ -10,11 +10,11 @@ TUPLE_FIELDS = ("argv", "writable", "protected", "hidden", "secrets", "user", "f
 
 
 class JobRefused(Exception):
-    """A command cannot be confined as it was asked for."""
+    """The command cannot be confined as requested."""
 
 
 class JobSpec(NamedTuple):
-    """One command, with everything that holds it; plain data."""
+    """One command and everything that confines it; plain data."""
 
     kind: str
     """``bubblewrap``, ``landlock`` or ``none``."""
@@ -22,24 +22,24 @@ class JobSpec(NamedTuple):
     cwd: str
     env: dict[str, str]
     program: str = ""
-    """Where bubblewrap is."""
+    """The path of bubblewrap."""
     writable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
-    """Hidden too, where that does not hide the folders to work in."""
+    """Hidden as well, unless a folder that the command works in is inside one of them."""
     network: bool = False
     listen: bool = False
-    """Make a port in its network that the owner listens on."""
+    """Open a port in the command's network namespace and send its listener to the owner."""
     filter: str = ""
-    """The filter of system calls, in hex."""
+    """The seccomp filter, in hex."""
     strict: bool = True
-    """Refuse what Landlock alone cannot hold."""
+    """Refuse jobs that Landlock without namespaces cannot confine."""
     spaces: bool = True
     """Use namespaces with Landlock."""
     cgroups: bool = True
     trees: bool = True
-    """Lay the last mounts of bubblewrap's, where the kernel can."""
+    """With bubblewrap: mount protected and hidden paths by descriptor, where the kernel can."""
     user: tuple[int, int] | None = None
     cpu_seconds: int | None = None
     memory_bytes: int | None = None
@@ -47,20 +47,19 @@ class JobSpec(NamedTuple):
     file_bytes: int | None = None
     open_files: int | None = None
     folders: tuple[str, ...] = ()
-    """Names that are folders, when a protected path is not there yet."""
+    """Names of protected paths whose placeholder is a folder while they are missing."""
 
 
 def encode_job(job: JobSpec) -> bytes:
-    """Return an order as it is sent."""
     text = json.dumps(job._asdict()).encode()
     return len(text).to_bytes(LENGTH_PREFIX_BYTES, "big") + text
 
 
 def receive_job(control: socket.socket) -> JobSpec:
-    """Read one order; ``EOFError`` when its sender is gone."""
+    """Read one job; ``EOFError`` when the connection closes or the job is too large."""
     size = int.from_bytes(_receive_exactly(control, LENGTH_PREFIX_BYTES), "big")
     if size > MAX_JOB_BYTES:
-        raise EOFError(f"an order of {size} bytes")
+        raise EOFError(f"a job of {size} bytes")
     fields: dict[str, Any] = json.loads(_receive_exactly(control, size))
     for key in TUPLE_FIELDS:
         if fields[key] is not None:
@@ -69,7 +68,6 @@ def receive_job(control: socket.socket) -> JobSpec:
 
 
 def encode_report(**fields: Any) -> bytes:
-    """Return one line of what the warden has to say."""
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -78,7 +76,7 @@ def _receive_exactly(control: socket.socket, size: int) -> bytes:
     while size:
         part = control.recv(min(size, 1 << 20))
         if not part:
-            raise EOFError("the owner is gone")
+            raise EOFError("the owner closed the connection")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

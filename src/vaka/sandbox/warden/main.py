@@ -1,8 +1,8 @@
-"""The warden: one small process with a keeper for each command that runs.
+"""The warden: one small process that forks a supervisor for each running command.
 
-It exists because a large program with threads must not fork: what happens between the fork and the new program has to
-be done by somebody small. One keeper always waits, so that nobody waits for it. What a keeper leaves behind, because
-somebody killed it, falls to the warden.
+A large program with threads must not run code between fork and exec; the warden, small and with one thread, may. One
+supervisor is always idle, so that a command need not wait for a fork. The warden kills what is left of a supervisor
+that was itself killed.
 """
 
 import contextlib
@@ -13,42 +13,43 @@ import signal
 import socket
 from types import FrameType
 
-from vaka.sandbox.warden import launchers, process_tree, resource_limits, supervisor, syscalls
+from vaka.sandbox.warden import launchers, process_tree, resource_limits, supervisor
+from vaka.system import libc
 
 _MAX_TRIES = 3
 _MAX_IDLE = 3
-"""Keepers that wait for a command: one who comes from the last, one for the next, and one for a command beside it."""
+"""Idle supervisors kept for reuse: the one of the last command, one for the next, one for a concurrent command."""
 
 
 def main(descriptor: int, owner_pid: int) -> None:
-    """Serve the owner at the other end of a socket until it goes."""
-    os.chdir("/")  # nobody should have to keep a folder for this
+    """Serve the process at the other end of a socket until it ends."""
+    os.chdir("/")  # a working folder could not be unmounted
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    # What the owner blocks or ignores comes along, and whoever does not hear of an end waits for ever.
+    # Blocked and ignored signals are inherited from the owner; without SIGCHLD children are never reaped.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)
     bases = resource_limits.find_cgroup_bases()
     resource_limits.remove_stale_cgroups(bases)
-    launchers.namespaces_work()  # found out once, for all keepers
-    gc.freeze()  # what forks share stays shared
+    launchers.namespaces_work()  # cached here, so that supervisors inherit the result
+    gc.freeze()  # a collection would write to pages that forks share
     gc.disable()
     Warden(channel, bases, owner_pid).serve()
     _block_signals()
 
 
 class Warden:
-    """Forks keepers."""
+    """Forks supervisors and hands them commands."""
 
     def __init__(self, channel: socket.socket, bases: tuple[resource_limits.CgroupBase, ...], owner_pid: int) -> None:
         self._channel, self._bases, self._owner_pid = channel, bases, owner_pid
         self._supervisors: dict[int, socket.socket] = {}
-        """The line to each."""
+        """The socket to each, by process id."""
         self._idle_pids: list[int] = []
         self._wake_read_fd, self._wake_write_fd = os.pipe()
         for descriptor in (self._wake_read_fd, self._wake_write_fd):
@@ -56,14 +57,14 @@ class Warden:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
-        """Find a keeper for each request, until the owner is gone and so is everything it started."""
+        """Hand each request to a supervisor until the owner is gone; then end everything it started."""
         signal.set_wakeup_fd(self._wake_write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, _on_wakeup_signal)
         self._ensure_idle_supervisor()
         self._selector.register(self._channel, selectors.EVENT_READ)
         self._selector.register(self._wake_read_fd, selectors.EVENT_READ)
-        # The signal also comes when only the thread ends that started this process.
+        # PDEATHSIG is also sent when only the thread that started this process ends.
         while os.getppid() == self._owner_pid:
             for key, _ in self._selector.select():
                 if key.fileobj is self._channel:
@@ -72,7 +73,7 @@ class Warden:
                         return
                 elif key.fileobj == self._wake_read_fd:
                     self._reap_supervisors()
-                    # To enter a control group holds up every fork on the machine, so nobody does while one starts.
+                    # A process that enters a control group delays all forks of the machine: do it after the start.
                     self._ensure_idle_supervisor()
                 else:
                     self._on_supervisor_readable(key.data)
@@ -80,7 +81,7 @@ class Warden:
 
     def _receive_request(self) -> bool:
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._channel, 1, supervisor.DESCRIPTORS_PER_JOB)
+            data, descriptors, _, _ = socket.recv_fds(self._channel, 1, supervisor.DESCRIPTORS_PER_JOB)
         except OSError:
             return False
         for descriptor in descriptors:
@@ -89,14 +90,14 @@ class Warden:
             self._dispatch(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        return bool(said)
+        return bool(data)
 
     def _dispatch(self, descriptors: list[int]) -> None:
         for _ in range(_MAX_TRIES):
             if not self._idle_pids and not self._fork_supervisor(descriptors):
-                return  # their owner hears that nobody has them
+                return  # the owner's end of the socket closes
             pid = self._idle_pids.pop()
-            with contextlib.suppress(OSError):  # somebody may have killed it
+            with contextlib.suppress(OSError):  # it may have been killed
                 socket.send_fds(self._supervisors[pid], [b"!"], descriptors)
                 break
             self._disconnect(pid)
@@ -106,21 +107,21 @@ class Warden:
             self._fork_supervisor([])
 
     def _on_supervisor_readable(self, pid: int) -> None:
-        """A keeper is done with a command, or gone."""
+        """Keep a supervisor that has finished its command, or drop one that ended."""
         line = self._supervisors.get(pid)
         if line is None or line.fileno() < 0:
             return
         try:
-            free = bool(line.recv(16))
+            is_idle = bool(line.recv(16))
         except OSError:
-            free = False
-        if free and len(self._idle_pids) < _MAX_IDLE:
+            is_idle = False
+        if is_idle and len(self._idle_pids) < _MAX_IDLE:
             self._idle_pids.append(pid)
         else:
             self._disconnect(pid)
 
     def _disconnect(self, pid: int) -> None:
-        """Let a keeper go: it waits for nothing but its line."""
+        """Close the socket to a supervisor, which then ends."""
         line = self._supervisors[pid]
         if line.fileno() >= 0:
             self._selector.unregister(line)
@@ -129,14 +130,14 @@ class Warden:
             self._idle_pids.remove(pid)
 
     def _fork_supervisor(self, unneeded_fds: list[int]) -> bool:
-        """Make a keeper, which has nothing of what the warden holds for others; ``False`` if there can be no more."""
-        here, there = socket.socketpair()
-        owner = os.getpid()
-        # A keeper that does not know its own handler yet would take a signal to end for the warden's.
+        """Fork a supervisor, without the descriptors of other commands; ``False`` if the fork fails."""
+        own_end, supervisor_end = socket.socketpair()
+        warden_pid = os.getpid()
+        # Blocked until the supervisor has its own handler: it would run the warden's.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             pid = os.fork()
-        except OSError:  # too many processes: those that are there are to be kept all the same
+        except OSError:  # too many processes; running commands must go on
             pid = -1
         if pid == 0:
             code = 1
@@ -144,27 +145,27 @@ class Warden:
                 signal.set_wakeup_fd(-1)
                 os.setsid()
                 self._selector.close()
-                for line in (self._channel, here, *self._supervisors.values()):
+                for line in (self._channel, own_end, *self._supervisors.values()):
                     line.close()
-                for descriptor in unneeded_fds:  # or its command's output would never end
+                for descriptor in unneeded_fds:  # an open copy would keep the command's output from ending
                     os.close(descriptor)
-                supervisor.supervise(there, self._bases, owner, self._notify_started)
+                supervisor.supervise(supervisor_end, self._bases, warden_pid, self._notify_started)
                 code = 0
             finally:
                 _block_signals()
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        there.close()
+        supervisor_end.close()
         if pid < 0:
-            here.close()
+            own_end.close()
             return False
-        self._supervisors[pid] = here
+        self._supervisors[pid] = own_end
         self._idle_pids.append(pid)
-        self._selector.register(here, selectors.EVENT_READ, pid)
+        self._selector.register(own_end, selectors.EVENT_READ, pid)
         return True
 
     def _notify_started(self) -> None:
-        """Tell the warden, from a keeper, that a command runs."""
+        """Wake the warden, from a supervisor: a command has started."""
         with contextlib.suppress(OSError):
             os.write(self._wake_write_fd, b".")
 
@@ -184,7 +185,7 @@ class Warden:
                         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """End what a keeper left that was killed itself."""
+        """Kill the processes of a supervisor that was itself killed."""
         for pid in process_tree.list_descendants(os.getpid()):
             if process_tree.parent_of(pid) == os.getpid() and pid not in self._supervisors:
                 process_tree.kill_descendants(pid)
@@ -193,7 +194,7 @@ class Warden:
 
     def _shut_down(self) -> None:
         for line in self._supervisors.values():
-            line.close()  # who has nothing to do waits for nothing else
+            line.close()  # ends an idle supervisor
         for pid in self._supervisors:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
@@ -205,9 +206,9 @@ class Warden:
 
 
 def _on_wakeup_signal(_number: int, _frame: FrameType | None) -> None:
-    """Be woken."""
+    """Do nothing: the handler exists so that the wakeup descriptor is written to."""
 
 
 def _block_signals() -> None:
-    """Go in peace: a handler that runs in the middle of what is done last can meet a lock that its own thread holds."""
+    """Keep handlers from running while the interpreter shuts down: they could deadlock on a lock of their thread."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})

@@ -16,33 +16,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from vaka.sandbox.warden import syscalls
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
 from vaka.sandbox.warden.protected_paths import HeldPath, PlaceholderKind, ProtectionPlan, is_within
-from vaka.sandbox.warden.syscalls import move_fd_up, open_without_links
+from vaka.system import libc, syscalls
+from vaka.system.openat2 import open_link_itself, open_without_links
 
 MountOperation: TypeAlias = Literal["empty", "bind", "robind", "null", "hide", "link"]
 
-MASKED_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # they are replaced by empty ones
+MASKED_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # empty folders are mounted on them
 
 VISIBLE_SYSTEM_PATHS = (
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/current-system",
     "/run/booted-system", "/run/wrappers",
 )  # fmt: skip
-"""What of them is system: where names are looked up, and where some distributions keep their programs."""
+"""Paths inside masked folders that stay visible: resolver configuration, and programs of some distributions."""
 
 UNIX_SOCKET_TABLE = Path("/proc/net/unix")
-
-_PATH_FLAGS = os.O_PATH
 
 _SOCKET_FIELDS = 8
 
 
 class MountStep(NamedTuple):
-    """One mount.
-
-    ``empty`` is a new, empty folder, ``hide`` one that stays so; ``null`` hides a file, ``link`` holds a link.
-    """
+    """One mount: ``empty`` is a new tmpfs, ``hide`` a read-only one; ``null`` hides a file, ``link`` holds a link."""
 
     operation: MountOperation
     path: str
@@ -50,31 +45,31 @@ class MountStep(NamedTuple):
 
 
 class MountLayout:
-    """The mounts of one command, in order, and what was made for them."""
+    """The mounts of one command, in order, and the placeholders made for them."""
 
     def __init__(self, job: JobSpec) -> None:
-        """Work out what a command sees, less what is protected and hidden. Raises ``Refused`` if it cannot be had."""
+        """Plan all mounts except those that protect and hide. Raises ``JobRefused`` for folders that cannot be used."""
         self.cwd = _check_folder(os.path.realpath(job.cwd), "the folder to run in")
         self.writable = sorted({_check_folder(os.path.normpath(path), "the writable folder") for path in job.writable})
         if "/" in self.writable:
-            raise JobRefused("the whole system cannot be a writable folder; name the folders that are meant")
+            raise JobRefused("'/' cannot be a writable folder; name the folders that the command writes to")
         self.hidden: list[str] = []
         self.held_paths: dict[str, HeldPath | None] = {}
         self.late_steps: list[MountStep] = []
-        """What protects and hides: on top of the others."""
+        """The mounts that protect and hide, on top of the others."""
         self.completed = False
         self.steps = [MountStep("empty", path) for path in MASKED_FOLDERS if _is_real_folder(path)]
         self.steps += [
             MountStep("robind", path, _open_path(path))
             for path in VISIBLE_SYSTEM_PATHS
-            if _path_exists(path) and _has_no_links(path)
+            if os.path.lexists(path) and _has_no_links(path)
         ]
         if _is_masked(self.cwd) and not is_within(self.cwd, self.writable):
             self.steps.append(MountStep("robind", self.cwd, _open_path(self.cwd)))
         self.steps += [MountStep("bind", path, _open_path(path)) for path in self.writable]
 
     def complete(self, job: JobSpec, *, protect: bool = True) -> None:
-        """Work out what is protected and hidden, and make what is missing. Raises ``Refused`` if it cannot be had."""
+        """Plan the mounts that protect and hide, and make placeholders. Raises ``JobRefused`` if that is impossible."""
         self.completed = True
         self.hidden = _find_hidden_paths(job, self)
         if protect:
@@ -85,21 +80,21 @@ class MountLayout:
         self.late_steps += [MountStep("null", path) for path in _find_visible_sockets(self)]
 
     def merge_late_steps(self) -> None:
-        """Have everything mounted at once, by somebody who takes open folders. Raises ``Refused`` for links."""
+        """Mount everything in one pass, for kernels without mount trees. Raises ``JobRefused`` for links."""
         for step in self.late_steps:
             if step.operation == "link":
-                raise JobRefused(f"{step.path!r} is a link in a writable folder, which this kernel cannot hold")
+                raise JobRefused(f"{step.path!r} is a link in a writable folder, which this kernel cannot protect")
             opened = _open_path(step.path) if step.operation in ("bind", "robind") else -1
             self.steps.append(step._replace(descriptor=opened))
         self.late_steps = []
 
     def close(self) -> None:
-        """Close what was opened to be mounted."""
+        """Close the descriptors of the mounts."""
         for descriptor in self.descriptors:
             os.close(descriptor)
 
     def release_held_paths(self) -> None:
-        """Take away what was made, the last first."""
+        """Release locks and remove placeholders, in reverse order."""
         for held in reversed(self.held_paths.values()):
             if held is not None:
                 held.release()
@@ -107,17 +102,16 @@ class MountLayout:
 
     @property
     def outdated(self) -> bool:
-        """Whether something to be hidden is gone by now, and cannot be mounted on: sockets come and go."""
-        return any(step.operation == "null" and not _path_exists(step.path) for step in self.steps)
+        """Whether a file to be hidden, such as a socket, has been removed since and cannot be mounted on."""
+        return any(step.operation == "null" and not os.path.lexists(step.path) for step in self.steps)
 
     @property
     def descriptors(self) -> list[int]:
-        """The open folders and files that are mounted."""
         return [step.descriptor for step in self.steps if step.descriptor >= 0]
 
 
 def list_protected_in_writable(job: JobSpec) -> list[str]:
-    """Return the protected paths that lie in writable folders: the ones that need holding."""
+    """Return the protected paths inside writable folders; the others are read-only anyway."""
     roots = [os.path.normpath(path) for path in job.writable]
     return [path for path in job.protected if is_within(_locate(path, roots), roots)]
 
@@ -126,25 +120,25 @@ def list_protected_in_writable(job: JobSpec) -> list[str]:
 
 
 def _plan_protection(job: JobSpec, layout: MountLayout) -> None:
-    ways = ProtectionPlan(layout.writable, layout.held_paths)
+    plan = ProtectionPlan(layout.writable, layout.held_paths)
     for path in list_protected_in_writable(job):
-        ways.protect(_locate(path, layout.writable), _placeholder_kind_of(path, job))
-    for path in layout.hidden:  # or the next command would find it elsewhere
-        ways.hold_parents_of(path)
-    # What is in a folder that is held is held with it.
-    held = {path for path in ways.held_paths if not is_within(_parent_of(path), ways.held_paths)}
-    folders = [path for path in ways.parent_folders if not is_within(path, held)]
-    links = [path for path in ways.links if not is_within(path, held)]
+        plan.protect(_locate(path, layout.writable), _placeholder_kind_of(path, job))
+    for path in layout.hidden:  # if a folder above could be renamed, the next command would find it under another name
+        plan.hold_parents_of(path)
+    # A held folder holds everything inside it.
+    held = {path for path in plan.held_paths if not is_within(_parent_of(path), plan.held_paths)}
+    folders = [path for path in plan.parent_folders if not is_within(path, held)]
+    links = [path for path in plan.links if not is_within(path, held)]
     layout.late_steps += [MountStep("bind", path) for path in sorted(folders)]
     layout.late_steps += [MountStep("robind", path) for path in sorted(held)]
     layout.late_steps += [MountStep("link", path) for path in sorted(links)]
 
 
 def _placeholder_kind_of(path: str, job: JobSpec) -> PlaceholderKind:
-    """Return as what a protected path is made that is not there."""
+    """Return the kind of placeholder for a protected path that is missing."""
     if path.endswith("//"):
         return "socket"
-    return "folder" if path.endswith("/") or _name_of(path) in job.folders else "file"
+    return "folder" if path.endswith("/") or path.rpartition("/")[2] in job.folders else "file"
 
 
 # --------------------------------------------------------------------------------------------------------------- hide
@@ -152,27 +146,27 @@ def _placeholder_kind_of(path: str, job: JobSpec) -> PlaceholderKind:
 
 def _find_hidden_paths(job: JobSpec, layout: MountLayout) -> list[str]:
     needed = [*layout.writable, layout.cwd]
-    found: set[str] = set()
+    hidden: set[str] = set()
     for path in job.hidden:
         real = os.path.realpath(path)
-        if any(is_within(one, [real]) for one in needed):
-            raise JobRefused(f"{path!r} cannot be hidden: the command is to work in it")
-        found.add(real)
-    secrets = {os.path.realpath(path) for path in job.secrets if _path_exists(path)}
-    found |= {path for path in secrets if not any(is_within(one, [path]) for one in needed)}
-    there = {path for path in found if _path_exists(path)}
-    return sorted(path for path in there if not is_within(_parent_of(path), there))  # the others are hidden with these
+        if any(is_within(folder, [real]) for folder in needed):
+            raise JobRefused(f"{path!r} cannot be hidden: the command works in it")
+        hidden.add(real)
+    secrets = {os.path.realpath(path) for path in job.secrets if os.path.lexists(path)}
+    hidden |= {path for path in secrets if not any(is_within(folder, [path]) for folder in needed)}
+    existing = {path for path in hidden if os.path.lexists(path)}
+    return sorted(path for path in existing if not is_within(_parent_of(path), existing))
 
 
 def _find_visible_sockets(layout: MountLayout) -> list[str]:
-    """Return the sockets of this machine that have a name in the file system: each is a way out."""
+    """Return the unix sockets of this machine that the command could connect to by path."""
     try:
         lines = UNIX_SOCKET_TABLE.read_text(errors="surrogateescape").splitlines()[1:]
     except OSError:
         return []
     names = {line.split(None, _SOCKET_FIELDS - 1)[-1] for line in lines if len(line.split()) >= _SOCKET_FIELDS}
-    seen = [name for name in names if name.startswith("/") and _is_visible(name, layout)]
-    return sorted(name for name in seen if _is_socket(name) and _has_no_links(name))
+    visible = [name for name in names if name.startswith("/") and _is_visible(name, layout)]
+    return sorted(name for name in visible if _is_socket(name) and _has_no_links(name))
 
 
 def _is_visible(name: str, layout: MountLayout) -> bool:
@@ -192,9 +186,9 @@ def _is_socket(path: str) -> bool:
 
 def _check_folder(path: str, what: str) -> str:
     try:
-        os.close(open_without_links(path, _PATH_FLAGS | os.O_DIRECTORY))
+        os.close(open_without_links(path, os.O_PATH | os.O_DIRECTORY))
     except OSError as error:
-        if error.errno == errno.ELOOP:  # whoever can put a link there would choose what is writable
+        if error.errno == errno.ELOOP:  # a process that can replace the link would choose what is writable
             raise JobRefused(f"{what} {path!r} has a link in it: name the folder that it leads to") from error
         raise JobRefused(f"{what} {path!r} cannot be opened: {os.strerror(error.errno or errno.EIO)}") from error
     return path
@@ -202,22 +196,18 @@ def _check_folder(path: str, what: str) -> str:
 
 def _open_path(path: str) -> int:
     try:
-        return move_fd_up(open_without_links(path, _PATH_FLAGS))
+        return syscalls.move_fd_up(open_without_links(path, os.O_PATH))
     except OSError as error:
-        raise JobRefused(f"{path!r} changed while it was looked at: {error}") from error
+        raise JobRefused(f"{path!r} changed while the command was being prepared: {error}") from error
 
 
 def _locate(path: str, roots: Iterable[str]) -> str:
-    """Return where a path is: as it is written, or, if it is written by way of links, where they lead."""
-    written = os.path.normpath(path)
-    if is_within(written, roots):
-        return written
-    folder, name = os.path.split(written)
+    """Return a path as written if it is inside a root, otherwise with the links of its folder resolved."""
+    plain = os.path.normpath(path)
+    if is_within(plain, roots):
+        return plain
+    folder, name = os.path.split(plain)
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118  # strings in, strings out
-
-
-def _name_of(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _parent_of(path: str) -> str:
@@ -236,15 +226,11 @@ def _has_no_links(path: str) -> bool:
     return os.path.realpath(path) == path
 
 
-def _path_exists(path: str) -> bool:
-    return os.path.lexists(path)
-
-
 # ---------------------------------------------------------------------------------------------------------- bubblewrap
 
 
 def bubblewrap_arguments_of(steps: Sequence[MountStep], size: int | None) -> list[str]:
-    """Return mounts in the words of bubblewrap; ``size`` is the most that an empty folder may come to hold."""
+    """Return mounts as arguments of bubblewrap; ``size`` limits the bytes in a new tmpfs."""
     words: list[str] = []
     for step in steps:
         match step.operation:
@@ -258,14 +244,14 @@ def bubblewrap_arguments_of(steps: Sequence[MountStep], size: int | None) -> lis
                 words += ["--bind-fd", str(step.descriptor), step.path]
             case "robind":
                 words += ["--ro-bind-fd", str(step.descriptor), step.path]
-            case "link":  # it would follow it
+            case "link":  # bubblewrap would follow it
                 continue
     return words
 
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108  # it is replaced by an empty one
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108  # a new tmpfs is mounted on it
 
 _MOUNT_ATTRIBUTES = {
     "bind": 0,
@@ -276,10 +262,10 @@ _MOUNT_ATTRIBUTES = {
 
 
 def enter_namespaces(job: JobSpec, layout: MountLayout) -> None:
-    """Leave for namespaces of this process's own and mount there; ``OSError`` where the system does not allow it."""
+    """Enter new namespaces and apply the mounts there; ``OSError`` where the system does not allow it."""
     user, group = os.geteuid(), os.getegid()
     network = 0 if job.network else syscalls.CLONE_NEWNET
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # who became somebody else does not own its files in /proc otherwise
+    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # after a change of user, files in /proc/self would belong to root
     syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | network)
     _write_file("/proc/self/setgroups", "deny")
     _write_file("/proc/self/uid_map", f"{user} {user} 1")
@@ -292,15 +278,15 @@ def enter_namespaces(job: JobSpec, layout: MountLayout) -> None:
 
 
 def bring_up_loopback() -> None:
-    """Switch the network on that reaches only this namespace."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    """Switch on the loopback interface of this network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         name = struct.pack("16sH14s", b"lo", 0, b"")
-        (flags,) = struct.unpack("16xH14x", fcntl.ioctl(one, _SIOCGIFFLAGS, name))
-        fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sH14s", b"lo", flags | _IFF_UP, b""))
+        (flags,) = struct.unpack("16xH14x", fcntl.ioctl(control, _SIOCGIFFLAGS, name))
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14s", b"lo", flags | _IFF_UP, b""))
 
 
 def join_network_of(pid: int) -> None:
-    """Enter the network of another process, as its owner."""
+    """Enter the network namespace of another process of the same user."""
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     if os.geteuid() != 0:
         syscalls.setns(fcntl.ioctl(network, syscalls.NS_GET_USERNS), syscalls.CLONE_NEWUSER)
@@ -308,21 +294,21 @@ def join_network_of(pid: int) -> None:
 
 
 def join_mounts_of(pid: int) -> None:
-    """Enter the mounts of another process, with all privileges over them; its owner may."""
+    """Enter the mount namespace of another process of the same user, with all capabilities in it."""
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
     syscalls.setns(fcntl.ioctl(mounts, syscalls.NS_GET_USERNS), syscalls.CLONE_NEWUSER)
     syscalls.setns(mounts, syscalls.CLONE_NEWNS)
 
 
 def apply_late_steps(steps: list[MountStep]) -> None:
-    """Mount what protects and hides, when all else is mounted. Raises ``Refused`` where something cannot be held."""
+    """Apply the mounts that protect and hide, after all others. Raises ``JobRefused`` for one that fails."""
     null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
     for step in steps:
         try:
             _apply_late_step(step, null)
         except OSError as error:
             what = f"{step.path!r} is a link in a writable folder and" if step.operation == "link" else f"{step.path!r}"
-            raise JobRefused(f"{what} cannot be held: {error}") from error
+            raise JobRefused(f"{what} cannot be protected: {error}") from error
     os.close(null)
 
 
@@ -332,21 +318,19 @@ def _apply_late_step(step: MountStep, null: int) -> None:
         syscalls.mount("tmpfs", step.path, "tmpfs", flags, "mode=755,size=4k")
         return
     try:
-        place = (syscalls.open_link_itself if step.operation == "link" else syscalls.open_without_links)(
-            step.path, os.O_PATH
-        )
+        target = (open_link_itself if step.operation == "link" else open_without_links)(step.path, os.O_PATH)
     except FileNotFoundError:
         if step.operation != "null":
             raise
-        return  # sockets come and go
-    source = null if step.operation == "null" else place
-    syscalls.mount_over(place, source, add=_MOUNT_ATTRIBUTES[step.operation])
-    os.close(place)
+        return  # a socket that was removed meanwhile
+    source = null if step.operation == "null" else target
+    syscalls.mount_over(target, source, add=_MOUNT_ATTRIBUTES[step.operation])
+    os.close(target)
 
 
 def _apply_steps(steps: list[MountStep], size: int | None) -> None:
-    # Descriptors that were opened before are of the old mounts: open the same things in the new ones. What is read-only
-    # there already cannot be made writable, so they are copied as they are.
+    # The descriptors of the steps belong to the old mount namespace: open the same paths in the new one. A copy of a
+    # read-only mount cannot be made writable, so all are cloned before "/" becomes read-only.
     sources = {step.path: syscalls.clone_mount_tree(_reopen_source(step)) for step in steps if step.descriptor >= 0}
     syscalls.set_mount_attributes("/", add=syscalls.MOUNT_ATTR_RDONLY)
     for step in steps:
@@ -354,28 +338,27 @@ def _apply_steps(steps: list[MountStep], size: int | None) -> None:
             options = "mode=1777" + (f",size={size}" if size else "")
             syscalls.mount("tmpfs", _make_mount_point(step), "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
             continue
-        place = syscalls.open_without_links(_make_mount_point(step), os.O_PATH)
-        syscalls.attach_mount_tree(place, sources[step.path], add=_MOUNT_ATTRIBUTES[step.operation])
-        os.close(place)
+        target = open_without_links(_make_mount_point(step), os.O_PATH)
+        syscalls.attach_mount_tree(target, sources[step.path], add=_MOUNT_ATTRIBUTES[step.operation])
+        os.close(target)
 
 
 def _reopen_source(step: MountStep) -> int:
-    found = syscalls.open_without_links(step.path, os.O_PATH)
-    before, now = os.fstat(step.descriptor), os.fstat(found)
-    if (before.st_dev, before.st_ino) != (now.st_dev, now.st_ino):
-        raise JobRefused(f"{step.path!r} changed while it was looked at")
-    return found
+    reopened = open_without_links(step.path, os.O_PATH)
+    if not os.path.samestat(os.fstat(step.descriptor), os.fstat(reopened)):
+        raise JobRefused(f"{step.path!r} changed while the command was being prepared")
+    return reopened
 
 
 def _make_mount_point(step: MountStep) -> str:
-    """Return where to mount; below an empty folder there is nothing yet."""
-    place = Path(step.path)
-    if not os.path.lexists(place):
+    """Return the path to mount on; inside a new tmpfs it is made first."""
+    path = Path(step.path)
+    if not os.path.lexists(path):
         if step.descriptor < 0 or os.path.isdir(f"/proc/self/fd/{step.descriptor}"):  # noqa: PTH112  # a magic link
-            place.mkdir(parents=True)
+            path.mkdir(parents=True)
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
     return step.path
 
 

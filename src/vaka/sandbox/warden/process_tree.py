@@ -8,44 +8,40 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 KILL_TIMEOUT = 10
-"""Seconds within which a process that was killed has to end."""
+"""Seconds to wait for a killed process to end."""
 _MAX_POLLED = 64
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _HAS_CHILDREN_FILE = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110  # kernels can be built without
 
 
 class ResourceUse(NamedTuple):
-    """What some processes use together."""
-
     processes: int
     memory: int
     cpu: float
 
 
 def list_descendants(root: int) -> list[int]:
-    """Return everything below ``root``, parents before children."""
-    if _HAS_CHILDREN_FILE:
-        return list(_list_by_children(root))
-    return list(_list_by_parents(root))
+    """Return the descendants of ``root``, parents before children."""
+    return list(_list_by_children(root) if _HAS_CHILDREN_FILE else _list_by_parents(root))
 
 
 def parent_of(pid: int) -> int:
-    """Return who started a process, 0 if it is gone."""
-    found = _read_stat(pid)
-    return int(found[1]) if found else 0
+    """Return the parent of a process, 0 if the process is gone."""
+    fields = _read_stat(pid)
+    return int(fields[1]) if fields else 0
 
 
 def terminate(pids: list[int]) -> None:
-    """Ask processes to end."""
+    """Send SIGTERM to processes."""
     for pid in pids:
         _send_signal(pid, signal.SIGTERM)
 
 
 def end_descendants() -> bool:
-    """Kill everything below this process, and wait until it is gone; ``False`` if something is left.
+    """Kill all descendants of this process and reap them; ``False`` if some are left.
 
-    This process must be the one that orphans fall to: then everything is its child, sooner or later. What is left may
-    not be killed by this process, or cannot die: the kernel keeps who waits for a disk that does not answer.
+    This process must be their subreaper: orphans then become its children. A process is left if this one may not kill
+    it, or if it does not end, such as one in an uninterruptible wait for a disk.
     """
     while True:
         try:
@@ -55,73 +51,72 @@ def end_descendants() -> bool:
         if pid:
             continue
         killed, spared = kill_descendants(os.getpid())
-        # The kernel's list can miss one while another ends: who found nobody to kill has nobody to wait for, and looks
-        # again. Nor is there anybody to wait for below one that may not be killed.
-        children = [one for one in killed if parent_of(one) == os.getpid()]
+        # The kernel's list of children can miss one while another ends: if none was found, list them again. Below a
+        # process that may not be killed there is no child to wait for.
+        children = [child for child in killed if parent_of(child) == os.getpid()]
         if (spared and not children) or (children and not _wait_for_one(children)):
             return False
 
 
 def _wait_for_one(children: list[int]) -> bool:
-    """Wait until one of some children has ended, so that it can be waited for; ``False`` if that takes too long."""
+    """Wait until one of these children can be reaped; ``False`` after ``KILL_TIMEOUT``."""
     with contextlib.ExitStack() as stack:
-        polling = select.poll()
+        poll = select.poll()
         for pid in children[:_MAX_POLLED]:
             try:
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 return True
-            except OSError:  # the kernel is too old for it
+            except OSError:  # kernels before 5.3 have no pidfd_open
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(-1, 0)
                 return True
             stack.callback(os.close, descriptor)
-            polling.register(descriptor, select.POLLIN)
-        return bool(polling.poll(KILL_TIMEOUT * 1000))
+            poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(KILL_TIMEOUT * 1000))
 
 
 def kill_descendants(root: int) -> tuple[list[int], list[int]]:
-    """Kill everything below ``root``; return whom, and who may not be killed by this process."""
-    seen: set[int] = set()
-    # One that is stopped starts nothing: stop until there is nobody new, then kill.
-    while found := [pid for pid in list_descendants(root) if pid not in seen]:
-        for pid in found:
+    """Kill the descendants of ``root``; return those killed, and those that this process may not kill."""
+    stopped: set[int] = set()
+    # A stopped process cannot fork: stop all until no new ones appear, then kill them.
+    while new := [pid for pid in list_descendants(root) if pid not in stopped]:
+        for pid in new:
             _send_signal(pid, signal.SIGSTOP)
-        seen.update(found)
-    told = {pid: _send_signal(pid, signal.SIGKILL) for pid in seen}
-    return [pid for pid, sent in told.items() if sent], [pid for pid, sent in told.items() if not sent]
+        stopped.update(new)
+    sent = {pid: _send_signal(pid, signal.SIGKILL) for pid in stopped}
+    return [pid for pid, killed in sent.items() if killed], [pid for pid, killed in sent.items() if not killed]
 
 
 def reap_children(main_pid: int = 0) -> int | None:
-    """Take note of every child that has ended; return the wait status of ``main`` if it is among them."""
-    status = None
+    """Reap every child that has ended; return the wait status of ``main_pid`` if it is among them."""
+    main_status = None
     while True:
         try:
-            pid, found = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return status
+            return main_status
         if pid == 0:
-            return status
+            return main_status
         if pid == main_pid:
-            status = found
+            main_status = status
 
 
 def measure_use(pids: list[int]) -> ResourceUse:
-    """Return what processes hold and have used; memory that several share is counted for each."""
-    memory, cpu = 0, 0.0
-    count = 0
+    """Return what processes use together; memory that several share is counted for each."""
+    count, memory, cpu = 0, 0, 0.0
     for pid in pids:
-        found = _read_stat(pid)
-        if not found or found[0] == b"Z":
+        fields = _read_stat(pid)
+        if not fields or fields[0] == b"Z":
             continue
         count += 1
-        cpu += sum(int(ticks) for ticks in found[11:15]) / _TICKS_PER_SECOND
+        cpu += sum(int(ticks) for ticks in fields[11:15]) / _TICKS_PER_SECOND
         memory += _private_memory_of(pid)
     return ResourceUse(count, memory, cpu)
 
 
 def proportional_memory_of(pids: list[int]) -> int:
-    """Return the memory of processes with what is shared divided among those who share it; slow, and exact."""
+    """Return the memory of processes, with shared memory divided among the processes that share it; slow, but exact."""
     total = 0
     for pid in pids:
         for line in _read_proc_file(f"/proc/{pid}/smaps_rollup").splitlines():
@@ -170,7 +165,7 @@ def _list_names(folder: str) -> list[str]:
 
 
 def _read_proc_file(path: str) -> bytes:
-    """Return what is in one of the kernel's files, nothing if it is gone; many are read, so it is quick."""
+    """Return the content of a file in ``/proc``, nothing if the process is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -187,11 +182,9 @@ def _read_proc_file(path: str) -> bytes:
 
 
 def _send_signal(pid: int, number: signal.Signals) -> bool:
-    """Send a signal to a process that may be gone; ``False`` if one may not."""
+    """Send a signal to a process that may be gone; ``False`` if this process has no permission."""
     try:
         os.kill(pid, number)
-    except PermissionError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, PermissionError)
     return True

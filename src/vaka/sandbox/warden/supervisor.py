@@ -16,14 +16,15 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from vaka.sandbox.warden import launchers, process_tree, syscalls
+from vaka.sandbox.warden import launchers, process_tree
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec, encode_report, receive_job
 from vaka.sandbox.warden.resource_limits import CgroupBase, Cgroups
+from vaka.system import libc, syscalls
 
 WATCH_INTERVAL = 0.1
-"""Seconds between looks at what a command uses, where no control group does that."""
+"""Seconds between measurements of what a command uses, where no control group limits it."""
 SHUTDOWN_TIMEOUT = 30
-"""Seconds that it may take to go."""
+"""Seconds after which a supervisor that was asked to end is killed."""
 DESCRIPTORS_PER_JOB = 4
 _SHELL_SIGNAL_BASE = 128
 _LAST_SIGNAL = 64
@@ -32,10 +33,10 @@ _LAST_SIGNAL = 64
 def supervise(
     requests: socket.socket, bases: tuple[CgroupBase, ...], parent_pid: int, on_started: Callable[[], None]
 ) -> None:
-    """Keep the commands whose sockets and streams come over ``orders``, one after the other, until there are no more.
+    """Run the commands whose sockets and streams arrive over ``requests``, one at a time, until that is closed.
 
-    ``started`` is called when one runs, and the processor has time for other things again; a byte over ``orders`` says
-    that there is nothing left of it, and that another may come.
+    ``on_started`` is called when a command runs. A byte over ``requests`` reports that all its processes have ended and
+    that the next request may follow.
     """
     wake, woken = os.pipe()
     for descriptor in (wake, woken):
@@ -43,13 +44,13 @@ def supervise(
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _on_terminate)
     signal.signal(signal.SIGCHLD, _on_child_exit)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # its maker blocked it until it is understood
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the warden blocked it before the fork
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent_pid:
         return
     groups = Cgroups(bases, str(os.getpid()))
-    own = syscalls.list_open_fds()
+    own_fds = syscalls.list_open_fds()
     with contextlib.suppress(OSError), requests:
         while _wait_for_request(requests, wake):
             _, descriptors, _, _ = socket.recv_fds(requests, 1, DESCRIPTORS_PER_JOB)
@@ -60,15 +61,15 @@ def supervise(
             with socket.socket(fileno=control) as line:
                 if not _run_job(line, (first, second, third), groups, on_started, wake):
                     return
-            gc.collect()  # what is collected later must not close what belongs to the next
-            for descriptor in syscalls.list_open_fds() - own:
+            gc.collect()  # an object collected later would close a descriptor of the next job
+            for descriptor in syscalls.list_open_fds() - own_fds:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
             requests.send(b".")
 
 
 def _wait_for_request(requests: socket.socket, wake: int) -> bool:
-    """Wait until there is an order; ``False`` when it is time to go."""
+    """Wait for a request; ``False`` when the supervisor is to end."""
     while not _SignalState.leaving:
         ready, _, _ = select.select([requests.fileno(), wake], [], [])
         if wake in ready:
@@ -81,54 +82,54 @@ def _wait_for_request(requests: socket.socket, wake: int) -> bool:
 def _run_job(
     control: socket.socket, streams: launchers.Streams, groups: Cgroups, on_started: Callable[[], None], wake: int
 ) -> bool:
-    """Keep one command; ``False`` if something is left of it, so that there should be no other."""
+    """Run one command; ``False`` if some of its processes could not be ended: then no other job may follow."""
     try:
-        order = receive_job(control)
+        job = receive_job(control)
     except (EOFError, OSError, ValueError, TypeError, KeyError):
         for descriptor in streams:
             os.close(descriptor)
         return True
     bounded: frozenset[str] = frozenset()
-    if order.cgroups:
-        # The keeper is in the group itself, and so are bubblewrap's own processes.
-        own = 4 if order.kind == "bubblewrap" else 1
-        pids = None if order.processes is None else order.processes + own
-        bounded = groups.set_limits(pids=pids, memory=order.memory_bytes)
+    if job.cgroups:
+        # The supervisor and bubblewrap's own processes are in the group as well.
+        own_processes = 4 if job.kind == "bubblewrap" else 1
+        pids = None if job.processes is None else job.processes + own_processes
+        bounded = groups.set_limits(pids=pids, memory=job.memory_bytes)
     else:
         groups.set_limits(pids=None, memory=None)
     try:
-        started = launchers.launch_job(order, streams)
+        started = launchers.launch_job(job, streams)
     except JobRefused as error:
-        alone = process_tree.end_descendants()  # bubblewrap may have got half way
+        all_ended = process_tree.end_descendants()  # bubblewrap may be half started
         _send_report(control, refused=str(error))
-        return alone
+        return all_ended
     finally:
         for descriptor in streams:
             os.close(descriptor)
-    keeper = Supervisor(control, order, started, bounded, on_started, wake)
+    supervisor = Supervisor(control, job, started, bounded, on_started, wake)
     try:
-        keeper.run()
+        supervisor.run()
     finally:
-        keeper.finish()
-    return keeper.all_ended
+        supervisor.finish()
+    return supervisor.all_ended
 
 
 class _SignalState:
     leaving = False
-    """Whether it is time to go. A signal only says so: who raises in the middle of anything leaves locks behind."""
+    """Set by SIGTERM. The handler only sets it: an exception raised from it could leave a lock held."""
 
 
 def _on_terminate(_number: int, _frame: FrameType | None) -> None:
     _SignalState.leaving = True
-    signal.alarm(SHUTDOWN_TIMEOUT)  # whatever it waits for just then, it does not wait for ever
+    signal.alarm(SHUTDOWN_TIMEOUT)  # SIGALRM kills it, whatever it waits for
 
 
 def _on_child_exit(_number: int, _frame: FrameType | None) -> None:
-    """Be woken."""
+    """Do nothing: the handler exists so that the wakeup descriptor is written to."""
 
 
 class Supervisor:
-    """A command that runs, and the one line to its owner."""
+    """A running command and the control socket to its owner."""
 
     def __init__(
         self, control: socket.socket, job: JobSpec, started: launchers.StartedJob, bounded: frozenset[str],
@@ -142,11 +143,11 @@ class Supervisor:
         self._deadline: float | None = None
         self._is_finished = False
         self.all_ended = True
-        """Whether nothing is left that it could not end: who became somebody else cannot be ended by everybody."""
+        """``False`` if processes are left, such as some that changed their user and may not be killed."""
         self._watched_limits = _limits_to_watch(job, bounded)
 
     def run(self) -> None:
-        """Look after it until it may be ended."""
+        """Report that the command started, and serve its owner until all its processes are to be ended."""
         with contextlib.suppress(OSError), selectors.DefaultSelector() as selector:
             self._send_started()
             self._on_started()
@@ -164,7 +165,7 @@ class Supervisor:
                 self._check_progress()
 
     def finish(self) -> None:
-        """End everything, and take away what was made for it."""
+        """End all processes of the command, clean up and report that it is gone."""
         if self._started.init_pid:
             for pid in (self._started.init_pid, self._started.pid):
                 with contextlib.suppress(OSError):
@@ -175,25 +176,25 @@ class Supervisor:
         self._started.clean_up()
         _send_report(self._control, gone=True)
 
-    # ---------------------------------------------------------------------------------------------------- what it hears
+    # ------------------------------------------------------------------------------------------------------------ input
 
     def _on_control_readable(self) -> None:
-        """Do what the owner says."""
+        """Handle messages of the owner."""
         piece = self._control.recv(4096)
         if not piece:
             self._is_finished = True
             return
         *lines, self._control_buffer = (self._control_buffer + piece).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            if "stop" in said and self._deadline is None:
-                self._deadline = time.monotonic() + float(said["stop"])
+            message = json.loads(line)
+            if "stop" in message and self._deadline is None:
+                self._deadline = time.monotonic() + float(message["stop"])
                 process_tree.terminate(self._job_pids())
-            elif "end" in said:
+            elif "end" in message:
                 self._is_finished = True
 
     def _read_exit_code(self) -> bool:
-        """Read the command's code where it is reported; ``False`` when there is no more to hear."""
+        """Read from the pipe with the command's exit code; ``False`` at its end."""
         piece = os.read(self._started.exit_code_fd, 64)
         self._exit_code_buffer += piece
         if piece and self._exit_code_buffer.endswith(b"\n"):
@@ -201,7 +202,7 @@ class Supervisor:
         return bool(piece)
 
     def _reap_children(self) -> None:
-        """Take note of who has ended."""
+        """Reap children that have ended, and report the code of the command if it is among them."""
         _drain_pipe(self._wake)
         status = process_tree.reap_children(self._started.pid)
         if status is None:
@@ -211,11 +212,11 @@ class Supervisor:
             while self._read_exit_code():
                 pass
             self._send_code(_as_signal_code(code))
-            self._is_finished = True  # its namespace ended with it
+            self._is_finished = True  # the kernel has killed its namespace
         else:
             self._send_code(code)
 
-    # ----------------------------------------------------------------------------------------------------- what it does
+    # ---------------------------------------------------------------------------------------------------------- control
 
     def _send_started(self) -> None:
         line = encode_report(started=self._started.pid)
@@ -231,8 +232,8 @@ class Supervisor:
             _send_report(self._control, code=code, why=reason)
 
     def _job_pids(self) -> list[int]:
-        own = {self._started.pid, *self._started.helper_pids} if self._started.init_pid else set[int]()
-        return [pid for pid in process_tree.list_descendants(self._started.tree_root_pid) if pid not in own]
+        helpers = {self._started.pid, *self._started.helper_pids} if self._started.init_pid else set[int]()
+        return [pid for pid in process_tree.list_descendants(self._started.tree_root_pid) if pid not in helpers]
 
     def _poll_timeout(self) -> float | None:
         if self._deadline is not None:
@@ -240,40 +241,40 @@ class Supervisor:
         return WATCH_INTERVAL if self._watched_limits else None
 
     def _check_progress(self) -> None:
-        """See whether time is over, everybody gone, or too much used."""
+        """Finish when the deadline has passed, all processes of a stopped command have ended or a limit is exceeded."""
         if self._deadline is not None and (
             time.monotonic() >= self._deadline or (self._code_sent and not self._job_pids())
         ):
             self._is_finished = True
         if self._watched_limits and not self._is_finished:
-            why = self._find_excess()
-            if why:
-                self._send_code(-signal.SIGKILL, why)
+            reason = self._find_excess()
+            if reason:
+                self._send_code(-signal.SIGKILL, reason)
                 self._is_finished = True
 
     def _find_excess(self) -> str:
         pids = self._job_pids()
-        now = process_tree.measure_use(pids)
+        use = process_tree.measure_use(pids)
         memory = self._watched_limits.get("memory")
-        if memory is not None and now.memory > memory and process_tree.proportional_memory_of(pids) > memory:
+        if memory is not None and use.memory > memory and process_tree.proportional_memory_of(pids) > memory:
             return f"it used more than {memory} bytes of memory"
         processes = self._watched_limits.get("processes")
-        if processes is not None and now.processes > processes:
+        if processes is not None and use.processes > processes:
             return f"it had more than {processes} processes"
         seconds = self._watched_limits.get("cpu")
-        if seconds is not None and now.cpu > seconds:
+        if seconds is not None and use.cpu > seconds:
             return f"it used more than {seconds} seconds of processor time"
         return ""
 
 
 def _limits_to_watch(job: JobSpec, bounded: frozenset[str]) -> dict[str, int]:
-    """Return what nobody but the keeper can bound for the whole command."""
-    wanted = {
+    """Return the limits that the supervisor must watch: those on the whole command that no control group enforces."""
+    limits = {
         "memory": None if "memory" in bounded else job.memory_bytes,
         "processes": None if "pids" in bounded else job.processes,
         "cpu": job.cpu_seconds,
     }
-    return {key: value for key, value in wanted.items() if value is not None}
+    return {key: value for key, value in limits.items() if value is not None}
 
 
 def _drain_pipe(wake: int) -> None:
@@ -282,7 +283,7 @@ def _drain_pipe(wake: int) -> None:
 
 
 def _as_signal_code(code: int) -> int:
-    """Return a code as a shell says it in the words of the port: minus the signal."""
+    """Return an exit code of a shell as ``Process.wait`` has it: minus the signal."""
     return _SHELL_SIGNAL_BASE - code if _SHELL_SIGNAL_BASE < code <= _SHELL_SIGNAL_BASE + _LAST_SIGNAL else code
 
 

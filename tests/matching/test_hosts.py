@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.policy.matching import DomainPattern, host_of
+from vaka.matching.hosts import DomainPattern, host_of
 
 
 @pytest.mark.parametrize(

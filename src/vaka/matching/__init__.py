@@ -1,0 +1,1 @@
+"""Patterns for names, paths and hosts; imports only the standard library."""

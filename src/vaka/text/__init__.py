@@ -1,0 +1,1 @@
+"""Text in files: encodings and line endings; imports only the standard library."""
