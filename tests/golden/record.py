@@ -1,7 +1,7 @@
-"""Record the golden logs anew: python -m tests.golden.record NAME…
+"""Record golden logs: python -m tests.golden.record NAME…
 
-A recorded log is never changed: what it means must stay the same for ever. Record under a new name instead, unless
-the format has not been released yet.
+A recorded log is never changed: its state must stay the same for ever. Record under a new name instead, unless the
+format has not been released yet.
 """
 
 import asyncio
@@ -30,8 +30,6 @@ FOLDER = Path(__file__).parent
 
 
 class AskBeforeRemove(vaka.Middleware):
-    """Asks before anything is removed."""
-
     async def before_tool(self, turn: Any, call: vaka.ToolCall) -> Any:
         return vaka.Ask(reason="it is gone then", rule="remove") if call.name == "remove" else call
 
@@ -58,7 +56,11 @@ def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
     helper = vaka.Agent("helper", instructions="Help.", tools=[look, remove], middleware=[AskBeforeRemove()])
     model = ScriptedModel(*answers, agents={"helper": list(children)})
     return vaka.Agent(
-        "assistant", model=model, instructions="Be brief.", tools=[look, count, remove, helper], middleware=[AskBeforeRemove()]
+        "assistant",
+        model=model,
+        instructions="Be brief.",
+        tools=[look, count, remove, helper],
+        middleware=[AskBeforeRemove()],
     )
 
 
@@ -67,13 +69,13 @@ def runtime() -> vaka.Runtime:
     return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, ask="suspend", cwd="/nowhere/app")
 
 
-async def _run_until_asked(session: vaka.Session, says: str) -> tuple[str, ...]:
-    """Run a turn until it waits for people; return what for."""
+async def _run_until_suspended(session: vaka.Session, prompt: str) -> tuple[str, ...]:
+    """Run a turn until it is suspended; return the open decisions."""
     try:
-        await session.run(says)
-    except Suspended as waiting:
-        return waiting.decisions
-    raise AssertionError("nobody was asked")
+        await session.run(prompt)
+    except Suspended as suspended:
+        return suspended.decisions
+    raise AssertionError("the turn was not suspended")
 
 
 async def _resume(session: vaka.Session) -> None:
@@ -97,12 +99,12 @@ async def tools(rt: vaka.Runtime) -> str:
 
 
 async def approval(rt: vaka.Runtime) -> str:
-    """Two calls that need a person, one approved and edited, one refused; the turn waits in between."""
+    """Two calls that need approval, one approved with an edit, one rejected; the turn is suspended in between."""
     session = await rt.open(
         agent(calls(call("remove", name="a"), call("look", at="b"), call("remove", name="c")), say("Half of it.")),
         id="approval",
     )
-    first, second = await _run_until_asked(session, "Remove a and c.")
+    first, second = await _run_until_suspended(session, "Remove a and c.")
     only, copy = "remove(name:a copy)", {"name": "a copy"}
     await rt.resolve(first, "approve", edit=copy, scope="session", rule=only, by="Kai")
     await rt.resolve(second, "reject", message="not that one", by="Kai")
@@ -111,10 +113,10 @@ async def approval(rt: vaka.Runtime) -> str:
 
 
 async def grants(rt: vaka.Runtime) -> str:
-    """A yes for the session with a rule a person wrote: it covers what waits and what comes later, not the rest."""
+    """An approval for the session with a rule that a person wrote: it covers open and later calls that match."""
     both = calls(call("remove", name="a1"), call("remove", name="a2"))
     session = await rt.open(agent(both, call("remove", name="a3"), call("remove", name="b"), say("Gone.")), id="grants")
-    first, _ = await _run_until_asked(session, "Remove them.")
+    first, _ = await _run_until_suspended(session, "Remove them.")
     await rt.resolve(first, "approve", scope="session", rule="remove(name:a*)", by="Kai")
     try:
         await _resume(session)
@@ -125,7 +127,7 @@ async def grants(rt: vaka.Runtime) -> str:
 
 
 async def child(rt: vaka.Runtime) -> str:
-    """Two child agents side by side, each with calls of its own, one of which asks."""
+    """Two concurrent child agents with calls of their own, one of which needs approval."""
     session = await rt.open(
         agent(
             calls(call("helper", prompt="Look at one."), call("helper", prompt="Remove two.")),
@@ -134,14 +136,14 @@ async def child(rt: vaka.Runtime) -> str:
         ),
         id="child",
     )
-    for decision in await _run_until_asked(session, "Get help, twice."):
+    for decision in await _run_until_suspended(session, "Get help, twice."):
         await rt.resolve(decision, "approve")
     await _resume(session)
     return session.id
 
 
 async def branches(rt: vaka.Runtime) -> str:
-    """Checkpoint, rewind, another turn, rewind to what the first one left, compaction, values, a failure, close."""
+    """Checkpoint, rewind, a turn, rewind to the branch that was left, compaction, a value, a failure, close."""
     lines = [call("look", at="one"), say("One."), say("Two."), say("Three."), say("Four.")]
     session = await rt.open(agent(*lines, fail(400, "no"), say("Six.")), id="branches")
     await session.run("First.")
@@ -164,13 +166,13 @@ async def branches(rt: vaka.Runtime) -> str:
 
 
 async def fork(rt: vaka.Runtime) -> str:
-    """A copy made in the middle of a turn that waits for a person: the open calls are sealed."""
+    """A fork of a suspended turn: the open calls are sealed."""
     lines = [calls(call("remove", name="a"), call("look", at="b")), say("Gone."), say("Ok.")]
     session = await rt.open(agent(*lines), id="origin")
-    await _run_until_asked(session, "Remove a.")
-    made = await session.fork(id="fork")
-    await made.run("Leave it then.")
-    return made.id
+    await _run_until_suspended(session, "Remove a.")
+    copy = await session.fork(id="fork")
+    await copy.run("Leave it then.")
+    return copy.id
 
 
 SCENARIOS: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
@@ -179,21 +181,20 @@ SCENARIOS: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
 
 
 def read_log(name: str) -> list[Event]:
-    """Return a recorded log."""
     return [decode(line) for line in (FOLDER / f"{name}.jsonl").read_bytes().splitlines()]
 
 
 async def interpret_log(events: Sequence[Event]) -> dict[str, Any]:
-    """Return what a log means today: its state, the conversation as the model sees it, and its fingerprint."""
+    """Return the state of a log, its messages as the model gets them, its index row and its fingerprint."""
     store, session = MemoryStore(), SessionId("golden")
     term = await store.events.claim(session)
     await store.events.append(session, events, head=0, term=term, release=True)
-    found = await reopen(store, session)
+    opened = await reopen(store, session)
     info = await store.sessions.find(session)
     assert info is not None
     return {
-        "state": msgspec.json.decode(encode_state(found.state)),
-        "messages": msgspec.to_builtins(build_messages(found.window.events_at(()), ())),
+        "state": msgspec.json.decode(encode_state(opened.state)),
+        "messages": msgspec.to_builtins(build_messages(opened.window.events_at(()), ())),
         "row": {"status": info.status, "title": info.title, "inputs": info.inputs, "hash": info.hash},
         "fingerprint": fingerprint(events),
     }  # fmt: skip
@@ -209,5 +210,5 @@ async def record_log(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for story in sys.argv[1:] or sys.exit(f"which ones? {', '.join(SCENARIOS)}"):
-        asyncio.run(record_log(story))
+    for scenario in sys.argv[1:] or sys.exit(f"name one or more of: {', '.join(SCENARIOS)}"):
+        asyncio.run(record_log(scenario))

@@ -1,4 +1,4 @@
-"""Recorded logs mean the same for ever."""
+"""Recorded logs fold to the same state for ever."""
 
 import json
 
@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.golden.record import FOLDER, SCENARIOS, interpret_log, read_log
-from vaka.core.session.hash_chain import HashChain
-from vaka.core.session.fold import fold
 from vaka.core.session.branches import live_events_of
+from vaka.core.session.fold import fold
+from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.state import SessionState, encode_state
 from vaka.core.types.event import Unknown, seal
 from vaka.core.types.ids import SessionId
@@ -17,13 +17,13 @@ LOGS = sorted(file.stem for file in FOLDER.glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("name", LOGS)
-async def test_a_recorded_log_means_what_it_meant(name: str) -> None:
+async def test_a_recorded_log_has_the_recorded_state_and_messages(name: str) -> None:
     expected = json.loads((FOLDER / f"{name}.expected.json").read_bytes())
     assert json.loads(msgspec.json.encode(await interpret_log(read_log(name)))) == expected
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_recorded_log_is_whole_and_everything_in_it_is_understood(name: str) -> None:
+def test_a_recorded_log_verifies_and_has_no_unknown_events(name: str) -> None:
     chain = HashChain(SessionId(name))
     for seq, line in enumerate((FOLDER / f"{name}.jsonl").read_bytes().splitlines(), 1):
         event = chain.check_next(seq, line)
@@ -41,5 +41,5 @@ def test_the_fold_of_the_live_branch_is_the_state(name: str) -> None:
     assert json.loads(encode_state(state)) == json.loads((FOLDER / f"{name}.expected.json").read_bytes())["state"]
 
 
-def test_every_story_was_recorded() -> None:
+def test_every_scenario_is_recorded() -> None:
     assert set(SCENARIOS) <= set(LOGS)
