@@ -1,4 +1,4 @@
-"""An agent that is a script: it hears, works and says, and nothing of that is lost or said twice."""
+"""Luau agents: inputs, messages, approvals and recovery; no message is lost or logged twice."""
 
 import asyncio
 from typing import Any
@@ -55,20 +55,20 @@ def make_agent(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
     return vaka.LuauAgent("chat", text, tools=tools, **more)
 
 
-async def talk_turns(who: vaka.Agent, *says: str, **more: Any) -> list[str]:
+async def talk_turns(who: vaka.Agent, *inputs: str, **more: Any) -> list[str]:
     settings: dict[str, Any] = {"ask": "deny", **more}
     async with runtime(**settings) as rt:
         session = await rt.open(who, id="s")
-        return [(await session.run(words)).text for words in says]
+        return [(await session.run(words)).text for words in inputs]
 
 
 @pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
-async def test_it_answers_one_thing_after_the_other(text: str, first: int) -> None:
+async def test_an_agent_answers_one_input_after_the_other(text: str, first: int) -> None:
     assert await talk_turns(make_agent(text), "a", "b", "c") == [f"{first}: a", f"{first + 1}: b", f"{first + 2}: c"]
 
 
 @pytest.mark.parametrize(("text", "first"), [(RUNS, 1), (REACTS, 11)])
-async def test_another_process_goes_on_with_the_conversation(text: str, first: int) -> None:
+async def test_another_process_continues_the_conversation(text: str, first: int) -> None:
     store = MemoryStore()
     for number in range(3):
         assert await talk_turns(make_agent(text), "x", store=store) == [f"{first + number}: x"]
@@ -77,7 +77,7 @@ async def test_another_process_goes_on_with_the_conversation(text: str, first: i
     assert event_types(log).count("message.completed") == 3
 
 
-async def test_what_it_says_is_seen_as_it_says_it_and_kept_whole() -> None:
+async def test_emitted_text_is_streamed_and_logged_as_one_message() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(make_agent(RUNS), id="s")
@@ -89,7 +89,7 @@ async def test_what_it_says_is_seen_as_it_says_it_and_kept_whole() -> None:
     assert last_body(seen).text == "1: hello"
 
 
-async def test_it_can_say_more_than_words_and_hear_more() -> None:
+async def test_an_agent_receives_and_emits_images() -> None:
     text = """ function run(ctx)
         local input = ctx.recv()
         ctx.emit({ text = `{#input.parts} parts` })
@@ -99,11 +99,11 @@ async def test_it_can_say_more_than_words_and_hear_more() -> None:
     async with runtime() as rt:
         session = await rt.open(make_agent(text), id="s")
         await session.run([Text(text="see"), Image(media_type="image/png", data="AA==")])
-        said = (await session.messages())[-1].content  # type: ignore[union-attr]  # an answer
-    assert said == (Text(text="2 parts"), Image(media_type="image/png", data="/wA="), Text(text=" there"))
+        content = (await session.messages())[-1].content  # type: ignore[union-attr]  # an answer
+    assert content == (Text(text="2 parts"), Image(media_type="image/png", data="/wA="), Text(text=" there"))
 
 
-async def test_a_script_that_has_ended_hears_nothing_more() -> None:
+async def test_a_script_that_has_ended_accepts_no_more_input() -> None:
     async with runtime() as rt:
         session = await rt.open(
             make_agent(" function run(ctx) ctx.emit({ text = ctx.recv().text, eof = true }) end"), id="s"
@@ -114,24 +114,24 @@ async def test_a_script_that_has_ended_hears_nothing_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "message"),
     [
         (" function run(ctx) ctx.recv() error('no luck') end", "script", "script.luau:1: no luck"),
         (" function run(ctx) while true do end end", "script_limit", "script.luau"),
         (" function run(ctx) ctx.recv() ctx.emit(5) end", "script", "emit: expected table"),
         (" function run(ctx) ctx.recv() ctx.generate('default', 'x') end", "script", "has no model"),
-        (" function run(ctx) ctx.recv() ctx.generate('unheard/of', 'x') end", "script", "'unheard/of' is not known"),
+        (" function run(ctx) ctx.recv() ctx.generate('silent/of', 'x') end", "script", "'silent/of' is not known"),
     ],
 )
-async def test_a_script_that_fails_ends_its_turn_with_that(text: str, code: str, told: str) -> None:
+async def test_a_script_error_fails_the_turn(text: str, code: str, message: str) -> None:
     async with runtime() as rt:
         session = await rt.open(make_agent(text, limits=vaka.ScriptLimits(seconds=0.2)), id="s")
-        with pytest.raises(TurnError, match=told) as caught:
+        with pytest.raises(TurnError, match=message) as caught:
             await session.run("x")
     assert caught.value.code == code
 
 
-async def test_it_calls_tools_and_models_side_by_side() -> None:
+async def test_an_agent_calls_tools_and_models_concurrently() -> None:
     text = """ function run(ctx)
         ctx.recv()
         local sum, who = ctx.parallel(
@@ -151,7 +151,7 @@ async def test_it_calls_tools_and_models_side_by_side() -> None:
     ]
 
 
-async def test_a_changed_script_does_not_go_on_with_what_another_began() -> None:
+async def test_a_changed_script_cannot_continue_a_run() -> None:
     store = MemoryStore()
     await talk_turns(make_agent(RUNS), "a", store=store)
     with pytest.raises(TurnError, match="not those this run began with") as caught:
@@ -160,13 +160,13 @@ async def test_a_changed_script_does_not_go_on_with_what_another_began() -> None
     assert await talk_turns(make_agent(RUNS), "c", store=store) == ["2: c"]
 
 
-async def test_a_changed_script_that_begins_anew_each_time_is_welcome() -> None:
+async def test_a_changed_script_with_on_input_continues_the_conversation() -> None:
     store = MemoryStore()
     await talk_turns(make_agent(REACTS), "a", store=store)
     assert await talk_turns(make_agent(REACTS.replace("+= 1", "+= 5")), "b", store=store) == ["16: b"]
 
 
-async def test_an_approval_it_waits_for_outlives_the_process() -> None:
+async def test_a_pending_approval_survives_the_process() -> None:
     store, done = MemoryStore(), list[str]()
 
     @vaka.tool
@@ -192,7 +192,7 @@ async def test_an_approval_it_waits_for_outlives_the_process() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
+async def test_a_rejection_is_an_error_the_script_may_catch() -> None:
     store, done = MemoryStore(), list[str]()
 
     @vaka.tool
@@ -217,33 +217,33 @@ async def test_a_no_without_a_word_is_told_to_it_and_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "farewell"),
     [
         (REACTS + " function on_close(ctx) ctx.emit({ text = `bye {ctx.agent.state.count}` }) end", "bye 11"),
         (RUNS.replace("then return end", "then ctx.emit({ text = 'bye' }) return end"), "bye"),
         (REACTS, ""),
     ],
 )
-async def test_it_is_told_when_nothing_more_is_expected(text: str, said: str) -> None:
+async def test_closing_a_session_runs_on_close(text: str, farewell: str) -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(make_agent(text), id="s")
         await session.run("a")
         await session.close("done")
         log: list[Any] = await read_log(store, "s")
-        assert (log[-1].type, log[-2].type, log[-2].data.text) == ("session.closed", "turn.completed", said)
+        assert (log[-1].type, log[-2].type, log[-2].data.text) == ("session.closed", "turn.completed", farewell)
         if "function run" in text:
             with pytest.raises(TurnError, match="accepts no more input"):
                 await session.run("b")
         else:
             assert (await session.run("b")).text == "11: b"
         await session.close()
-        unheard = await rt.open(make_agent(text), id="unheard")
+        silent = await rt.open(make_agent(text), id="silent")
         with pytest.raises(vaka.VakaError):
-            await unheard.close()
+            await silent.close()
 
 
-async def test_it_is_stopped_like_any_other_agent() -> None:
+async def test_an_agent_can_be_interrupted() -> None:
     store = MemoryStore()
     text = " function run(ctx) ctx.recv() ctx.emit({ text = 'Waiting.' }) ctx.sleep(3600) end"
     async with runtime(store, clock=FakeClock()) as rt:
@@ -255,11 +255,11 @@ async def test_it_is_stopped_like_any_other_agent() -> None:
     assert last_body(seen).type == "turn.interrupted"
 
 
-async def test_an_agent_in_a_process_of_its_own_is_the_same_agent() -> None:
+async def test_an_untrusted_agent_runs_in_a_worker() -> None:
     assert await talk_turns(make_agent(RUNS, trusted=False), "a", "b") == ["1: a", "2: b"]
 
 
-async def test_a_run_cut_off_after_any_event_comes_to_the_same_end() -> None:
+async def test_a_run_interrupted_after_any_event_gives_the_same_result() -> None:
     text = """ function run(ctx)
         for turn = 1, 2 do
             local input = ctx.recv()
@@ -292,6 +292,6 @@ async def test_a_run_cut_off_after_any_event_comes_to_the_same_end() -> None:
         check_log(after)
         assert last_body(after).text == "two 3y two 4z ", cut
         assert event_types(after).count("message.completed") == 2, cut
-        told = [(event.data.number, event.data.name) for event in after if event.type == "script.answered"]
-        assert len(told) == len(set(told)), cut
+        answers = [(event.data.number, event.data.name) for event in after if event.type == "script.answered"]
+        assert len(answers) == len(set(answers)), cut
     assert set(results_by_call(log)) == {"call_1", "call_2", "call_3", "call_4"}

@@ -40,8 +40,8 @@ def make_agent(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
     return vaka.LuauAgent("chat", text, tools=tools, **more)
 
 
-class TestAnAgentThatIsAScript:
-    async def test_hears_the_next_thing_after_one_it_failed_at(self) -> None:
+class TestAgents:
+    async def test_an_agent_accepts_the_next_input_after_a_failure(self) -> None:
         async with runtime() as rt:
             session = await rt.open(make_agent(PICKY), id="s")
             with pytest.raises(TurnError, match="not that"):
@@ -49,7 +49,7 @@ class TestAnAgentThatIsAScript:
             assert (await session.run("good")).text == "half heard good"
             await session.close()
 
-    async def test_hears_the_next_thing_after_one_it_was_stopped_at_and_keeps_what_it_said(self) -> None:
+    async def test_an_agent_accepts_the_next_input_after_an_interrupt_and_its_partial_message_is_logged(self) -> None:
         store = MemoryStore()
         async with runtime(store, clock=FakeClock()) as rt:
             session = await rt.open(make_agent(PICKY), id="s")
@@ -57,11 +57,11 @@ class TestAnAgentThatIsAScript:
                 if event.type == "text.delta":
                     await session.interrupt("enough")
             assert (await session.run("two")).text == "half heard two"
-            said = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
-        assert said == ["slow", "half ", "two", "half heard two"]
+            texts = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
+        assert texts == ["slow", "half ", "two", "half heard two"]
         check_log(await read_log(store, "s"))
 
-    async def test_goes_on_saying_in_a_new_message_what_it_was_stopped_in(self) -> None:
+    async def test_an_interrupted_message_continues_as_a_new_message(self) -> None:
         text = """ function run(ctx)
             while true do
                 local input = ctx.recv()
@@ -83,10 +83,10 @@ class TestAnAgentThatIsAScript:
                 if event.type == "question.asked":
                     await session.interrupt("enough")
             await session.run("two")
-            said = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
-        assert said == ["slow", "half slow ", "two", "whole", "half two whole"]
+            texts = [message.content[0].text for message in await session.messages()]  # type: ignore[union-attr]  # texts
+        assert texts == ["slow", "half slow ", "two", "whole", "half two whole"]
 
-    async def test_hears_what_it_was_told_and_not_what_others_were(self) -> None:
+    async def test_an_agent_receives_only_its_own_input(self) -> None:
         echo = make_agent(" function run(ctx) ctx.emit({ text = `heard {ctx.recv().text}`, eof = true }) end")
         model = ScriptedModel(
             call("one"), call("chat", prompt="first"), call("chat", prompt="second"), say("done"),
@@ -96,7 +96,7 @@ class TestAnAgentThatIsAScript:
             log = await collect((await rt.open(agent(model, tool, echo), id="s")).stream("Go."))
         assert [results_by_call(log)[f"call_{n}"].text for n in (1, 2, 3)] == ["1", "heard first", "heard second"]
 
-    async def test_cannot_be_closed_while_something_is_unfinished(self) -> None:
+    async def test_a_session_with_a_pending_approval_cannot_be_closed(self) -> None:
         @vaka.tool
         async def sign() -> str:
             """Sign."""
@@ -110,7 +110,7 @@ class TestAnAgentThatIsAScript:
             with pytest.raises(Busy, match="unfinished"):
                 await session.close()
 
-    async def test_spends_no_more_than_its_turn_may(self) -> None:
+    async def test_an_agent_obeys_the_limits_of_its_turn(self) -> None:
         text = """ function run(ctx)
             ctx.recv()
             for i = 1, 9 do ctx.emit({ text = ctx.generate("default", "More?") }) end
@@ -122,7 +122,7 @@ class TestAnAgentThatIsAScript:
             response = await (await rt.open(who, id="s")).run("Go.")
         assert (response.stop, response.limit, response.text, response.usage.total) == ("limit", "tokens", "xxx", 300)
 
-    async def test_a_script_that_is_a_tool_is_paid_by_its_agent_which_goes_on_when_the_money_is_gone(self) -> None:
+    async def test_a_luau_tool_uses_the_budget_of_its_agent_which_continues_when_it_is_exhausted(self) -> None:
         class Priced(ScriptedModel):
             def estimate(self, prompt: Prompt) -> Estimate:
                 return Estimate(usage=Usage(input=80), max_tokens=20)
@@ -144,7 +144,7 @@ class TestAnAgentThatIsAScript:
 
 
 class TestSecrets:
-    async def test_a_script_is_told_the_same_before_and_after_a_crash(self) -> None:
+    async def test_a_script_receives_the_same_redacted_text_before_and_after_a_crash(self) -> None:
         seen: list[str] = []
 
         @vaka.tool(effect="read")
@@ -183,7 +183,7 @@ class TestSecrets:
 
 
 class TestLostCalls:
-    async def test_one_that_did_not_happen_runs_again_and_is_remembered_as_that(self) -> None:
+    async def test_a_call_that_did_not_happen_runs_again_and_is_recorded(self) -> None:
         paid: list[str] = []
 
         @vaka.tool(timeout=None)
@@ -197,7 +197,7 @@ class TestLostCalls:
         def who() -> vaka.Agent:
             return agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"), pay)
 
-        async def go_on(prefix: list[Any]) -> list[Any]:
+        async def resume_after(prefix: list[Any]) -> list[Any]:
             store = MemoryStore()
             await log_writer(store, "s", prefix)()
             async with runtime(store, ask="suspend") as rt:
@@ -215,11 +215,11 @@ class TestLostCalls:
             await collect((await rt.open(who(), id="s")).stream("Go."))
         log: list[Any] = await read_log(store, "s")
         begun = [n for n, e in enumerate(log, 1) if e.type == "tool.started" and e.path]
-        once: list[Any] = await go_on(log[: begun[0]])
+        once: list[Any] = await resume_after(log[: begun[0]])
         check_log(once)
         assert results_by_call(once)["call_1"].text == "paid"
         again = [n for n, e in enumerate(once, 1) if e.type == "tool.started" and e.path]
-        twice: list[Any] = await go_on(once[: again[-1]])
+        twice: list[Any] = await resume_after(once[: again[-1]])
         check_log(twice)
         assert results_by_call(twice)["call_1"].text == "paid"
         assert paid == ["call_1.1", "call_1.2", "call_1.3"]
@@ -227,7 +227,7 @@ class TestLostCalls:
 
 
 class RecordingNetwork:
-    """A network that answers everything, and never."""
+    """A network that answers every request with status 200."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -244,8 +244,8 @@ class RecordingNetwork:
         return NetResponse(status=200, url=request.url)
 
 
-class TestWhatIsGoverned:
-    async def test_what_was_sent_is_in_the_log_before_the_script_goes_on(self) -> None:
+class TestPolicyAndLimits:
+    async def test_a_sent_request_is_in_the_log_before_the_script_continues(self) -> None:
         wire, store = RecordingNetwork(), MemoryStore()
         text = """ function invoke(ctx)
             local status = ctx.http.post("https://example.com/", { body = "x" }).status
@@ -260,7 +260,7 @@ class TestWhatIsGoverned:
             assert wire.sent == ["POST"]
             await session.interrupt()
 
-    async def test_a_script_from_elsewhere_does_nothing_by_itself_that_was_not_allowed(self) -> None:
+    async def test_a_script_of_a_definition_needs_permission_for_http_and_agents(self) -> None:
         wire = RecordingNetwork()
         texts = [
             'return ctx.http.post("https://example.com/", { body = "x" }).status',
@@ -274,7 +274,7 @@ class TestWhatIsGoverned:
             assert "nobody can be asked here" in results_by_call(log)["call_1"].text
         assert wire.sent == []
 
-    async def test_a_script_that_calls_itself_without_end_is_stopped(self) -> None:
+    async def test_endless_recursion_of_a_luau_tool_is_stopped(self) -> None:
         text = ' function invoke(ctx) return ctx.invoke("script", {}) end'
         who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"))
         async with runtime() as rt:
@@ -282,7 +282,7 @@ class TestWhatIsGoverned:
         assert "one of them calls itself" in results_by_call(log)["call_1"].text
         assert last_body(log).type == "turn.completed"
 
-    async def test_large_results_and_large_states_are_not_in_the_events(self) -> None:
+    async def test_large_results_and_states_are_not_in_the_events(self) -> None:
         text = """ function invoke(ctx)
             local ok, why = pcall(function() ctx.agent.state.big = string.rep("x", 40000) ctx.uuid() end)
             return { why = why, big = string.rep("x", 40000) }

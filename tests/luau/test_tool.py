@@ -1,4 +1,4 @@
-"""A tool that is a script: what it does is governed and in the log, and a half-run script comes back to life."""
+"""Luau tools: results, permissions, state, questions and recovery after a crash."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ async def add(a: int, b: int) -> int:
 
 
 async def run_tool_once(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
-    """Let a model call a script once, and return the result it is given."""
+    """Let a model call a script once, and return the result of the call."""
     model = more.pop("model", None) or ScriptedModel(call("script", **(given or {})), say("done"))
     settings: dict[str, Any] = {"ask": "deny"}
     settings |= {name: more.pop(name) for name in ("policy", "secrets", "script_env", "ask") if name in more}
@@ -49,7 +49,7 @@ async def run_tool_once(script: str, *tools: Any, given: dict[str, Any] | None =
     return results_by_call(log)["call_1"]
 
 
-class TestWhatItReturns:
+class TestResults:
     @pytest.mark.parametrize(
         ("script", "value"),
         [
@@ -61,12 +61,12 @@ class TestWhatItReturns:
             ("local input = rt:input() rt:output({ twice = input.x * 2 })", {"twice": 2}),
         ],
     )
-    async def test_a_script_returns_a_value_or_puts_one_out(self, script: str, value: Any) -> None:
-        found = await run_tool_once(f" {script}", given={"x": 1})
-        assert (found.failed, found.value) == (False, value)
+    async def test_a_script_returns_or_outputs_a_value(self, script: str, value: Any) -> None:
+        result = await run_tool_once(f" {script}", given={"x": 1})
+        assert (result.failed, result.value) == (False, value)
 
     @pytest.mark.parametrize(
-        ("script", "told"),
+        ("script", "message"),
         [
             ("function invoke() error('no luck') end", "ScriptError: script.luau:1: no luck"),
             ("function invoke(ctx) return ctx.nothing.here end", "script.luau:1:"),
@@ -76,22 +76,22 @@ class TestWhatItReturns:
             ("function invoke() return function() end end", "function"),
         ],
     )
-    async def test_what_goes_wrong_is_told_to_the_model(self, script: str, told: str) -> None:
-        found = await run_tool_once(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
-        assert found.failed
-        assert told in found.text
+    async def test_an_error_of_the_script_is_a_failed_result(self, script: str, message: str) -> None:
+        result = await run_tool_once(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
+        assert result.failed
+        assert message in result.text
 
-    async def test_a_failed_call_inside_is_an_error_the_script_may_catch(self) -> None:
-        found = await run_tool_once(""" function invoke(ctx)
+    async def test_a_failed_tool_call_is_an_error_the_script_may_catch(self) -> None:
+        result = await run_tool_once(""" function invoke(ctx)
             local ok, why = pcall(ctx.invoke, "nothing", {})
             return { ok = ok, why = why }
         end""")
-        assert found.value["ok"] is False
-        assert "there is no tool 'nothing'" in found.value["why"]
+        assert result.value["ok"] is False
+        assert "there is no tool 'nothing'" in result.value["why"]
 
 
-class TestWhatItIs:
-    async def test_it_is_read_and_compiled_when_it_is_made(self, tmp_path: Path) -> None:
+class TestDefinition:
+    async def test_a_tool_is_read_and_compiled_when_it_is_constructed(self, tmp_path: Path) -> None:
         file = tmp_path / "weather.luau"
         file.write_text("--!strict\n-- Tell the weather\n-- of a city.\nfunction invoke(ctx, args) return 1 end\n")
         tool = vaka.LuauTool(file, params={"city": {"type": "string"}, "days": {"type": "integer", "default": 1}})
@@ -115,51 +115,51 @@ class TestWhatItIs:
             ({"name": "x", "params": {"city": "string"}}, "'city' must be a JSON Schema"),
         ],
     )
-    def test_what_makes_no_sense_is_said_at_once(self, settings: dict[str, Any], why: str) -> None:
+    def test_invalid_settings_are_errors_at_once(self, settings: dict[str, Any], why: str) -> None:
         with pytest.raises(InvalidInput, match=why):
             vaka.LuauTool("return 1\n", **settings)
 
-    async def test_arguments_are_checked_before_the_script_sees_them(self) -> None:
-        found = await run_tool_once(
+    async def test_arguments_are_checked_before_the_script_runs(self) -> None:
+        result = await run_tool_once(
             " function invoke() return 1 end", given={"x": "no"}, params={"x": {"type": "integer"}}
         )
-        assert (found.reason, found.failed) == ("invalid_arguments", True)
+        assert (result.reason, result.failed) == ("invalid_arguments", True)
 
-    async def test_a_script_nobody_trusts_runs_in_another_process(self) -> None:
-        found = await run_tool_once(
+    async def test_an_untrusted_script_runs_in_another_process(self) -> None:
+        result = await run_tool_once(
             ' function invoke(ctx, args) return ctx.invoke("add", { a = args.x, b = 1 }) end',
             add, given={"x": 41}, trusted=False,
         )  # fmt: skip
-        assert found.value == 42
+        assert result.value == 42
 
-    async def test_a_script_nobody_trusts_asks_its_own_model_only(self) -> None:
+    async def test_an_untrusted_script_may_ask_only_its_own_model(self) -> None:
         script = """ function invoke(ctx)
             return { ctx.generate("default", "Who?"), select(2, pcall(ctx.generate, "scripted:/etc/passwd", "Who?")) }
         end"""
         model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me")]})
-        found = await run_tool_once(script, model=model, trusted=False)
-        assert found.value[0] == "me"
-        assert "may ask the model 'default' only" in found.value[1]
+        result = await run_tool_once(script, model=model, trusted=False)
+        assert result.value[0] == "me"
+        assert "may ask the model 'default' only" in result.value[1]
 
-    async def test_a_library_sees_the_state_too(self, tmp_path: Path) -> None:
+    async def test_a_library_can_read_and_write_the_state(self, tmp_path: Path) -> None:
         lib = b"return function(ctx) ctx.agent.state.seen = 1 return ctx.agent.state.seen end"
         write_files(tmp_path, {"counter.luau": lib})
         script = ' local count = require("counter") function invoke(ctx) return count(ctx) end'
         assert (await run_tool_once(script, libs=[tmp_path])).value == 1
 
-    async def test_it_can_be_looked_at_without_a_runtime(self) -> None:
-        from vaka.runtime.agent_builder import AgentBuilder  # noqa: PLC0415 - what the command line uses
+    async def test_the_spec_of_a_tool_is_available_without_a_runtime(self) -> None:
+        from vaka.runtime.agent_builder import AgentBuilder  # noqa: PLC0415 - as the command line does
 
         tool = vaka.LuauTool("function invoke() end\n", name="x")
         recipe = AgentBuilder(ScriptedModel(say("x"))).build_recipe(vaka.Agent("a", tools=[tool]))
         assert recipe.tools["x"].spec == tool.spec
         assert "in a runtime" in getattr(recipe.tools["x"].parse("{}"), "message", "")
         with pytest.raises(vaka.VakaError, match="in a runtime"):
-            await recipe.tools["x"].call(None, {})  # type: ignore[arg-type]  # nothing looks at it
+            await recipe.tools["x"].call(None, {})  # type: ignore[arg-type]  # the context is not used
 
 
-class TestWhatItRequires:
-    async def test_libraries_and_packages_are_found_around_it(self, tmp_path: Path) -> None:
+class TestLibraries:
+    async def test_a_script_finds_libraries_and_the_packages_of_its_project(self, tmp_path: Path) -> None:
         registry = FolderRegistry(tmp_path / "registry")
         files = {
             "pkg.json": manifest_json("@fish/sums", "1.2.0"),
@@ -182,21 +182,21 @@ class TestWhatItRequires:
         assert "@fish/none" in (await run_tool_once(missing)).text
 
 
-class TestWhatItMayCall:
-    async def test_its_calls_are_judged_as_a_models_are(self) -> None:
+class TestCalls:
+    async def test_tool_calls_of_a_script_obey_the_policy(self) -> None:
         script = ' function invoke(ctx) return ctx.invoke("add", { a = 1, b = 2 }) end'
         assert (await run_tool_once(script, add)).value == 3
-        found = await run_tool_once(script, add, policy=policy_from_rules(deny=["add"]))
-        assert "add is not allowed" in found.text or "denied" in found.text
+        result = await run_tool_once(script, add, policy=policy_from_rules(deny=["add"]))
+        assert "add is not allowed" in result.text or "denied" in result.text
 
-    async def test_http_is_a_call_like_any_other(self) -> None:
+    async def test_http_requests_of_a_script_obey_the_policy(self) -> None:
         script = ' function invoke(ctx) return ctx.http.get("http://127.0.0.1:8000/x").status end'
-        found = await run_tool_once(script)
-        assert "this machine itself" in found.text
-        found = await run_tool_once(script, policy=policy_from_rules(deny=["http"]))
-        assert "http is not allowed" in found.text or "deny" in found.text
+        result = await run_tool_once(script)
+        assert "this machine itself" in result.text
+        result = await run_tool_once(script, policy=policy_from_rules(deny=["http"]))
+        assert "http is not allowed" in result.text or "deny" in result.text
 
-    async def test_a_model_is_asked_by_name_and_what_it_costs_is_counted(self) -> None:
+    async def test_a_script_asks_a_model_by_name_and_its_usage_is_recorded(self) -> None:
         script = """ function invoke(ctx)
             return ctx.generate("default", "Who?") .. ctx.generate(ctx.agent.model, "And?")
         end"""
@@ -210,7 +210,7 @@ class TestWhatItMayCall:
         assert sum(e.data.usage.input for e in log if e.type == "usage" and e.path) == 10
         assert last_body(log).usage.input >= 10
 
-    async def test_other_agents_are_talked_to_by_name(self) -> None:
+    async def test_a_script_calls_other_agents_by_name(self) -> None:
         script = """ function invoke(ctx)
             local helper = ctx.create_agent("helper")
             local one = helper:send("Who are you?")
@@ -224,22 +224,24 @@ class TestWhatItMayCall:
             session = await rt.open(agent(model, vaka.LuauTool(script, name="script"), helper), id="s")
             log: list[Any] = await collect(session.stream("Go."))
         assert results_by_call(log)["call_1"].value == ["Me.", "Yes.", "Hi, by and by."]
-        told = [e.data.content[0].text for e in log if e.type == "subagent.started" and e.data.agent == "helper"]
-        assert told == [
+        prompts = [e.data.content[0].text for e in log if e.type == "subagent.started" and e.data.agent == "helper"]
+        assert prompts == [
             "Who are you?",
             "The conversation so far:\nuser: Who are you?\nassistant: Me.\n\nuser: Are you sure?",
         ]
-        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("ghost"):send("Hi") end')
-        assert "unknown agent 'ghost'" in found.text
-        found = await run_tool_once(' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end')
-        assert "has model and instructions" in found.text
+        result = await run_tool_once(' function invoke(ctx) return ctx.create_agent("ghost"):send("Hi") end')
+        assert "unknown agent 'ghost'" in result.text
+        result = await run_tool_once(
+            ' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end'
+        )
+        assert "has model and instructions" in result.text
 
-    async def test_only_named_variables_of_the_environment_are_seen(self) -> None:
+    async def test_only_listed_environment_variables_are_visible(self) -> None:
         script = ' function invoke() return { __builtin.env("CITY"), __builtin.env("HOME") or "nothing" } end'
         assert (await run_tool_once(script, script_env={"CITY": "Hilo"})).value == ["Hilo", "nothing"]
 
 
-class TestWhatItKeeps:
+class TestState:
     async def test_state_history_and_memory_are_those_of_the_session(self) -> None:
         script = """ function invoke(ctx, args)
             local state = ctx.agent.state
@@ -249,7 +251,7 @@ class TestWhatItKeeps:
             ctx.agent.history:revert()
             ctx.agent.memory:set_summary("short " .. state.count)
             return { count = state.count, all = state:all(), seen = seen, after = #ctx.agent.history:recent(9),
-                summary = ctx.agent.memory:summary(), found = ctx.agent.memory:query("go") }
+                summary = ctx.agent.memory:summary(), result = ctx.agent.memory:query("go") }
         end"""
         model = ScriptedModel(call("script"), say("one"), call("script"), say("two"))
         async with runtime(ask="deny") as rt:
@@ -259,11 +261,11 @@ class TestWhatItKeeps:
         assert (first["count"], first["all"], first["summary"]) == (1, {"count": 1}, "short 1")
         assert [m["content"] for m in first["seen"]] == ["Go.", "", "by the way"]
         assert first["after"] == 2
-        assert [m["content"] for m in first["found"]] == ["Go."]
+        assert [m["content"] for m in first["result"]] == ["Go."]
         assert (second["count"], second["summary"]) == (2, "short 2")
         assert [m["content"] for m in second["seen"]][-1] == "by the way"
-        found = await run_tool_once(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
-        assert "is reserved" in found.text
+        result = await run_tool_once(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
+        assert "is reserved" in result.text
 
 
 ASKS = """ function invoke(ctx, args)
@@ -276,8 +278,8 @@ ASKS = """ function invoke(ctx, args)
 end"""
 
 
-class TestPeople:
-    async def test_a_tool_that_wants_to_hear_more_asks_and_goes_on(self) -> None:
+class TestQuestions:
+    async def test_a_tool_that_asks_for_input_continues_with_the_answer(self) -> None:
         store = MemoryStore()
         model = ScriptedModel(call("script"), say("done"))
         who = agent(model, vaka.LuauTool(ASKS, name="script"), add)
@@ -298,7 +300,7 @@ class TestPeople:
         assert [e.data.text for e in log if e.type == "question.asked"] == ["Which city?", '{"sum":3}']
         assert event_types(log).count("tool.called") == 2
 
-    async def test_with_a_person_there_it_waits(self) -> None:
+    async def test_input_waits_for_the_answer_of_a_person(self) -> None:
         async with runtime(ask="wait") as rt:
             session = await rt.open(
                 agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(ASKS, name="script"), add), id="s"
@@ -311,10 +313,10 @@ class TestPeople:
                     await rt.answer(event.data.question, "so")
         assert results_by_call(events)["call_1"].value == {"city": "so", "sum": 3, "sure": "so"}
 
-    async def test_with_nobody_to_ask_the_script_is_told(self) -> None:
+    async def test_input_is_an_error_when_the_question_is_not_answered(self) -> None:
         assert "the question was not answered" in (await run_tool_once(ASKS, add)).text
 
-    async def test_an_approval_inside_a_script_suspends_all_of_it(self) -> None:
+    async def test_an_approval_inside_a_script_suspends_the_turn(self) -> None:
         store, done = MemoryStore(), list[str]()
 
         @vaka.tool
@@ -346,7 +348,7 @@ class TestPeople:
         assert event_types(log).count("tool.called") == 3
 
 
-async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None:
+async def test_a_script_interrupted_after_any_event_gives_the_same_result() -> None:
     script = """ function invoke(ctx)
         local seen = {}
         for round = 1, 3 do
@@ -368,8 +370,8 @@ async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None
     async with runtime(store, ask="deny", clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(who(), id="s")).stream("Go."))
     log: list[Any] = await read_log(store, "s")
-    whole = results_by_call(log)["call_1"].value
-    assert [[a, b] for a, b, *_ in whole] == [[2, "x"], [3, "y"], [4, "z"]]
+    complete = results_by_call(log)["call_1"].value
+    assert [[a, b] for a, b, *_ in complete] == [[2, "x"], [3, "y"], [4, "z"]]
     for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
         again = MemoryStore()
         await log_writer(again, "s", log[:cut])()
@@ -377,19 +379,19 @@ async def test_a_script_cut_off_after_any_commit_comes_to_the_same_end() -> None
             await collect((await rt.open(who(), id="s")).resume())
         after: list[Any] = await read_log(again, "s")
         check_log(after)
-        told = [row for row in whole if _is_in_log(row, log[:cut])]
-        found = results_by_call(after)["call_1"].value
-        assert found is not None, (cut, results_by_call(after)["call_1"].text)
-        assert [[a, b] for a, b, *_ in found] == [[2, "x"], [3, "y"], [4, "z"]], cut
-        assert found[: len(told)] == told, cut
+        recorded = [row for row in complete if _is_in_log(row, log[:cut])]
+        result = results_by_call(after)["call_1"].value
+        assert result is not None, (cut, results_by_call(after)["call_1"].text)
+        assert [[a, b] for a, b, *_ in result] == [[2, "x"], [3, "y"], [4, "z"]], cut
+        assert result[: len(recorded)] == recorded, cut
 
 
 def _is_in_log(row: list[Any], log: list[Any]) -> bool:
-    """Whether the last thing a row of the result was made of is in the log; everything before it is then too."""
+    """Return whether the last answer of a row is in the log, and with it all earlier ones."""
     return any(e.type == "script.answered" and e.data.answer == row[-1] for e in log)
 
 
-async def test_cancelling_a_turn_stops_the_script_and_what_it_called() -> None:
+async def test_cancelling_a_turn_stops_the_script_and_its_calls() -> None:
     stopped = asyncio.Event()
 
     @vaka.tool(effect="read")

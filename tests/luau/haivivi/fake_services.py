@@ -23,7 +23,7 @@ def read_data(name: str) -> Any:
 
 class Request(NamedTuple):
     method: str
-    target: str  # as it was sent: percent-encoding and the order of a query can be told from it
+    target: str  # as it was sent, with its percent-encoding and the order of its query
     headers: dict[str, str]
     body: bytes
 
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 
 class PlannedAnswer(NamedTuple):
-    """What to answer instead, once. ``meet`` holds it back until so many such answers are due."""
+    """An answer that replaces the next one. ``meet`` delays it until so many such answers are due."""
 
     status: int = 200
     json: Any = NO_BODY
@@ -64,7 +64,7 @@ class PlannedAnswer(NamedTuple):
 
 
 class FakeServices:
-    """auth, pal and aiot under one address; a list or a document that is not in the data is made from its path."""
+    """auth, pal and aiot under one address; a list or document that is missing in the data is made from its path."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -98,7 +98,7 @@ class FakeServices:
         return self.answer_document(request)
 
     async def wait_for_requests(self, number: int) -> None:
-        """Return when so many requests are held here, which only happens if they come at the same time."""
+        """Return when so many requests are waiting here, which requires that they are concurrent."""
         if not number:
             return
         arrived = asyncio.Event()
@@ -125,7 +125,7 @@ class FakeServices:
         return Answer.json({"ok": True})
 
     def refresh_token(self, request: Request) -> Answer:
-        """A new session. The expiry in the data has passed long ago, so each gets one of its own."""
+        """Return a new session with a new expiry, since the one in the data has passed."""
         expected = read_data("auth/refresh_token_req.json")
         if request.json() != expected:
             return Answer.json({"message": "no such key"}, 404)
@@ -136,7 +136,7 @@ class FakeServices:
         return Answer.json(read_data("auth/refresh_token_resp.json") | stamped)
 
     def answer_document(self, request: Request) -> Answer:
-        """What was sent, with where it went: enough to see that the right thing was asked."""
+        """Return the request's body and path, so that tests can check what was sent."""
         if self.token == "revoked" and not request.path.startswith("/pal/device-auth/"):
             return Answer.json({"error": "token revoked"}, 401)
         known = self.documents.get(f"{request.method} {request.path}")
@@ -171,20 +171,20 @@ async def handle_connection(services: FakeServices, reader: asyncio.StreamReader
             writer.write(answer.body)
             await writer.drain()
     except ConnectionError:
-        pass  # a client that goes away in the middle is not the server's business
+        pass  # the client closed the connection
     finally:
         writer.close()
 
 
 @asynccontextmanager
 async def serve_fake_services() -> AsyncGenerator[str]:
-    """Give the address of the services for as long as the context lasts."""
-    services, talks = FakeServices(), set[asyncio.Task[None]]()
+    """Serve the fake services and yield their address."""
+    services, connections = FakeServices(), set[asyncio.Task[None]]()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.create_task(handle_connection(services, reader, writer))
-        talks.add(talk)
-        talk.add_done_callback(talks.discard)
+        connection = asyncio.create_task(handle_connection(services, reader, writer))
+        connections.add(connection)
+        connection.add_done_callback(connections.discard)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
@@ -192,7 +192,7 @@ async def serve_fake_services() -> AsyncGenerator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.close()
-        for talk in [*talks]:
-            talk.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
+        for connection in [*connections]:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
         await server.wait_closed()

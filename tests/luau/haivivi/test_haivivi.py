@@ -1,4 +1,4 @@
-"""The SDK's tests are sentences in Luau; each runs here against a stand-in for the services, on each kind of host."""
+"""Runs the Luau tests of the SDK against a fake of the services, on a blocking and a suspending host."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ RUN = 'local module, sentence = ...; require(module); require("testing").run(sen
 LIVE = ("HAIVIVI_KEY", "HAIVIVI_AUTH_URL", "HAIVIVI_PAL_URL", "HAIVIVI_AIOT_URL", "HAIVIVI_PROJECT_KEY")
 
 
-def luau_cases(pattern: str, *, side_by_side: bool) -> list[ParameterSet]:
-    """The sentences of some files; those about work side by side only where there is such a thing."""
+def luau_cases(pattern: str, *, concurrent: bool) -> list[ParameterSet]:
+    """Return the tests of some files; those that need concurrency only with ``concurrent``."""
     return [
         pytest.param(file.stem, sentence, id=f"{file.stem.removeprefix('test_')}: {sentence}")
         for file in sorted(HERE.glob(pattern))
-        for only_side_by_side, sentence in SENTENCE.findall(file.read_text("utf-8"))
-        if side_by_side or not only_side_by_side
+        for needs_concurrency, sentence in SENTENCE.findall(file.read_text("utf-8"))
+        if concurrent or not needs_concurrency
     ]
 
 
@@ -52,19 +52,19 @@ async def run_blocking(env: Mapping[str, str], module: str, sentence: str) -> No
         host.close()
 
 
-@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", side_by_side=False))
-async def test_where_calls_block(module: str, sentence: str) -> None:
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", concurrent=False))
+async def test_the_sdk_works_where_calls_block(module: str, sentence: str) -> None:
     async with serve_fake_services() as address:
         await run_blocking(environment(address), module, sentence)
 
 
-@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", side_by_side=True))
-async def test_where_calls_suspend(module: str, sentence: str) -> None:
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("test_*.luau", concurrent=True))
+async def test_the_sdk_works_where_calls_suspend(module: str, sentence: str) -> None:
     async with serve_fake_services() as address:
         await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), module, sentence)
 
 
-async def test_a_renewal_that_fails_behind_everybodys_back_is_logged() -> None:
+async def test_a_renewal_that_fails_in_the_background_is_logged() -> None:
     async with serve_fake_services() as address:
         sentence = "a renewal that fails is not tried again at once"
         logged = await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), "test_auth", sentence)
@@ -80,21 +80,21 @@ async def test_the_luau_of_the_guide_runs() -> None:
         ]
 
 
-@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", side_by_side=True))
-async def test_what_is_asked_of_the_real_services_holds_of_the_stand_in(module: str, sentence: str) -> None:
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", concurrent=True))
+async def test_the_live_tests_pass_against_the_fake_services(module: str, sentence: str) -> None:
     async with serve_fake_services() as address:
         await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), module, sentence)
 
 
 @pytest.mark.skipif(not os.environ.get("HAIVIVI_KEY"), reason="the real services need a key: set HAIVIVI_KEY")
-@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", side_by_side=True))
-async def test_the_real_services(module: str, sentence: str) -> None:
+@pytest.mark.parametrize(("module", "sentence"), luau_cases("live.luau", concurrent=True))
+async def test_the_live_tests_pass_against_the_real_services(module: str, sentence: str) -> None:
     env = {name: os.environ[name] for name in LIVE if os.environ.get(name)}
     await run_suspending(env, NetworkRules(), module, sentence)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (
             'require("testing").equal({ a = { 1 } }, { a = { 1, 2 } })',
@@ -104,8 +104,8 @@ async def test_the_real_services(module: str, sentence: str) -> None:
         ('require("testing").run("the sea is dry")', 'there is no test "the sea is dry"'),
     ],
 )
-async def test_a_sentence_that_does_not_hold_fails(source: str, said: str) -> None:
+async def test_a_failed_expectation_is_an_error(source: str, message: str) -> None:
     host = BlockingHost(LIBRARIES, {})
-    with pytest.raises(pyluau.LuauError, match=re.escape(said)):
+    with pytest.raises(pyluau.LuauError, match=re.escape(message)):
         host.run(source)
     host.close()

@@ -25,47 +25,41 @@ class DictValues:
         self.entries: dict[str, JSON] = {}
 
     async def get(self, key: str) -> JSON:
-        """Return a value."""
         return self.entries.get(key)
 
     async def put(self, key: str, value: JSON) -> None:
-        """Keep a value."""
         if value is None:
             self.entries.pop(key, None)
         else:
             self.entries[key] = value
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the names."""
         return sorted(key for key in self.entries if key.startswith(prefix))
 
 
 class FakeNetwork:
-    """A network whose servers answer what ``answers`` has for an address; ``sent`` is what they were sent."""
+    """A network whose servers send the ``answers`` by address; ``sent`` are the requests."""
 
     def __init__(self, answers: Mapping[str, NetResponse] | None = None) -> None:
         self.answers = dict(answers or {})
         self.sent: list[NetRequest] = []
 
     def decide(self, url: str) -> NetVerdict:
-        """Allow everything."""
         return NetVerdict(url=url)
 
     async def send(self, request: NetRequest) -> NetResponse:
-        """Answer."""
         self.sent.append(request)
         answer = self.answers.get(request.url.partition("?")[0])
         if answer is None:
-            raise NetworkUnreachable(f"nobody listens at {request.url!r}", reason="refused")
+            raise NetworkUnreachable(f"no server at {request.url!r}", reason="refused")
         return answer
 
     def stream(self, request: NetRequest) -> Any:
-        """Not needed by scripts."""
         raise NotImplementedError(request.url)
 
 
 class MemoryJournal:
-    """A ledger in a list, which can be read again."""
+    """A journal in a list, which can be replayed."""
 
     def __init__(self, answers: Sequence[ScriptAnswer] = ()) -> None:
         self.answers = list(answers)
@@ -73,27 +67,23 @@ class MemoryJournal:
         self.commits = 0
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
-        """Return the start."""
         if not self.answers:
             self.answers.append(ScriptAnswer(ScriptRequest(0, "start", Digest("")), detail, "", 1_700_000_000_000))
             self._recorded_count = 1
         return self.answers[0]
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        """Yield what was told before."""
-        for told in self.answers[1 : self._recorded_count]:
-            yield told
+        for answer in self.answers[1 : self._recorded_count]:
+            yield answer
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
-        """Put down an answer."""
-        told = ScriptAnswer(request, value, error, 1_700_000_000_000 + len(self.answers), result)
-        self.answers.append(told)
-        return told
+        answer = ScriptAnswer(request, value, error, 1_700_000_000_000 + len(self.answers), result)
+        self.answers.append(answer)
+        return answer
 
     async def commit(self) -> None:
-        """Count."""
         self.commits += 1
 
 
@@ -108,7 +98,7 @@ async def run_script(
     startup_info: Mapping[str, JSON] | None = None,
     journal: ReplayJournal | None = None,
 ) -> Sequence[JSON]:
-    """Run a script and return what it returned."""
+    """Run a script and return its results."""
     program = Program(source, "script", preludes=(prelude_source(),), main=main_source(), trusted=True)
     return await drive(
         _vm_runner.open(program),
@@ -129,7 +119,7 @@ async def run_for_result(
 async def run_for_error(
     body: str, services: HostServices | None = None, startup_info: Mapping[str, JSON] | None = None
 ) -> str:
-    """Run something that must fail, and return what it raised."""
+    """Run a function body that must fail, and return its error."""
     ok, why = await run_script(f"return pcall(function() {body} end)", services=services, startup_info=startup_info)
     assert ok is False
     assert isinstance(why, str)
@@ -137,32 +127,28 @@ async def run_for_error(
 
 
 class AgentConversation:
-    """An agent's ears and mouth: hears what it is given, then nothing."""
+    """The conversation of an agent: delivers the inputs, then the end of input, and records emitted chunks."""
 
     def __init__(self, *inputs: JSON) -> None:
         self.inputs, self.emitted_chunks = list(inputs), list[JSON]()
 
     async def recv(self, _: ScriptRequest) -> JSON:
-        """Return the next, or nothing when it is closed."""
-        heard = self.inputs.pop(0) if self.inputs else None
-        return {"parts": [{"type": "text", "text": heard}]} if isinstance(heard, str) else heard
+        chunk = self.inputs.pop(0) if self.inputs else None
+        return {"parts": [{"type": "text", "text": chunk}]} if isinstance(chunk, str) else chunk
 
     async def emit(self, chunk: JSON) -> None:
-        """Note what was said."""
         self.emitted_chunks.append(chunk)
 
     @property
     def emitted_texts(self) -> list[JSON]:
-        """What was said, and whether a turn ended with it."""
+        """The emitted texts, and whether each ended a message."""
         return [("".join(part["text"] for part in chunk["parts"]), chunk["eof"]) for chunk in self.emitted_chunks]
 
     @property
     def host_services(self) -> HostServices:
-        """Lend them."""
         return HostServices(io=ScriptIo(recv=self.recv, emit=self.emit))
 
 
 def memory_services(values: DictValues | None = None) -> HostServices:
-    """Parts with an agent's notes."""
     memory = stored_memory(values or DictValues(), "")
     return HostServices(memory=memory)

@@ -1,4 +1,4 @@
-"""``ctx.agent``, ``ctx.runtime`` and ``ctx.log``: who the script is and what it keeps."""
+"""``ctx.agent``, ``ctx.runtime`` and ``ctx.log``."""
 
 import pytest
 
@@ -41,11 +41,11 @@ async def test_state_is_read_and_written_as_fields() -> None:
     assert values.entries["state"] == {"count": 2, "keys": "mine", "list": [1, 2], "made": {"a": [True]}}
 
 
-async def test_state_is_kept_before_the_script_goes_on_to_something_else() -> None:
+async def test_state_is_written_before_the_next_call() -> None:
     book = MemoryJournal()
     source = "local s = ctx.agent.state s.a = 1 s.b = 2 s.a = 3 ctx.sleep(0) s.a = 4"
     await run_script(source, services=memory_services(), startup_info=GIVEN, journal=book)
-    assert [told.request.name for told in book.answers] == [
+    assert [answer.request.name for answer in book.answers] == [
         "start", "state.all", "state.set", "state.set", "sleep", "state.set",
     ]  # fmt: skip
 
@@ -79,7 +79,7 @@ async def test_state_is_cleared() -> None:
         ("ctx.agent.memory:query(1)", "memory:query: the question must be a string, not a number"),
     ],
 )
-async def test_the_agents_own_things_raise_what_is_wrong(body: str, why: str) -> None:
+async def test_agent_functions_raise_for_invalid_arguments(body: str, why: str) -> None:
     assert why in await run_for_error(body, memory_services(), GIVEN)
 
 
@@ -91,7 +91,7 @@ async def test_a_script_without_an_agent_has_no_state() -> None:
     assert await run_script("return ctx.agent.name, ctx.runtime.user_id") == [None, None]
 
 
-async def test_a_script_knows_who_it_is_and_who_asked() -> None:
+async def test_ctx_agent_and_ctx_runtime_have_the_startup_info() -> None:
     source = """
         local a, r = ctx.agent, ctx.runtime
         return a.name, a.model, a.state_id, r.request_id, r.user_id, r.trace_id
@@ -124,7 +124,7 @@ async def test_history_and_memory() -> None:
     assert found[0]["score"] == 1.0
 
 
-async def test_memory_finds_words_that_are_written_without_blanks() -> None:
+async def test_memory_finds_words_in_text_without_spaces() -> None:
     source = """
         ctx.agent.history:append{role = "user", content = "今天天气很好"}
         return ctx.agent.memory:query("天气")[1].content

@@ -1,4 +1,4 @@
-"""``__builtin``: the compatibility core, which returns what goes wrong."""
+"""``__builtin``: the compatibility surface, which returns errors instead of raising them."""
 
 import pytest
 
@@ -22,7 +22,7 @@ async def test_http_returns_the_response_itself() -> None:
     assert (sent.method, sent.headers, sent.body, sent.timeout) == ("POST", (("X-Key", "1"),), b"b", 30.0)
 
 
-async def test_http_is_the_same_text_in_the_main_coroutine_and_in_others() -> None:
+async def test_http_works_in_the_main_coroutine_and_in_others() -> None:
     source = """
         local results = {}
         local function get() table.insert(results, __builtin.http{url = "http://host/a"}.status) end
@@ -41,19 +41,19 @@ async def test_http_is_the_same_text_in_the_main_coroutine_and_in_others() -> No
 
 
 @pytest.mark.parametrize("request_", ["nil", "1", "'http://x'", "true", "print"])
-async def test_http_wants_a_table(request_: str) -> None:
+async def test_http_requires_a_table(request_: str) -> None:
     assert await run_script(f"return __builtin.http({request_})") == [{"err": "request must be a table"}]
 
 
 @pytest.mark.parametrize("request_", ["{}", "{url = ''}", "{url = 1}", "{url = {}}"])
-async def test_http_wants_an_address(request_: str) -> None:
+async def test_http_requires_a_url(request_: str) -> None:
     assert await run_script(f"return __builtin.http({request_})") == [{"err": "url is required"}]
 
 
 async def test_a_request_that_fails_has_status_0() -> None:
-    source = "return __builtin.http{url = 'http://nobody', timeout = 50}"
+    source = "return __builtin.http{url = 'http://unknown', timeout = 50}"
     assert await run_script(source, services=HostServices(network=FakeNetwork())) == [
-        {"status": 0, "err": "nobody listens at 'http://nobody'"}
+        {"status": 0, "err": "no server at 'http://unknown'"}
     ]
     assert await run_script(source) == [{"status": 0, "err": "http is not available here: this script has no network"}]
 
@@ -66,7 +66,7 @@ async def test_a_request_that_fails_has_status_0() -> None:
         ("body = (function() local t = {} t.t = t return t end)()", "a table that holds itself has no JSON"),
     ],
 )
-async def test_a_request_that_makes_no_sense_has_status_0(fields: str, why: str) -> None:
+async def test_an_invalid_request_has_status_0(fields: str, why: str) -> None:
     network = FakeNetwork({"http://host/a": PLAIN})
     answer = await run_for_result(
         f"return __builtin.http{{url = 'http://host/a', {fields}}}", services=HostServices(network=network)
@@ -76,7 +76,7 @@ async def test_a_request_that_makes_no_sense_has_status_0(fields: str, why: str)
     assert network.sent == []
 
 
-async def test_odd_fields_of_a_request_are_no_reason_to_fail() -> None:
+async def test_unknown_fields_of_a_request_are_ignored() -> None:
     network = FakeNetwork({"http://host/a": PLAIN})
     source = """return __builtin.http{
         url = "http://host/a", method = 1, headers = "x", body = {a = 1}, timeout = "soon", extra = print
@@ -85,7 +85,7 @@ async def test_odd_fields_of_a_request_are_no_reason_to_fail() -> None:
     assert (network.sent[0].method, network.sent[0].body, network.sent[0].timeout) == ("GET", b'{"a":1}', 30.0)
 
 
-async def test_a_body_that_is_no_text_arrives_as_it_is() -> None:
+async def test_a_binary_body_is_unchanged() -> None:
     every_byte = bytes(range(256)) * 3
     for length in (0, 1, 2, 3, 255, 256, 700):
         body = b"\xff" + every_byte[:length]
@@ -95,7 +95,7 @@ async def test_a_body_that_is_no_text_arrives_as_it_is() -> None:
         assert network.sent[0].body == body
 
 
-async def test_values_are_kept_as_copies() -> None:
+async def test_values_are_stored_as_copies() -> None:
     values = DictValues()
     source = """
         local b = __builtin
@@ -121,7 +121,7 @@ async def test_values_are_kept_as_copies() -> None:
 
 
 @pytest.mark.parametrize("value", ["'x'", "42", "3.14159", "true", "false", "{1, 2}", "{a = {b = 'é'}}", r"'\255\0'"])
-async def test_every_kind_of_value_is_kept(value: str) -> None:
+async def test_every_type_of_value_is_stored(value: str) -> None:
     source = f"""
         __builtin.kvs_set("test:!@#日", {value})
         return __builtin.json_encode(__builtin.kvs_get("test:!@#日")) == __builtin.json_encode({value})
@@ -129,7 +129,7 @@ async def test_every_kind_of_value_is_kept(value: str) -> None:
     assert await run_for_result(source, services=HostServices(storage=ScriptStorage(values=DictValues()))) is True
 
 
-async def test_no_key_is_no_value() -> None:
+async def test_a_missing_key_returns_nil() -> None:
     values = DictValues()
     source = """
         local b = __builtin
@@ -151,19 +151,19 @@ async def test_no_key_is_no_value() -> None:
         ("cache_set('k', coroutine.create(print))", "a thread cannot be kept"),
     ],
 )
-async def test_what_cannot_be_kept_is_returned_as_an_error(call: str, why: str) -> None:
+async def test_an_invalid_value_or_key_is_returned_as_an_error(call: str, why: str) -> None:
     services = HostServices(storage=ScriptStorage(values=DictValues(), cache=MemoryCache()))
     assert await run_script(f"return __builtin.{call}", services=services) == [None, why]
 
 
-async def test_without_a_store_each_call_says_so() -> None:
+async def test_each_call_is_an_error_without_a_store() -> None:
     for name in ("kvs_get", "kvs_set", "kvs_del", "cache_get", "cache_set", "cache_del"):
         value, why = await run_script(f"return __builtin.{name}('k', 1)")
         assert value is None
         assert why.startswith(f"{name} is not available here: ")
 
 
-async def test_the_cache_forgets_after_a_time() -> None:
+async def test_cache_entries_expire() -> None:
     clock = FakeClock()
     services = HostServices(storage=ScriptStorage(cache=MemoryCache(clock=clock.monotonic)))
     source = "__builtin.cache_set('a', {1}, 5) __builtin.cache_set('b', 2) return __builtin.cache_get('a')"
@@ -177,7 +177,7 @@ async def test_the_cache_forgets_after_a_time() -> None:
     assert await run_script(read, services=services) == [None, None]
 
 
-async def test_the_cache_forgets_what_was_used_least() -> None:
+async def test_the_cache_evicts_the_least_recently_used_entry() -> None:
     cache = MemoryCache(max_entries=2)
     cache.set("a", 1)
     cache.set("b", 2)
@@ -198,7 +198,7 @@ async def test_log_joins_with_tabs() -> None:
     await run_script(source)
 
 
-async def test_log_works_where_a_script_cannot_wait() -> None:
+async def test_log_works_where_a_script_cannot_yield() -> None:
     lines: list[str] = []
     source = """
         local t = setmetatable({}, {__index = function(_, key) __builtin.log("looked at", key) return key end})
@@ -213,7 +213,7 @@ async def test_log_works_where_a_script_cannot_wait() -> None:
     assert lines == ["looked at\tx"]
 
 
-async def test_only_listed_variables_are_seen() -> None:
+async def test_only_listed_environment_variables_are_visible() -> None:
     source = "local e = __builtin.env return e('A'), e('EMPTY'), e('PATH'), e(''), e(nil), e(1), e({})"
     services = HostServices(env=ScriptEnvironment(variables={"A": "1", "EMPTY": ""}))
     assert await run_script(source, services=services) == ["1", None, None, None, None, None, None]
@@ -244,7 +244,7 @@ async def test_time_is_the_scripts_clock_in_seconds() -> None:
         ("9999-12-31T23:59:59Z", 253402300799),
     ],
 )
-async def test_times_are_read(text: str, seconds: float) -> None:
+async def test_times_are_parsed(text: str, seconds: float) -> None:
     assert await run_for_result("return __builtin.parse_time(...)", text) == pytest.approx(seconds, abs=1e-6)
 
 
@@ -256,7 +256,7 @@ async def test_times_are_read(text: str, seconds: float) -> None:
         "2024-01-01Tnoon", 5, {}, None,
     ],
 )  # fmt: skip
-async def test_what_is_no_time_is_nil(text: object) -> None:
+async def test_an_invalid_time_is_nil(text: object) -> None:
     assert await run_script("return __builtin.parse_time(...)", text) == [None]
 
 
@@ -281,11 +281,11 @@ async def test_ids_are_uuids_of_version_4_and_differ() -> None:
         ("transformer()", "transformer name is required"),
     ],
 )
-async def test_there_are_no_transformers(call: str, why: str) -> None:
+async def test_transformers_are_not_available(call: str, why: str) -> None:
     assert await run_script(f"return __builtin.{call}") == [None, why]
 
 
-async def test_the_table_cannot_be_written() -> None:
+async def test_the_table_is_read_only() -> None:
     ok, why = await run_script("return pcall(function() __builtin.http = nil end)")
     assert (ok, why) == (False, "script:1: __builtin.http cannot be written")
     assert await run_script("return __builtin.nothing, getmetatable(__builtin)") == [None, "The metatable is locked"]

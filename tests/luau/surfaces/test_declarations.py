@@ -1,4 +1,4 @@
-"""``vaka.d.luau``: what is declared is there, and what is there is declared."""
+"""``vaka.d.luau`` declares exactly the tables and functions that exist."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ TYPES = {name: body for name, body in _TYPE.findall(DECLARED) if name != "Prompt
 
 
 def declared_names(name: str) -> list[str]:
-    """Return the names a type declares, one a line or all on one."""
+    """Return the fields that a type declares, on one line or several."""
     body = TYPES[name]
     found = _FIELD.findall(body) if "\n" in body else re.findall(r"(?:^|, |\{ ?| )(\w+): \(", f" {body}")
     return sorted(set(found))
@@ -44,7 +44,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize(("kind", "place"), PLACES.items())
-async def test_what_is_declared_is_there_and_nothing_else(kind: str, place: str) -> None:
+async def test_each_surface_has_exactly_the_declared_fields(kind: str, place: str) -> None:
     source = f"local names = {{}} for name in {place} do table.insert(names, name) end table.sort(names) return names"
     assert await run_for_result(source, services=memory_services(), startup_info=GIVEN) == declared_names(kind)
 
@@ -61,7 +61,7 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize(("kind", "made"), OBJECTS.items())
-async def test_what_is_made_has_what_is_declared(kind: str, made: str) -> None:
+async def test_each_object_has_exactly_the_declared_fields(kind: str, made: str) -> None:
     network = FakeNetwork({"http://host/a": NetResponse(status=200, body=b"{}", url="http://host/a")})
     source = f"""
         local made, found = {made}, {{}}
@@ -78,6 +78,6 @@ async def test_what_is_made_has_what_is_declared(kind: str, made: str) -> None:
     )
 
 
-def test_the_declarations_are_luau() -> None:
+def test_the_declarations_are_valid_luau() -> None:
     written = re.sub(r"^declare (\w+): (\w+)$", r"local \1: \2 = nil :: any", DECLARED, flags=re.MULTILINE)
     assert BytecodeCache().compile(written, "vaka.d.luau", 2)

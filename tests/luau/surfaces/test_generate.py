@@ -1,4 +1,4 @@
-"""``ctx.generate`` and its sisters."""
+"""``ctx.generate``, ``generate_json`` and ``generate_stream``."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ async def test_generate_asks_a_model_by_name() -> None:
         ("generate_stream('m', 1)", "generate_stream: prompt must be a string, not a number"),
     ],
 )
-async def test_generate_raises_what_is_wrong(call: str, why: str) -> None:
+async def test_generate_raises_for_invalid_arguments(call: str, why: str) -> None:
     def find(name: str) -> ScriptedModel:
         if name == "other":
             raise NotFound(f"no model {name!r}")
@@ -86,20 +86,20 @@ async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
     assert refused == "scripted: the model refused to answer"
 
 
-async def test_without_models_generate_says_so() -> None:
+async def test_generate_is_an_error_without_models() -> None:
     for call in ("generate('m', 'x')", "generate_json('m', 'x', {})", "generate_stream('m', 'x')"):
         assert "is not available here: this script has no models" in await run_for_error(f"ctx.{call}")
 
 
 def find_schema_problem(schema: JSON, value: JSON) -> str:
-    """Say what is missing: enough of a schema for these tests."""
+    """Check only required fields: enough of a schema for these tests."""
     if not isinstance(value, dict):
         return "not an object"
     lacking = [name for name in schema["required"] if name not in value]
     return f"{lacking[0]!r} is missing" if lacking else ""
 
 
-async def test_generate_json_returns_what_fits_the_schema() -> None:
+async def test_generate_json_returns_a_value_that_fits_the_schema() -> None:
     model = ScriptedModel(say('```json\n{"city": "Hilo"}\n```'))
     source = "return ctx.generate_json('m', 'Where?', {type = 'object', required = {'city'}, enum = {}})"
     assert await run_for_result(
@@ -108,7 +108,7 @@ async def test_generate_json_returns_what_fits_the_schema() -> None:
     assert '"enum":[]' in model.prompts[0].system
 
 
-async def test_generate_json_asks_once_more_and_says_what_was_wrong() -> None:
+async def test_generate_json_retries_once_with_the_problem() -> None:
     model = ScriptedModel(say("Hilo!"), say('{"city": "Hilo"}'))
     source = "return ctx.generate_json('m', 'Where?', {required = {'city'}})"
     assert await run_for_result(
@@ -120,7 +120,7 @@ async def test_generate_json_asks_once_more_and_says_what_was_wrong() -> None:
     assert [prompt.number for prompt in model.prompts] == [1, 2]
 
 
-async def test_generate_json_gives_up_after_the_second_answer() -> None:
+async def test_generate_json_fails_after_the_second_invalid_answer() -> None:
     model = ScriptedModel(say("[]"), say("{}"), say('{"city": 1}'))
     why = await run_for_error(
         "ctx.generate_json('m', 'x', {required = {'city'}})",
@@ -131,7 +131,7 @@ async def test_generate_json_gives_up_after_the_second_answer() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_generate_stream_gives_the_answer_in_pieces(whole: bool) -> None:
+async def test_generate_stream_returns_the_answer_in_pieces(whole: bool) -> None:
     model = ScriptedModel({"chunks": ["日", "", "本 ", "x" * 100, "語"]})
     source = """
         local pieces = {}
@@ -145,7 +145,7 @@ async def test_generate_stream_gives_the_answer_in_pieces(whole: bool) -> None:
         assert await run_for_result(source, services=services) == ["日", "本 ", "x" * 100, "語"]
 
 
-async def test_a_stream_that_nobody_reads_to_the_end_is_closed_with_the_script() -> None:
+async def test_a_stream_that_is_not_read_to_its_end_is_closed_with_the_script() -> None:
     before = asyncio.all_tasks()
     model = ScriptedModel({"chunks": ["a", "b", "c"]})
     async with AsyncExitStack() as closing:
@@ -163,7 +163,6 @@ async def test_a_stream_that_nobody_reads_to_the_end_is_closed_with_the_script()
 
 
 def select_model(model: ScriptedModel, _: str) -> ScriptedModel:
-    """Whatever the name."""
     return model
 
 
@@ -174,7 +173,7 @@ STREAMED = """
 """
 
 
-async def test_a_stream_goes_on_where_it_was_cut() -> None:
+async def test_a_stream_continues_where_a_crash_interrupted_it() -> None:
     pieces = ["日" * 30, "b", "本" * 40, "c"]
     book = MemoryJournal()
     whole = await run_script(
@@ -187,7 +186,7 @@ async def test_a_stream_goes_on_where_it_was_cut() -> None:
         assert await run_script(STREAMED, services=services, journal=MemoryJournal(book.answers[:cut])) == whole
 
 
-async def test_a_stream_that_cannot_go_on_says_so() -> None:
+async def test_a_stream_whose_second_answer_differs_is_an_error() -> None:
     book = MemoryJournal()
     await run_script(
         STREAMED,
@@ -204,7 +203,7 @@ async def test_a_stream_that_cannot_go_on_says_so() -> None:
 
 
 def model_with_chunks(*chunks: Chunk) -> FunctionModel:
-    """A model that gives these chunks."""
+    """A model that streams these chunks."""
 
     async def answer(_: Prompt) -> Sequence[Chunk]:
         return chunks
@@ -212,14 +211,14 @@ def model_with_chunks(*chunks: Chunk) -> FunctionModel:
     return FunctionModel(answer)
 
 
-async def test_a_model_may_begin_again_before_anything_was_told() -> None:
+async def test_a_model_may_restart_before_a_piece_is_delivered() -> None:
     model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
     services = HostServices(models=ModelAccess(find=lambda _: model))
     assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "right"
     assert await run_for_result(STREAMED, services=services) == "right"
 
 
-async def test_only_the_last_count_of_a_call_is_told() -> None:
+async def test_only_the_last_usage_of_a_call_is_recorded() -> None:
     costs: list[UsageRecorded] = []
     counts = (UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5, output=2), "real"))
     services = HostServices(
@@ -232,7 +231,7 @@ async def test_only_the_last_count_of_a_call_is_told() -> None:
     assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
 
 
-async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None:
+async def test_the_usage_of_a_discarded_attempt_is_recorded() -> None:
     costs: list[UsageRecorded] = []
     lost, kept = UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5))
     model = model_with_chunks(lost, TextChunk("wro"), RetryChunk("busy", "busy"), kept, TextChunk("right"), StopChunk())
@@ -246,7 +245,7 @@ async def test_what_a_try_has_cost_is_told_also_when_it_does_not_count() -> None
     assert [cost.usage.input for cost in costs] == [1, 5]
 
 
-async def test_a_model_cannot_begin_again_after_something_was_told() -> None:
+async def test_a_model_cannot_restart_after_a_piece_is_delivered() -> None:
     model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
     async with AsyncExitStack() as closing:
         with pytest.raises(ScriptError, match="started its answer again after a part of it was delivered"):

@@ -1,4 +1,4 @@
-"""The Python side alone: tools, chunks and what hostile scripts could hand over."""
+"""Host functions without a VM: tools, chunks and hostile arguments."""
 
 import base64
 import inspect
@@ -29,11 +29,10 @@ from vaka.testing.models import ScriptedModel, say
 
 
 def base64_text(data: bytes) -> str:
-    """Write bytes as the log has them."""
     return base64.b64encode(data).decode()
 
 
-def test_content_is_heard_as_parts() -> None:
+def test_content_becomes_a_chunk_of_parts() -> None:
     content = (
         Text(text="hi"),
         Stored(blob=Digest("d"), size=9, preview="beg"),
@@ -54,7 +53,7 @@ def test_content_is_heard_as_parts() -> None:
     }
 
 
-def test_what_is_said_becomes_content() -> None:
+def test_an_emitted_chunk_becomes_content() -> None:
     chunk = {
         "parts": [
             {"type": "text", "text": "hi"},
@@ -80,12 +79,12 @@ def test_what_is_said_becomes_content() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, "x", [1], {"parts": 1}, {"parts": [1]}, {"parts": [{"type": "blob", "data": 1}]}])
-def test_what_is_no_chunk_is_refused(chunk: JSON) -> None:
+def test_an_invalid_chunk_is_refused(chunk: JSON) -> None:
     with pytest.raises(ScriptError, match="emit: "):
         parse_chunk(chunk)
 
 
-def test_tools_for_requests_know_which_are_theirs() -> None:
+def test_each_http_tool_accepts_only_its_own_requests() -> None:
     tools = http_tools(FakeNetwork())
     read, send, keyed = tools["http"], tools["http_send"], tools["http_send_keyed"]
     assert [tool.spec.effect for tool in (read, send, keyed)] == ["read", "once", "idempotent"]
@@ -106,7 +105,7 @@ def test_tools_for_requests_know_which_are_theirs() -> None:
         '{"url": "u", "body_base64": "?"}', '{"url": "u", "redirects": -1}', '{"url": "u", "query": {"a": {"b": 1}}}',
     ],
 )  # fmt: skip
-def test_tools_say_what_is_wrong_with_a_request(raw: str) -> None:
+def test_http_tools_refuse_invalid_requests(raw: str) -> None:
     problem = http_tools(FakeNetwork())["http"].parse(raw)
     assert isinstance(problem, InvalidArguments)
     assert problem.message
@@ -161,7 +160,7 @@ async def test_host_functions_accept_any_value_or_raise_a_script_error() -> None
     assert failures == []
 
 
-def test_a_script_gets_the_surfaces_it_names() -> None:
+def test_a_script_has_the_surfaces_whose_names_occur_in_it() -> None:
     assert surfaces_of(["return ctx.now()"]) == ("ctx",)
     assert surfaces_of(["local start = 1", "return __builtin.time()"]) == ("ctx", "builtin")
     assert surfaces_of(["rt:log(1)"]) == ("ctx", "rt")

@@ -50,7 +50,7 @@ async def test_a_request_has_a_query_headers_a_body_and_a_timeout() -> None:
     ]
 
 
-async def test_headers_are_found_in_any_case_and_cookies_stay_apart() -> None:
+async def test_headers_are_case_insensitive_and_cookies_are_not_joined() -> None:
     headers = (("X-A", "1"), ("Set-Cookie", "a=1, 2"), ("set-cookie", "b"))
     network = FakeNetwork({"http://host/a": NetResponse(status=200, headers=headers, body=b"no json")})
     source = "local r = ctx.http.get('http://host/a') return r.headers['X-a'], r.headers['Set-Cookie'], r.json, r.body"
@@ -77,8 +77,8 @@ async def test_headers_are_found_in_any_case_and_cookies_stay_apart() -> None:
         ("get('u', {max_bytes = 1.5})", "http: Expected `int"),
         ("get('u', {query = {a = {b = 1}}})", "http: "),
         ("get('u', {headers = {1, 2}})", "http: headers must be a table with names, not a list"),
-        ("get('http://nobody')", "nobody listens at 'http://nobody'"),
+        ("get('http://unknown')", "no server at 'http://unknown'"),
     ],
 )
-async def test_http_raises_what_is_wrong(call: str, why: str) -> None:
+async def test_http_raises_for_invalid_and_failed_requests(call: str, why: str) -> None:
     assert why in await run_for_error(f"ctx.http.{call}", HostServices(network=FakeNetwork()))

@@ -33,11 +33,10 @@ async def test_invoke_calls_a_tool() -> None:
 
 
 async def answer_with_everything(_: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
-    """Answer with everything that was said."""
     return f"{name}/{config}/{len(history)}/{text}"
 
 
-async def test_an_agent_answers_and_remembers_the_conversation() -> None:
+async def test_an_agent_answers_with_the_conversation_so_far() -> None:
     source = """
         local agent = ctx.create_agent("helper", {tone = "kind"})
         local before = agent:needs_input()
@@ -74,11 +73,11 @@ async def test_an_agent_answers_and_remembers_the_conversation() -> None:
         ("local a = ctx.create_agent('a') a.send('x')", "send: call it as agent:send(…)"),
     ],
 )
-async def test_agents_raise_what_is_wrong(body: str, why: str) -> None:
+async def test_agents_raise_for_invalid_arguments(body: str, why: str) -> None:
     assert why in await run_for_error(body, HostServices(ask_agent=answer_with_everything))
 
 
-async def test_what_is_not_there_says_so() -> None:
+async def test_missing_services_are_errors() -> None:
     assert "create_agent is not available here" in await run_for_error("ctx.create_agent('a'):send('x')")
     assert "realtime.connect is not available here" in await run_for_error("ctx.realtime.connect('m')")
     assert "input is not available here" in await run_for_error("ctx.input()")

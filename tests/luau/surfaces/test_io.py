@@ -1,4 +1,4 @@
-"""What tools and agents hear and say."""
+"""Inputs and outputs of tools and agents."""
 
 from tests.luau.surfaces.surface_fixtures import AgentConversation, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
@@ -6,7 +6,7 @@ from vaka.core.types.ids import JSON
 from vaka.luau.host.host_services import HostServices, ScriptIo
 
 
-async def test_a_tool_returns_or_puts_out() -> None:
+async def test_a_tool_returns_or_outputs_its_result() -> None:
     tool = "function invoke(ctx, args) {} end"
     for body, values in {
         "return args.a": [1, None, "return"],
@@ -25,7 +25,7 @@ async def test_a_tool_returns_or_puts_out() -> None:
     assert await run_script("return ctx.input().a", {"a": 1}, mode="tool") == [1, None, "return"]
 
 
-async def test_a_tool_may_ask_for_more() -> None:
+async def test_a_tool_may_ask_for_input() -> None:
     shown: list[JSON] = []
     answers = ["Hilo", None]
 
@@ -44,7 +44,7 @@ async def test_a_tool_may_ask_for_more() -> None:
     assert shown == ["Where?"]
 
 
-async def test_an_agent_runs_until_it_hears_no_more() -> None:
+async def test_an_agent_runs_until_the_end_of_input() -> None:
     source = """
         function run(ctx)
             while true do
@@ -61,7 +61,7 @@ async def test_an_agent_runs_until_it_hears_no_more() -> None:
     assert talk.emitted_texts == [("You said ", False), ("a", True), ("You said ", False), ("b", True), ("bye", False)]
 
 
-async def test_an_agent_of_events_is_run_for_each_input() -> None:
+async def test_an_agent_with_on_input_runs_for_each_input() -> None:
     source = """
         function on_start(ctx) ctx.emit("start") end
         function on_input(ctx, input) ctx.emit{text = input.text, eof = true} end
@@ -82,7 +82,7 @@ async def test_an_agent_may_be_the_script_itself() -> None:
     assert talk.emitted_texts == [("a", False)]
 
 
-async def test_emit_raises_what_cannot_be_said() -> None:
+async def test_emit_raises_for_an_invalid_chunk() -> None:
     assert await run_for_error("ctx.emit(1)", AgentConversation().host_services) == "script:1: emit: expected table"
     assert await run_for_error("ctx.emit{part = 1}", AgentConversation().host_services) == (
         "script:1: emit: a part is a string or a table, not a number"

@@ -1,4 +1,4 @@
-"""JSON as scripts read and write it."""
+"""JSON encoding and decoding in scripts."""
 
 import math
 
@@ -40,7 +40,7 @@ from tests.luau.surfaces.surface_fixtures import run_for_result, run_script
         ("{f = print, g = coroutine.create(print)}", '{"f":null,"g":null}'),
     ],
 )
-async def test_builtin_writes_json_by_the_rules_of_the_runner(value: str, text: str) -> None:
+async def test_builtin_encodes_json(value: str, text: str) -> None:
     assert await run_script(f"return __builtin.json_encode({value})") == [text, None]
 
 
@@ -52,8 +52,8 @@ async def test_builtin_writes_json_by_the_rules_of_the_runner(value: str, text: 
         '"日本"',
     ],
 )  # fmt: skip
-async def test_what_is_json_is_read_as_python_reads_it(text: str) -> None:
-    expected = msgspec.json.decode(text.replace(",null", ""))  # a null at the end of a list is nothing
+async def test_valid_json_is_decoded_as_in_python(text: str) -> None:
+    expected = msgspec.json.decode(text.replace(",null", ""))  # Luau drops a null at the end of a list
     assert await run_script("return __builtin.json_decode(...)", text) == [expected, None]
 
 
@@ -83,7 +83,7 @@ async def test_what_is_json_is_read_as_python_reads_it(text: str) -> None:
         ("[" * 300, "nested deeper than 200 at byte 201"),
     ],
 )
-async def test_what_is_no_json_is_nil_and_a_reason(text: str, why: str) -> None:
+async def test_invalid_json_returns_nil_and_a_reason(text: str, why: str) -> None:
     assert await run_script("return __builtin.json_decode(...)", text) == [None, why]
     caught = await run_script("return pcall(ctx.json.decode, ...)", text)
     assert caught == [False, why]
@@ -93,18 +93,18 @@ async def test_a_lone_surrogate_is_replaced() -> None:
     assert await run_for_result(r"""return __builtin.json_decode('"\\ud83c!"')""") == "\ufffd!"
 
 
-async def test_an_empty_list_stays_a_list() -> None:
+async def test_an_empty_list_remains_a_list() -> None:
     assert await run_for_result('return ctx.json.encode(ctx.json.decode(\'{"a":[],"b":{}}\'))') == '{"a":[],"b":{}}'
 
 
-async def test_a_table_that_holds_itself_is_an_error() -> None:
+async def test_a_table_that_contains_itself_is_an_error() -> None:
     source = "local t = {} t.t = t return __builtin.json_encode(t)"
     assert await run_script(source) == [None, "a table that holds itself has no JSON"]
     deep = "local t = {} for _ = 1, 300 do t = {t} end return __builtin.json_encode(t)"
     assert await run_script(deep) == [None, "tables are nested deeper than 200"]
 
 
-async def test_one_table_at_two_places_is_written_twice() -> None:
+async def test_a_table_that_occurs_twice_is_encoded_twice() -> None:
     assert await run_for_result("local t = {1} return __builtin.json_encode({t, t})") == "[[1],[1]]"
 
 
@@ -117,7 +117,7 @@ async def test_one_table_at_two_places_is_written_twice() -> None:
         ("{[{}] = 1}", "a table cannot be the name of a field in JSON"),
     ],
 )
-async def test_ctx_says_what_has_no_json(value: str, why: str) -> None:
+async def test_ctx_raises_for_values_without_a_json_form(value: str, why: str) -> None:
     assert await run_script(f"return pcall(function() return ctx.json.encode({value}) end)") == [
         False,
         f"script:1: {why}",
@@ -125,7 +125,7 @@ async def test_ctx_says_what_has_no_json(value: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "{}", "nil", "print"])
-async def test_only_text_is_read(value: str) -> None:
+async def test_only_strings_are_decoded(value: str) -> None:
     decoded = await run_script(f"return __builtin.json_decode({value})")
     assert decoded[0] is None
     assert str(decoded[1]).startswith("expected a string, got ")
@@ -134,7 +134,7 @@ async def test_only_text_is_read(value: str) -> None:
     assert "json.decode: the text must be a string" in why
 
 
-async def test_numbers_come_back_as_they_were() -> None:
+async def test_numbers_survive_a_round_trip() -> None:
     numbers = [0, 1, -1, 0.1, 1 / 3, math.pi, 2**53 - 1, 1e22, 5e-324, 1.7976931348623157e308]
     for number in numbers:
         assert await run_for_result("return __builtin.json_decode(__builtin.json_encode(...))", number) == number

@@ -1,4 +1,4 @@
-"""Scripts as a whole: what they see, and what they come to when they are told the same again."""
+"""Isolation of scripts, and replay with all surfaces."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,13 @@ DATA = NetResponse(
 
 
 async def answer_with_everything(_: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
-    """Answer with everything that was said."""
     return f"{name}/{config}/{len(history)}/{text}"
 
 
 GIVEN: dict[str, JSON] = {"name": "assistant", "state": True}
 
 
-async def test_time_ids_and_chance() -> None:
+async def test_time_ids_and_random_numbers() -> None:
     source = "local r = ctx.random(1, 6) return ctx.now(), ctx.uuid(), r >= 1 and r <= 6, ctx.random() < 1"
     book = MemoryJournal()
     first = await run_script(source, journal=book)
@@ -33,7 +32,7 @@ async def test_time_ids_and_chance() -> None:
     assert await run_script(source, journal=MemoryJournal(book.answers)) == first
 
 
-async def test_scripts_see_nothing_of_each_other() -> None:
+async def test_scripts_are_isolated_from_each_other() -> None:
     await run_script("leak = 1 rawset(ctx, 'leak', 2) rawset(ctx.log, 'leak', 3) rawset(__builtin, 'leak', 4)")
     assert (
         await run_script("return leak, rawget(ctx, 'leak'), ctx.leak, ctx.log.leak, __builtin.leak, __enter")
@@ -56,7 +55,7 @@ EVERYTHING = """
 """
 
 
-async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
+async def test_replaying_any_prefix_gives_the_same_result() -> None:
     async def invoke(*_: JSON) -> JSON:
         return "invoked"
 
@@ -72,14 +71,14 @@ async def test_a_script_cut_anywhere_comes_to_the_same_end() -> None:
         )
 
     book = MemoryJournal()
-    whole = await run_script(EVERYTHING, services=services(), startup_info=GIVEN, journal=book)
-    assert whole[:3] == ["Yes.", 1, "invoked"]
+    complete = await run_script(EVERYTHING, services=services(), startup_info=GIVEN, journal=book)
+    assert complete[:3] == ["Yes.", 1, "invoked"]
     for cut in range(1, len(book.answers) + 1):
         assert (
             await run_script(
                 EVERYTHING, services=services(), startup_info=GIVEN, journal=MemoryJournal(book.answers[:cut])
             )
-            == whole
+            == complete
         )
 
 
@@ -97,6 +96,6 @@ SHARED = """
 """
 
 
-async def test_what_scripts_share_cannot_be_reached() -> None:
+async def test_shared_metatables_cannot_be_reached() -> None:
     seen = await run_script(SHARED, services=HostServices(network=FakeNetwork({"http://host/a": DATA})))
     assert seen == [["The metatable is locked"] * 15]

@@ -1,4 +1,4 @@
-"""``rt``: the later table, with promises."""
+"""``rt``: the surface with promises."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ OK = NetResponse(status=200, body=b"{}")
 
 
 def fake_clock_services() -> HostServices:
-    """Parts in which sleeping takes no time."""
+    """Return services whose clock does not wait."""
     return HostServices(env=ScriptEnvironment(clock=FakeClock(auto=True)))
 
 
@@ -36,7 +36,7 @@ async def test_a_tool_has_an_input_and_an_output() -> None:
     assert await run_script("local x = 1", mode="tool") == [None, None, "nothing"]
 
 
-async def test_outputs_are_shown_as_they_come() -> None:
+async def test_outputs_are_passed_on_at_once() -> None:
     shown: list[tuple[JSON, str | None]] = []
 
     async def output(value: JSON, error: str | None) -> None:
@@ -48,7 +48,7 @@ async def test_outputs_are_shown_as_they_come() -> None:
     assert shown == [(1, None), (None, "no")]
 
 
-async def test_an_agent_hears_every_name_of_a_chunk() -> None:
+async def test_a_received_chunk_has_all_field_names() -> None:
     talk = AgentConversation(
         "hi", {"parts": [{"type": "blob", "base64": "AP8=", "mime_type": "audio/ogg"}], "eos": True}
     )
@@ -64,7 +64,7 @@ async def test_an_agent_hears_every_name_of_a_chunk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "said"),
+    ("chunk", "expected"),
     [
         ("{text = 'a'}", {"parts": [{"type": "text", "text": "a"}], "eof": False}),
         ("{text = '', eof = true}", {"parts": [{"type": "text", "text": ""}], "eof": True}),
@@ -87,10 +87,10 @@ async def test_an_agent_hears_every_name_of_a_chunk() -> None:
         ("{}", {"parts": [], "eof": False}),
     ],
 )  # fmt: skip
-async def test_an_agent_may_say_it_in_every_shape(chunk: str, said: JSON) -> None:
+async def test_emit_accepts_chunks_of_every_shape(chunk: str, expected: JSON) -> None:
     talk = AgentConversation()
     assert await run_script(f"return rt:emit({chunk})", services=talk.host_services) == [None]
-    assert talk.emitted_chunks == [said]
+    assert talk.emitted_chunks == [expected]
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ async def test_an_agent_may_say_it_in_every_shape(chunk: str, said: JSON) -> Non
         ("{part = {type = 'x', f = print}}", "emit cannot hold a function"),
     ],
 )
-async def test_what_cannot_be_said_is_returned_as_an_error(chunk: str, why: str) -> None:
+async def test_emit_returns_an_error_for_an_invalid_chunk(chunk: str, why: str) -> None:
     talk = AgentConversation()
     assert await run_script(f"return rt:emit({chunk})", services=talk.host_services) == [why]
     assert talk.emitted_chunks == []
 
 
-async def test_outside_an_agent_there_is_nobody_to_talk_to() -> None:
+async def test_recv_and_emit_are_errors_outside_an_agent() -> None:
     assert await run_script("return rt:recv()") == [None, "recv is not available here: this script is not an agent"]
     assert await run_script("return rt:emit{text = 'a'}") == ["emit is not available here: this script is not an agent"]
 
@@ -133,12 +133,12 @@ async def test_a_promise_is_awaited_for_its_values() -> None:
     ]
 
 
-async def test_a_promise_of_a_bad_request_is_ready_at_once() -> None:
+async def test_the_promise_of_an_invalid_request_is_ready_at_once() -> None:
     source = "local p = rt:http() return p:is_ready(), p:await().err"
     assert await run_script(source) == [True, "request must be a table"]
 
 
-async def test_requests_run_beside_each_other() -> None:
+async def test_requests_run_concurrently() -> None:
     clock = FakeClock()
     source = "local a, b = rt:sleep(20), rt:sleep(20) a:await() b:await() return 'done'"
     running = asyncio.create_task(run_for_result(source, services=HostServices(env=ScriptEnvironment(clock=clock))))
@@ -148,7 +148,7 @@ async def test_requests_run_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("milliseconds", ["0", "-100", "nil", "'x'", "0/0"])
-async def test_sleeping_for_nothing_is_fine(milliseconds: str) -> None:
+async def test_sleeping_for_no_time_returns_at_once(milliseconds: str) -> None:
     assert await run_script(f"return rt:sleep({milliseconds}):await()", services=fake_clock_services()) == []
 
 
@@ -167,27 +167,27 @@ async def test_a_timeout_that_is_cancelled_is_ready_at_once() -> None:
     assert await run_script(source) == [False, True, False, True, {"cancelled": True}]
 
 
-async def test_whoever_awaits_a_timeout_that_is_cancelled_goes_on() -> None:
+async def test_cancelling_a_timeout_wakes_the_coroutine_that_awaits_it() -> None:
     source = """
-        local t, told = rt:timeout(1e9), nil
-        local thread = coroutine.create(function() told = t:await() end)
+        local t, result = rt:timeout(1e9), nil
+        local thread = coroutine.create(function() result = t:await() end)
         coroutine.resume(thread)
         t:cancel()
         rt:sleep(0):await()
-        return told
+        return result
     """
     assert await run_for_result(source) == {"cancelled": True}
 
 
-async def test_await_all_gives_results_in_order() -> None:
+async def test_await_all_returns_results_in_order() -> None:
     network = FakeNetwork({"http://host/a": OK})
     source = """
-        local a, b, c = rt:timeout(2), rt:http{url = "http://host/a"}, rt:http{url = "http://nobody"}
+        local a, b, c = rt:timeout(2), rt:http{url = "http://host/a"}, rt:http{url = "http://unknown"}
         local results, err = rt:await_all(a, b, c)
         local again, same = rt:await_all(a, b, c):await()
         return #results, results[1].cancelled, results[2].status, results[3].err, err, #again, same == err
     """
-    why = "nobody listens at 'http://nobody'"
+    why = "no server at 'http://unknown'"
     assert await run_script(source, services=HostServices(network=network)) == [3, False, 200, why, why, 3, True]
 
 
@@ -200,13 +200,13 @@ async def test_await_all_of_nothing_is_an_empty_list() -> None:
     assert await run_script("return #rt:await_all(rt:sleep(0), rt:sleep(0))", services=fake_clock_services()) == [2]
 
 
-async def test_await_all_says_what_is_no_promise() -> None:
+async def test_await_all_raises_for_a_value_that_is_not_a_promise() -> None:
     results, why = await run_script("local r, e = rt:await_all(1, rt:sleep(0)) return r, e")
     assert results == [{"err": "not a promise: number"}, True]
     assert why == "not a promise: number"
 
 
-async def test_await_any_gives_the_first() -> None:
+async def test_await_any_returns_the_first_result() -> None:
     source = """
         local slow, fast = rt:timeout(1e9), rt:timeout(0)
         local value, err = rt:await_any(slow, fast)
@@ -216,7 +216,7 @@ async def test_await_any_gives_the_first() -> None:
     assert await run_script(source) == [False, None, False, False, True]
 
 
-async def test_await_any_can_be_awaited_whatever_came() -> None:
+async def test_the_result_of_await_any_can_be_awaited() -> None:
     assert await run_script("return rt:await_any(rt:sleep(0), rt:timeout(1e9)):await()") == [None, None]
     assert await run_script("return rt:await_any():await()") == [None, None]
     assert await run_script("local v, e = rt:await_any(1) return e, v:await()") == [
@@ -224,7 +224,7 @@ async def test_await_any_can_be_awaited_whatever_came() -> None:
     ]  # fmt: skip
 
 
-async def test_a_response_can_be_awaited_too() -> None:
+async def test_a_response_can_be_awaited() -> None:
     source = """
         local promise = rt:http{url = "http://host/a"}
         local status = rt:await_any(promise, rt:timeout(1e9)):await().status
@@ -233,11 +233,11 @@ async def test_a_response_can_be_awaited_too() -> None:
     assert await run_script(source, services=HostServices(network=FakeNetwork({"http://host/a": OK}))) == [200, 200]
 
 
-async def test_promises_may_come_in_a_list() -> None:
+async def test_promises_can_be_passed_in_a_list() -> None:
     assert await run_script("return #rt:await_all({rt:timeout(0), rt:timeout(0)})") == [2]
 
 
-async def test_generate_returns_text_for_a_text() -> None:
+async def test_generate_returns_a_string_for_a_string() -> None:
     model = ScriptedModel(say("Hello."), fail(500, "down"))
     source = "local a, b = rt:generate('m', 'Hi') return a, b, rt:generate('m', 'Hi')"
     *first, nothing, why = await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model)))
@@ -276,7 +276,7 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_a_stream_that_breaks_says_so(whole: bool) -> None:
+async def test_a_stream_that_fails_returns_an_error(whole: bool) -> None:
     model = ScriptedModel({"chunks": ["He", "llo"], "cut_after": 1})
     source = """
         local stream = rt:generate("m", {messages = {{role = "user", content = "Hi"}}})
@@ -307,7 +307,7 @@ async def test_a_stream_that_breaks_says_so(whole: bool) -> None:
         ),
     ],
 )
-async def test_generate_returns_what_is_wrong(call: str, why: str) -> None:
+async def test_generate_returns_an_error_for_invalid_arguments(call: str, why: str) -> None:
     assert await run_script(f"return rt:{call}") == [None, why]
 
 
@@ -365,11 +365,11 @@ async def test_memory_is_a_summary() -> None:
         ("memory_set_summary(1)", ["memory_set_summary: the summary must be a string, not a number"]),
     ],
 )
-async def test_notes_return_what_is_wrong(call: str, why: list[JSON]) -> None:
+async def test_state_history_and_memory_return_errors_for_invalid_arguments(call: str, why: list[JSON]) -> None:
     assert await run_script(f"return rt:{call}", services=memory_services()) == why
 
 
-async def test_without_an_agent_there_are_no_notes() -> None:
+async def test_state_history_and_memory_are_errors_without_an_agent() -> None:
     source = """
         local _, e1 = rt:state_get("x")
         local _, e2 = rt:history_recent(1)
@@ -389,11 +389,11 @@ async def test_log_may_name_a_level() -> None:
     assert lines == [("error", "a\t1"), ("warning", "[table]"), ("info", "plain\t2"), ("info", "info")]
 
 
-async def test_a_dot_is_as_good_as_a_colon() -> None:
+async def test_functions_can_be_called_with_a_dot_or_a_colon() -> None:
     assert await run_script("return rt.json_encode({1}), rt:json_encode({1})") == ["[1]", "[1]", None]
 
 
-async def test_a_script_is_told_the_same_again() -> None:
+async def test_replaying_any_prefix_gives_the_same_result() -> None:
     source = """
         local model = rt:generate("m", "Hi")
         rt:state_set("a", 1)

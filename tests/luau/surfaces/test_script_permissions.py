@@ -1,4 +1,4 @@
-"""Scripts inside a session: what they ask of the world goes the way of every tool call."""
+"""Scripts inside a session: their requests are tool calls under the policy."""
 
 from typing import Any
 
@@ -38,14 +38,14 @@ SOURCE = """
             function() return ctx.http.get("http://host/a").json.x end,
             function() return ctx.http.post("http://host/a", {body = {y = 2}}).status end,
             function() return ctx.http.put("http://host/a", {body = "z", idempotency_key = "k"}).status end)
-        local ok, why = pcall(ctx.http.get, "http://nobody")
+        local ok, why = pcall(ctx.http.get, "http://unknown")
         return {got, sent, kept, why, ctx.generate("m", "Hi"), ctx.generate("m", "Ho"), ctx.invoke("look", {at = "b"})}
     end
 """
 
 
 class ScriptSession:
-    """An agent with one tool that runs the script, and what the script did."""
+    """An agent with one tool that runs the script, and a record of its effects."""
 
     def __init__(self, source: str = SOURCE) -> None:
         self.network = FakeNetwork({"http://host/a": ANSWER})
@@ -82,7 +82,7 @@ class ScriptSession:
 
 
 async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
-    """Run the script in a session, or go on with it, and return the log."""
+    """Run the script in a session, or resume it, and return the log."""
     store = MemoryStore()
     async with runtime(store, clock=FakeClock(auto=True), ask="deny", **options) as rt:
         if prefix is not None:
@@ -95,14 +95,13 @@ async def run_session(script_session: ScriptSession, prefix: list[Any] | None = 
 
 
 def script_outcome(log: list[Any]) -> Any:
-    """What the script came to."""
     return next(event.data.value for event in log if isinstance(event.data, SubagentCompleted))
 
 
-async def test_requests_are_calls_of_tools_each_with_its_effect() -> None:
+async def test_requests_are_tool_calls_with_their_effects() -> None:
     world = ScriptSession()
     log = await run_session(world)
-    assert script_outcome(log) == [1, 200, 200, "nobody listens at 'http://nobody'", "one", "two", "seen b"]
+    assert script_outcome(log) == [1, 200, 200, "no server at 'http://unknown'", "one", "two", "seen b"]
     effects = {event.data.call.name: event.data.effect for event in log if isinstance(event.data, ToolStarted)}
     assert effects == {
         "script": "resume", "http": "read", "http_send": "once", "http_send_keyed": "idempotent", "look": "read",
@@ -113,7 +112,7 @@ async def test_requests_are_calls_of_tools_each_with_its_effect() -> None:
     assert [prompt.number for prompt in world.model.prompts if prompt.agent == "script"] == [1, 2]
 
 
-async def test_a_script_is_told_what_the_rules_say() -> None:
+async def test_a_script_receives_the_denial_of_a_rule() -> None:
     source = """
         function invoke(ctx)
             local ok, why = pcall(ctx.http.post, "http://host/a")
@@ -129,7 +128,7 @@ async def test_a_script_is_told_what_the_rules_say() -> None:
     assert [sent.method for sent in world.network.sent] == ["GET"]
 
 
-async def test_a_script_that_is_cut_anywhere_sends_nothing_twice() -> None:
+async def test_a_script_that_is_interrupted_anywhere_sends_nothing_twice() -> None:
     log = await run_session(ScriptSession())
     for cut in range(3, len(log)):
         world, prefix = ScriptSession(), log[:cut]
