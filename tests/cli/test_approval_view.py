@@ -79,10 +79,10 @@ def test_a_file_that_cannot_be_compared_is_shown_as_all_new(tmp_path: Path) -> N
         first, *rest = barred_lines(approval_for("Write", tmp_path, {"file_path": name, "content": "one\ntwo"}))
         assert rest == ["@@ -0,0 +1,2 @@", "+one", "+two"]
         notes[name] = first.partition(" (")[2].rstrip(")")
-    unfit = "what is there now is too large to compare, or no plain file"
+    unfit = "the present file is too large to compare, or not a regular file"
     assert notes == {
-        "binary": "what is there now is no text", "large": unfit, "pipe": unfit, "folder": unfit, "new": "a new file",
-        "a\0b": "what is there now cannot be read", "pipe/x": "what is there now cannot be read",
+        "binary": "the present file is not text", "large": unfit, "pipe": unfit, "folder": unfit, "new": "a new file",
+        "a\0b": "the present file cannot be read", "pipe/x": "the present file cannot be read",
     }  # fmt: skip
 
 

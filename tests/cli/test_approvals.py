@@ -39,7 +39,7 @@ def test_a_command_is_shown_with_who_wants_it_the_risk_the_sandbox_and_the_rule(
     shown = screen.expect(PROMPT).split("\r\n")
     assert shown[0] == (
         "  agent assistant · risk it may change something, and cannot be undone here · "
-        "sandbox none: it would run with all your rights"
+        "sandbox none: it would run with all your permissions"
     )
     assert shown[1:3] == ["  │ touch made && ls", "  │ description: Make it"]
     assert shown[3].startswith("  Why: ")
@@ -145,7 +145,7 @@ def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: She
     screen = run_at_terminal(shell)
     screen.expect(PROMPT)
     screen.send_line("p")
-    screen.expect("settings.local.json; later runs count it once you trust this folder: vaka trust")
+    screen.expect("settings.local.json; later runs apply it once you trust this folder: vaka trust")
     screen.expect("Done.")
     assert screen.wait_exit() == 0
     assert allow_rules(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
@@ -367,13 +367,13 @@ def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: She
 
 @pytest.mark.parametrize(
     ("words", "why"), [
-        (["apr_1"], "say --approve or --reject"),
+        (["apr_1"], "add --approve or --reject"),
         (["--approve"], "name approvals by their ids, or all of a session"),
         (["apr_1", "--all", "--session", "s", "--approve"], "name approvals by their ids, or all of a session"),
         (["--all", "--approve"], "name approvals by their ids, or all of a session"),
         (["apr_1", "--session", "s", "--approve"], "name approvals by their ids, or all of a session"),
         (["apr_1", "--reject", "--rule", "Bash"], "--edit, --scope and --rule go with --approve"),
-        (["apr_1", "--approve", "--rule", "Bash"], "--rule needs a --scope"),
+        (["apr_1", "--approve", "--rule", "Bash"], "--rule needs --scope"),
         (["apr_1", "apr_2", "--approve", "--edit", "{}"], "--edit is for one approval"),
         (["apr_1", "--approve", "--ttl", "1h"], "--ttl goes with --scope session"),
         (["apr_1", "--approve", "--scope", "user", "--ttl", "1h"], "--ttl goes with --scope session"),

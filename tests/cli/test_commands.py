@@ -130,7 +130,7 @@ def test_one_setting_is_read_and_written(shell: Shell) -> None:
 
 
 def test_a_password_is_never_shown(shell: Shell) -> None:
-    shell.env["VAKA_STORE"] = "postgresql://kim:hunter22@nowhere.invalid/vaka"
+    shell.env["VAKA_STORE"] = "postgresql://kim:hunter22@nowhere.invalid/vaka"  # not a secret
     for words in (["show"], ["get", "store"], ["show", "--json", "--origin"]):
         done = shell.vaka("config", *words)
         assert "hunter22" not in done.out
@@ -141,7 +141,7 @@ def test_a_password_is_never_shown(shell: Shell) -> None:
 
 def test_files_are_named(shell: Shell) -> None:
     done = shell.vaka("config", "path")
-    assert done.out == f"{shell.folder}/conf/vaka/config.toml (not there)\n"
+    assert done.out == f"{shell.folder}/conf/vaka/config.toml (missing)\n"
     assert "no project file" in done.err
     shell.write_file("vaka.toml", "")
     assert shell.vaka("config", "path", "--json").json["project"] == f"{shell.folder}/vaka.toml"
@@ -177,7 +177,7 @@ def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
     assert checks["ok"] is True
     details = {check["name"]: check["detail"] for check in checks["checks"]}
     assert details["reindex"] == "1 sessions"
-    assert details["environment"] == "VAKA_MODLE means nothing to vaka; did you mean 'VAKA_MODEL'?"
+    assert details["environment"] == "VAKA_MODLE is not a setting of vaka; did you mean 'VAKA_MODEL'?"
 
 
 def test_the_doctor_names_what_is_wrong(shell: Shell) -> None:

@@ -60,7 +60,7 @@ def test_nothing_at_all_is_a_usage_error(prompt: Shell) -> None:
         done = prompt.run(input=data)
         assert (done.code, done.err) == (
             2,
-            "error: the prompt is empty: nothing came from stdin (see `vaka run --help`)\n",
+            "error: the prompt is empty: stdin had no text (see `vaka run --help`)\n",
         )
 
 

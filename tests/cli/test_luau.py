@@ -163,7 +163,7 @@ def test_a_tool_that_asks_when_nobody_is_there_is_told_so(shell: Shell) -> None:
     shell.write_file("asks.luau", ASKS)
     done = shell.vaka("luau", "asks.luau", "--mode", "tool", "--input", "{}")
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("script error: asks.luau:4: input: nobody says more: stdin has ended\n")
+    assert done.err.endswith("script error: asks.luau:4: input: stdin has ended\n")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
         done = await run_vaka(shell, provider, "models", "test", "openai/gpt-5-mini", "--tools")
     assert done.code == 0, done.err
     assert re.fullmatch(
-        r"openai/gpt-5-mini answers: ready\n  first piece after [\d.]+ ms, whole"
+        r"openai/gpt-5-mini answers: ready\n  first chunk after [\d.]+ ms, complete"
         r" after [\d.]+ ms; \d+ tokens in, \d+ out"
         r', US\$ 0\.\d+\nopenai/gpt-5-mini calls tools: report_temperature \{"celsius":21\}\n  first piece .*\n',
         done.out,
@@ -100,9 +100,9 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
 @pytest.mark.parametrize(
     ("fault", "code", "told"),
     [
-        (Fault(status=401, body=b'{"error": {"message": "bad key"}}'), 4, "set the variable with the right key"),
+        (Fault(status=401, body=b'{"error": {"message": "bad key"}}'), 4, "set the variable of the key"),
         (Fault(status=404, body=b'{"error": {"message": "no such model"}}'), 6, "check the name of the model"),
-        (Fault(status=503), 75, "try again; if it stays so, check the address"),
+        (Fault(status=503), 75, "try again; if it fails again, check the address"),
         (Fault(status=429), 75, "wait and try again"),
         (Fault(cut=60), 75, "something between here and the provider"),
     ],
@@ -120,7 +120,7 @@ async def test_a_model_that_fails_its_test_says_what_to_do(shell: Shell, fault: 
 
 async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: Shell) -> None:
     for wrong, told in (
-        (answer("It is warm."), "it had to call report_temperature and did not"),
+        (answer("It is warm."), "the answer does not call report_temperature"),
         (
             {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": "warm"}}]},
             "lacks the number celsius",
@@ -132,7 +132,7 @@ async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: She
         assert (done.code, told in done.err) == (6, True), done.err
     async with FakeProvider(answer("")) as provider:
         done = await run_vaka(shell, provider, "models", "test", "openai-chat/x")
-    assert (done.code, "it said nothing (stop: end)" in done.err) == (6, True)
+    assert (done.code, "the answer is empty (stop: end)" in done.err) == (6, True)
 
 
 def test_a_model_without_a_key_or_a_meaning_is_told_at_once(shell: Shell) -> None:
@@ -214,7 +214,7 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         (("--attach", "latin.txt"), "--attach latin.txt: text/plain cannot be read by a model"),
         (("--attach", "data.zip"), "--attach data.zip: application/zip cannot be read by a model"),
         (("--attach", "big.txt"), "--attach big.txt: larger than 20 MB"),
-        (("--attach", "https://h.example/x"), "what is there? write image=URL"),
+        (("--attach", "https://h.example/x"), "unknown kind of content; write image=URL"),
         (("--attach", *(["most.txt", "--attach"] * 3), "most.txt"), "all files together are larger than 50 MB"),
     ],
 )

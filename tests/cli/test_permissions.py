@@ -45,7 +45,7 @@ def test_with_nobody_to_ask_a_question_is_a_no(shell: Shell) -> None:
     assert (asked["decision"], asked["rule"], asked["layer"]) == ("ask", "default", "mode")
     alone = check_call(shell, "Write", {"file_path": "a"}, "--non-interactive").json
     assert (alone["decision"], alone["rule"]) == ("deny", "default")
-    assert alone["reason"].endswith("there is nobody to ask")
+    assert alone["reason"].endswith("no person can be asked")
     assert check_call(shell, "Write", {"file_path": "a"}, "--mode", "acceptEdits").json["decision"] == "allow"
 
 
@@ -86,7 +86,7 @@ def test_another_folder_need_not_exist(shell: Shell) -> None:
         ([], 2, "give --tool NAME and --input JSON, or --batch"),
         (["--tool", "Bash", "--input", "{"], 2, "--input:1: not JSON"),
         (["--tool", "Bash", "--input", "[]"], 2, "--input: expected an object, not a list"),
-        (["--tool", "Bash", "--input", '{"command": "ls", "command": "rm x"}'], 2, "'command' stands there twice"),
+        (["--tool", "Bash", "--input", '{"command": "ls", "command": "rm x"}'], 2, "'command' appears twice"),
         (["--batch", "--tool", "Bash"], 2, "leave out --tool and --input"),
         (["--tool", "Bash", "--deny", "Bash("], 2, "--deny (flag): deny rule 'Bash(': expected Tool or Tool(pattern)"),
         (["--tool", "Bash", "--mode", "yolo"], 2, "yolo"),
@@ -251,7 +251,7 @@ def test_a_line_that_makes_no_sense_says_which_it_is_and_the_rest_go_on(shell: S
     assert [json.loads(line).get("decision") or json.loads(line) for line in done.out.splitlines()] == [
         "allow",
         {"error": "line 3:1: not JSON: Expecting property name enclosed in double quotes (column 2)"},
-        {"error": "line 4: not JSON: NaN is no number"},
+        {"error": "line 4: not JSON: NaN is not a number"},
         {"error": "line 5 is not UTF-8: invalid start byte at byte 0"},
         "allow",
     ]

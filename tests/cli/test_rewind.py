@@ -47,15 +47,15 @@ def read_files(shell: Shell) -> dict[str, str]:
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(wrote: Shell) -> None:
     events = wrote.events("s")
     done = wrote.vaka("sessions", "rewind", "s@before", "--files", "--dry-run")
-    assert (done.code, done.out) == (0, "would put back a.txt\nwould remove b.txt\n")
+    assert (done.code, done.out) == (0, "would restore a.txt\nwould remove b.txt\n")
     assert read_files(wrote) == {"a.txt": "two", "b.txt": "new"}
     assert wrote.events("s") == events
 
 
 def test_files_go_back_with_the_session(wrote: Shell) -> None:
     done = wrote.vaka("sessions", "rewind", "s@before", "--files")
-    assert (done.code, done.out) == (0, "put back a.txt\nremoved b.txt\n")
-    assert "s goes on from" in done.err
+    assert (done.code, done.out) == (0, "restored a.txt\nremoved b.txt\n")
+    assert "s continues from" in done.err
     assert read_files(wrote) == {"a.txt": "one"}
     assert wrote.event_types("s")[-1] == "session.reverted"
 

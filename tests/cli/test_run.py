@@ -261,7 +261,7 @@ def test_a_tool_file_that_is_wrong_is_named_with_its_line(shell: Shell, text: st
 def test_which_agent_of_a_file_is_meant_must_be_clear(shell: Shell) -> None:
     shell.write_file("two.py", "import vaka\na = vaka.Agent('a')\nb = vaka.Agent('b')\n")
     model = shell.write_script(say_line("ok"))
-    assert "which vaka.Agent? it has a, b" in shell.run("Hi.", agent="two.py").err
+    assert "expected one vaka.Agent, not a, b" in shell.run("Hi.", agent="two.py").err
     assert "no vaka.Agent named 'c'; it has a, b" in shell.run("Hi.", agent="two.py:c").err
     assert shell.run("Hi.", agent="two.py:b", model=model).code == 0
     shell.write_file("one.py", "import vaka\nonly = vaka.Agent('solo')\n")

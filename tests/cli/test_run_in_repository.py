@@ -126,7 +126,7 @@ def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
     )
     assert run_in_repository(repository, "Mend it.", "--permission-mode", "acceptEdits").code == 0
     back = repository.vaka("sessions", "rewind", "s@1", "--files")
-    assert (back.code, back.out) == (0, "put back calc.py\nremoved n/new.txt\n")
+    assert (back.code, back.out) == (0, "restored calc.py\nremoved n/new.txt\n")
     assert (repository.folder / "calc.py").read_text() == BUG
     assert not (repository.folder / "n/new.txt").exists()
 

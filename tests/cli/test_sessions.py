@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_part_of_the_conversation(shell: Shell) -> None:
     forked = shell.vaka("sessions", "fork", "s@5").out.strip()
     assert "forked from s@1.5" in shell.vaka("sessions", "show", forked).out
     shell.vaka("sessions", "rewind", "s", "1")
-    assert "taken back to 1" in shell.vaka("sessions", "show", "s").out
+    assert "rewound to 1" in shell.vaka("sessions", "show", "s").out
 
 
 def test_a_session_can_be_followed_from_another_process(shell: Shell) -> None:
@@ -123,7 +123,7 @@ def test_a_rewound_session_goes_on_from_there(shell: Shell) -> None:
     head = str(len(shell.events("s")))
     shell.run("Two.", "--session", "s")
     done = shell.vaka("sessions", "rewind", "s", head)
-    assert (done.code, done.err) == (0, f"s goes on from {head}; written as event 1.{len(shell.events('s'))}\n")
+    assert (done.code, done.err) == (0, f"s continues from {head}; recorded as event 1.{len(shell.events('s'))}\n")
     assert shell.run("Two again.", "--session", "s").out == "Second.\n"
     assert shell.vaka("sessions", "rewind", "s", "no-such-label").code == 2
 

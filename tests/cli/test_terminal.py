@@ -50,7 +50,7 @@ def test_arguments_can_be_edited(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.")
     screen.expect("with feedback > ")
     screen.send_line("a no json")
-    screen.expect("That is no JSON object")
+    screen.expect("expected a JSON object")
     screen.expect("with feedback > ")
     screen.send_line("a")
     screen.expect("Arguments as JSON > ")
@@ -123,7 +123,7 @@ def test_no_without_a_reason_ends_the_turn_and_the_next_prompt_goes_on(paying: S
     screen.expect("Enter for nothing, which ends the turn")
     screen.expect("> ")
     screen.send_line("")
-    screen.expect("error: a person refused pay and said nothing more; the next prompt says how to go on")
+    screen.expect("error: a person refused pay and said nothing more; send another prompt to continue")
     assert screen.wait_exit() == 5
     assert paying.event_types("s")[-1] == "turn.interrupted"
     done = paying.run("Then do not.", "--session", "s")

@@ -45,7 +45,7 @@ def test_what_is_said_of_a_repository_holds_in_its_folders_and_not_in_other_repo
 
 def test_at_a_terminal_it_is_asked_once(guest: Shell) -> None:
     screen = guest.terminal("run", "Go.", "--ephemeral", "--builtin-tools", "Bash")
-    screen.expect("brings settings of its own")
+    screen.expect("has settings of its own")
     screen.expect("vaka.toml")
     screen.expect(".claude/settings.json")
     screen.expect("Trust this folder?")

@@ -123,8 +123,8 @@ def test_a_settings_file_is_anchored_where_it_lies(place: ConfigContext) -> None
         ('{"permissions": {"deny": {}}}', ": permissions.deny: expected a list of texts, not an object"),
         ('{"permissions": {"defaultMode": 5}}', ": permissions.defaultMode: expected a text, not 5"),
         ('{"permissions": {"disableBypassPermissionsMode": "no"}}', "expected 'disable', not 'no'"),
-        ('{"permissions": {"deny": ["Bash"], "deny": []}}', ": 'deny' stands there twice"),
-        ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', ": 'permissions' stands there twice"),
+        ('{"permissions": {"deny": ["Bash"], "deny": []}}', ": 'deny' appears twice"),
+        ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', ": 'permissions' appears twice"),
         ("[" * 200_000, ": not JSON: nested too deep"),
         ("\udcff", ": not UTF-8"),
     ]

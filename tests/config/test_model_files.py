@@ -125,7 +125,7 @@ def test_a_schema_or_an_old_kind_names_the_wire(said: dict[str, Any], wire: str,
         ({"schema": "gemini"}, "schema 'gemini' is not known; expected one such as 'openai/chat/v1'"),
         ({"schema": None, "kind": "creds"}, "kind 'creds' is not known; expected 'openai' or 'gemini'"),
         ({"schema": None}, "it has neither a schema nor a kind"),
-        ({"schema": "minimax/speech/v1", "type": "tts"}, "its type 'tts' is no text model; expected 'generator'"),
+        ({"schema": "minimax/speech/v1", "type": "tts"}, "its type 'tts' is not a text model; expected 'generator'"),
         ({"api_key": None}, "it has no api_key"),
         ({"api_key": "  "}, "it has no api_key"),
         ({"api_key": "$OTHER_KEY"}, "the variable OTHER_KEY of its api_key is not set"),
@@ -181,9 +181,9 @@ def test_a_word_that_means_nothing_is_told_with_the_near_one(tmp_path: Path) -> 
     definitions, said = read_model_files([path], ENVIRON)
     assert [definition.facts for definition in definitions] == [{}]
     assert said == (
-        f"{path}: 'base_ulr' means nothing; did you mean 'base_url'?",
-        f"{path}: models[0]: 'use_systemrole' means nothing; did you mean 'use_system_role'?",
-        f"{path}: models[0]: 'zzz' means nothing",
+        f"{path}: 'base_ulr' is not a known key; did you mean 'base_url'?",
+        f"{path}: models[0]: 'use_systemrole' is not a known key; did you mean 'use_system_role'?",
+        f"{path}: models[0]: 'zzz' is not a known key",
     )
 
 
@@ -231,10 +231,7 @@ def test_folders_are_read_in_order_and_the_first_of_a_name_counts(tmp_path: Path
             "models[0].invoke_params.top_k: expected a whole number above zero, got a number",
         ),
         ({"extra_fields": "x"}, "models[0].extra_fields: expected a table, got a text"),
-        (
-            {"extra_fields": {"a": [1, {"b": float("inf")}]}},
-            "models[0].extra_fields.a[1].b: expected a number, got one that is not finite",
-        ),
+        ({"extra_fields": {"a": [1, {"b": float("inf")}]}}, "not JSON: Infinity is not a number"),
     ],
 )
 def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str | None, tmp_path: Path) -> None:
@@ -279,9 +276,9 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
             '{"api_key": "sesame-open-up",\n nope}',
             "m.json:2: not JSON: Expecting property name enclosed in double quotes (column 2)",
         ),
-        ("m.json", '{"a": 1, "a": 2}', "m.json: 'a' stands there twice"),
-        ("m.json", "[" * 100_000, "m.json: nested too deep"),
-        ("m.json", "[1" + "0" * 5000 + "]", "m.json: not JSON: a number has too many digits"),
+        ("m.json", '{"a": 1, "a": 2}', "m.json: 'a' appears twice"),
+        ("m.json", "[" * 100_000, "m.json: not JSON: nested too deep, or a number has too many digits"),
+        ("m.json", "[1" + "0" * 5000 + "]", "m.json: not JSON: nested too deep, or a number has too many digits"),
         ("m.json", "[]", "m.json: expected a table, got a list"),
         ("m.yaml", "", "m.yaml: expected a table, got nothing"),
         ("m.yaml", YAML + "models: [", "m.yaml:3: not YAML: expected the node content, but found …"),
@@ -291,25 +288,30 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
             "kind: openai\napi_key: !!python/name:sesame-open-up x\n",
             "m.yaml:2: not YAML: could not determine a constructor for the tag …",
         ),
-        ("m.yaml", YAML + "kind: gemini\n", "m.yaml:3: 'kind' stands there twice"),
+        ("m.yaml", YAML + "kind: gemini\n", "m.yaml:3: 'kind' appears twice"),
         ("m.yaml", YAML + "---\n" + YAML, "m.yaml:3: not YAML: but found another document"),
-        ("m.yaml", YAML + "models: \x07", "m.yaml: not YAML: it holds a character that YAML does not allow"),
-        ("m.yaml", YAML + "models: 2026-99-99", "m.yaml: not YAML: a number or a date in it is none"),
+        ("m.yaml", YAML + "models: \x07", "m.yaml: not YAML: it has a character that YAML does not allow"),
+        ("m.yaml", YAML + "models: 2026-99-99", "m.yaml: not YAML: it has an invalid number or date"),
         ("m.yaml", "[" * 100_000, "m.yaml: nested too deep"),
         ("m.yaml", "1: x", "m.yaml: expected a text as name, got a whole number"),
         (
             "m.yaml",
             YAML + "models: [{name: a, model: m, extra_fields: {when: 2026-01-01}}]",
-            "m.yaml: models[0].extra_fields.when: expected what JSON can hold, got a date",
+            "m.yaml: models[0].extra_fields.when: expected a JSON value, got a date",
         ),
         (
             "m.yaml",
             YAML + "models: [{name: a, model: m, extra_fields: {a: {2: x}}}]",
             "m.yaml: models[0].extra_fields.a: expected a text as name, got a whole number",
         ),
-        ("m.yaml", "a: &a [*a]", "m.yaml:1: an alias stands for what it is in"),
-        ("m.yaml", "l0: &l0 [x]\n" + BOMB, "m.yaml: holds more than the 20000 values a model file may have"),
-        ("m.yaml", "l0: &l0 {x: y}\n" + MERGES, "m.yaml: holds more than the 20000 values a model file may have"),
+        (
+            "m.yaml",
+            YAML + "models: [{name: a, model: m, extra_fields: {a: [1, {b: .inf}]}}]",
+            "m.yaml: models[0].extra_fields.a[1].b: expected a number, got one that is not finite",
+        ),
+        ("m.yaml", "a: &a [*a]", "m.yaml:1: an alias refers to a value that contains it"),
+        ("m.yaml", "l0: &l0 [x]\n" + BOMB, "m.yaml: has more than the 20000 values a model file may have"),
+        ("m.yaml", "l0: &l0 {x: y}\n" + MERGES, "m.yaml: has more than the 20000 values a model file may have"),
         ("m.toml", "", "m.toml: expected a file that ends in .json, .yaml, .yml"),
     ],
 )
@@ -353,4 +355,4 @@ def test_a_name_that_means_something_already_is_left_out_with_a_note(name: str, 
     path = write_model_file(tmp_path, models=[{"name": name, "model": "m"}, {"name": "mine", "model": "m"}])
     found = read_model_file(path, {})
     assert [definition.name for definition in found.models] == ["mine"]
-    assert f"models[0]: left out: the name {name!r} means something already; choose another" in found.notes[0]
+    assert f"models[0]: left out: the name {name!r} is reserved; choose another" in found.notes[0]

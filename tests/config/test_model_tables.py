@@ -110,10 +110,10 @@ def test_a_file_may_say_all_of_it(place: ConfigContext) -> None:
             ":3: models.x.base_url: expected an address such as https://api.example.com/v1, without a query",
         ),
         ("[models.x]\nmodel = 'm'\nwire = 'chat'\n", ":3: models.x.wire: wire is for a server of your own"),
-        ("[models.x]\nmodel = 'm'\nprovider = 'a'\nwire = 'chat'\n", ":4: models.x.wire: a provider says its wire"),
+        ("[models.x]\nmodel = 'm'\nprovider = 'a'\nwire = 'chat'\n", ":4: models.x.wire: a provider implies its wire"),
         ("[models.x]\nmodel = 'm'\nwire = 'soap'\nbase_url = 'https://h'\n", ":3: models.x.wire: invalid enum value"),
         ("[models.'a/b']\nmodel = 'm'\n", ":1: models.a/b: a name is letters"),
-        ("[models.low]\nmodel = 'a/m'\n", ":1: models.low: that name means something already"),
+        ("[models.low]\nmodel = 'a/m'\n", ":1: models.low: the name is reserved"),
         ("[models]\nx = 1\n", ":2: models.x: expected a table, not int"),
         ("models = 3\n", ":1: models: expected a table, not int"),
         (
@@ -162,7 +162,7 @@ def test_two_keys_for_one_model_or_one_in_the_wrong_place_are_refused_and_not_re
 def test_a_key_must_not_stand_in_a_projects_file(tmp_path: Path, name: str) -> None:
     above = "tool.vaka." if name == "pyproject.toml" else ""
     file = write_file(tmp_path / name, f"[{above}models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\n")
-    with pytest.raises(ConfigError, match=r":1: models\.x\.key: a key must not stand in a project's file") as caught:
+    with pytest.raises(ConfigError, match=r":1: models\.x\.key: a key must not be in a project's file") as caught:
         read_settings_file(file)
     assert KEY not in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
     file = write_file(
         place.user_file,
         f"[models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\nheaders = {{ Authorization = '{KEY}', x-team = 'boats' }}\n"
-        "base_url = 'https://kim:hunter22@h.example/v1'\nprovider = 'openai'\n"
+        "base_url = 'https://kim:hunter22@h.example/v1'\nprovider = 'openai'\n"  # not a secret
         f"options = {{ headers = {{ x-auth = '{KEY}' }}, extra = {{ store = true, a = {{ token = '{KEY}' }} }} }}\n",
     )
     file.chmod(0o644)
@@ -185,7 +185,7 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
         }
     }  # fmt: skip
     assert KEY not in repr(settings["models"])
-    assert settings.notes == [f"{file}: holds a key and can be read by others; chmod 600 it"]
+    assert settings.notes == [f"{file}: has a key and other users can read it; run chmod 600 on it"]
     file.chmod(0o600)
     assert load_settings(place).notes == []
 
@@ -273,7 +273,7 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
     assert parse_key_path("tiers.low") == (SETTING_KEYS["tiers"], ("tiers", "low"))
     assert parse_key_path('prices."gpt-4.1".input') == (SETTING_KEYS["prices"], ("prices", "gpt-4.1", "input"))
     for name, told in (
-        ("tier.low", "did you mean 'tiers'"), ("model.x", "model is no table"), ("a b", "there is no setting"),
+        ("tier.low", "did you mean 'tiers'"), ("model.x", "model is not a table"), ("a b", "there is no setting"),
         ("", "there is no setting"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=told):
@@ -314,7 +314,7 @@ def test_one_value_of_a_table_is_changed_and_the_rest_is_left(
     before: str, path: tuple[str, ...], value: Any, after: str
 ) -> None:
     if not after:
-        with pytest.raises(ValueError, match="in a way that only you can change"):
+        with pytest.raises(ValueError, match="in a form that vaka cannot change"):
             set_toml_key(before, path, value)
     else:
         assert set_toml_key(before, path, value) == after
@@ -327,7 +327,7 @@ def test_nothing_is_written_that_would_make_no_sense(tmp_path: Path) -> None:
             write_setting(file, SETTING_KEYS[path[0]], value, path)
         assert KEY not in str(caught.value)
     inline = write_file(tmp_path / "config.toml", "tiers = { low = 'a' }\n")
-    with pytest.raises(ConfigError, match="only you can change"):
+    with pytest.raises(ConfigError, match="vaka cannot change"):
         write_setting(inline, SETTING_KEYS["tiers"], "b", ("tiers", "low"))
     assert file.read_text() == "[models.x]\nmodel = 'openai/m'\n"
     write_setting(file, SETTING_KEYS["models"], 3, ("models", "x", "retries"))

@@ -59,7 +59,7 @@ def count_payments(shell: Shell) -> int:
     return len(ledger.read_text().splitlines()) if ledger.exists() else 0
 
 
-def test_a_yes_given_elsewhere_after_a_kill_runs_the_call_exactly_once(shell: Shell) -> None:
+def test_an_approval_after_a_kill_runs_the_call_exactly_once(shell: Shell) -> None:
     answer_approval(shell, ask_and_die(shell), "--approve")
     assert resume_session(shell).code == 5, "the second call is another question"
     assert count_payments(shell) == 1
@@ -70,21 +70,21 @@ def test_a_yes_given_elsewhere_after_a_kill_runs_the_call_exactly_once(shell: Sh
     assert shell.vaka("sessions", "verify", "s").code == 0
 
 
-def test_a_yes_for_the_session_outlives_who_asked_and_who_answered(shell: Shell) -> None:
+def test_an_approval_for_the_session_outlives_both_processes(shell: Shell) -> None:
     answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "session")
     assert resume_session(shell).out == "Done.\n"
     assert count_payments(shell) == 2
     assert shell.event_types("s").count("approval.requested") == 1
 
 
-def test_a_yes_for_the_project_counts_in_other_sessions(shell: Shell) -> None:
+def test_an_approval_for_the_project_counts_in_other_sessions(shell: Shell) -> None:
     answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "project")
     assert resume_session(shell).out == "Done.\n"
     assert shell.vaka("run", "Pay.", *MODEL, "--trust").out == "Done.\n"
     assert count_payments(shell) == 4
 
 
-def test_settings_that_were_tightened_in_between_ask_again(shell: Shell) -> None:
+def test_tightened_settings_ask_again(shell: Shell) -> None:
     first = ask_and_die(shell)
     answer_approval(shell, first, "--approve", "--scope", "session")
     shell.write_file("home/.claude/settings.json", '{"permissions": {"ask": ["Bash(echo:*)"]}}')
@@ -98,14 +98,14 @@ def test_settings_that_were_tightened_in_between_ask_again(shell: Shell) -> None
     assert count_payments(shell) == 2
 
 
-def test_settings_that_deny_it_in_between_win(shell: Shell) -> None:
+def test_settings_that_deny_the_call_override_an_approval(shell: Shell) -> None:
     answer_approval(shell, ask_and_die(shell), "--approve", "--scope", "user")
     done = resume_session(shell, "--deny", "Bash(echo:*)")
     assert (done.code, done.out) == (5, "Done.\n")
     assert count_payments(shell) == 0
 
 
-async def test_what_nobody_decided_in_time_is_a_no_in_every_process(shell: Shell) -> None:
+async def test_an_expired_approval_is_refused_in_every_process(shell: Shell) -> None:
     """The question was asked by a clock of long ago."""
     store = f"sqlite:///{shell.folder}/old.db"
     model = ScriptedModel(call_of("Bash", command=COMMAND), say_of("Done."))
@@ -135,7 +135,7 @@ for number in range(100_000):
 """
 
 
-def test_settings_stay_whole_when_those_who_write_them_are_killed(tmp_path: Path) -> None:
+def test_settings_stay_valid_when_their_writers_are_killed(tmp_path: Path) -> None:
     path = tmp_path / ".claude/settings.local.json"
     add_allow_rules(path, ["Bash(first)"])
     keepers = [

@@ -29,49 +29,49 @@ from vaka.runtime.runtime import Runtime
 T = TypeVar("T")
 
 SHUTDOWN_SECONDS = 2.0
-"""Seconds that tasks get to leave when everything else is over."""
+"""Seconds that cancelled tasks get to finish before the loop is closed."""
 
 
 def config_context() -> ConfigContext:
-    """Return where this process stands."""
     return ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
 
 
 def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings in force, ``flags`` included; whatever else ``flags`` holds is not looked at."""
+    """Return the settings in force, ``flags`` included; other keys of ``flags`` are ignored. Prints notes."""
     known = {name: value for name, value in flags.items() if name in SETTING_KEYS}
     if flags.get("ephemeral"):
         if known.get("store"):
-            raise UsageError("--ephemeral keeps nothing, so it cannot go with --store; leave one of them out")
+            raise UsageError("--ephemeral stores nothing, so it cannot be used with --store; leave one of them out")
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
-    _print_notes(settings.notes)
+    print_notes(settings.notes)
     return settings
 
 
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
-    """Return the rules in force here: of the ``.claude`` files, of vaka's own, and those that were typed."""
-    place = config_context()
+    """Return the permission rules in force, of ``.claude`` files, vaka's settings and flags. Prints notes."""
+    context = config_context()
     file = Path(settings.claude_file).expanduser() if settings.claude_file else None
-    found = load_permissions(place, settings=file, flags=settings, trust=settings.trusted)
-    policy = policy_from_layers(found.layers, cwd=str(place.cwd), home=str(place.home))
-    _print_notes((*found.notes, *policy.notes))
+    permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
+    policy = policy_from_layers(permissions.layers, cwd=str(context.cwd), home=str(context.home))
+    print_notes(permissions.notes, policy.notes)
     return policy
 
 
-def _print_notes(notes: Iterable[str]) -> None:
-    for note in notes:
+def print_notes(*notes: Iterable[str]) -> None:
+    """Print each note once, on stderr."""
+    for note in dict.fromkeys(note for group in notes for note in group):
         click.echo(f"note: {note}", err=True)
 
 
 def has_terminal() -> bool:
-    """Whether a person can be asked here."""
+    """Whether the user can be prompted."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, quiet: bool = False) -> Runtime:
-    """Return the runtime the settings describe. Closing it is the caller's."""
+    """Return the runtime the settings describe; the caller closes it."""
     return Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
@@ -85,7 +85,7 @@ def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, qui
 
 
 def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
-    """Return what the settings say of models, as options of a runtime."""
+    """Return the settings about models as options of a runtime."""
     return {
         "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
         "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
@@ -94,9 +94,8 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
 
 
 def world_options(settings: Settings) -> dict[str, Any]:
-    """Return what the settings say of files and commands, as options of a runtime."""
-    mib = 1024 * 1024
-    cpu = settings["command_cpu"]
+    """Return the settings about files and commands as options of a runtime."""
+    mib, cpu = 1024 * 1024, settings["command_cpu"]
     return {
         "cwd": str(config_context().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
         "snapshots": settings["snapshots"] == "on",
@@ -120,7 +119,7 @@ def with_runtime(flags: Mapping[str, Any], work: Callable[[Runtime], Coroutine[A
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Do what ``asyncio.run`` does, but never wait for a task that will not leave. A signal cancels the work."""
+    """Run like ``asyncio.run``, but do not wait for a task that ignores its cancellation. A signal cancels the work."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
     with SignalHandler(loop, task.cancel) as signals:
@@ -137,13 +136,15 @@ def _shut_down_loop(loop: asyncio.AbstractEventLoop) -> None:
     for task in left:
         task.cancel()
     if left and loop.run_until_complete(asyncio.wait(left, timeout=SHUTDOWN_SECONDS))[1]:
-        loop.set_exception_handler(lambda loop, context: None)  # a tool that would not stop; its turn has said so
+        loop.set_exception_handler(
+            lambda loop, context: None
+        )  # a tool ignored its cancellation; its turn has reported that
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 
 
 async def find_session(runtime: Runtime, session: str) -> SessionInfo:
-    """Return a session's row; ``NotFound`` when there is none."""
+    """Return a session's index row. Raises ``NotFound``."""
     info = await runtime.store.sessions.find(parse_session_id(session))
     if info is None:
         raise NotFound(f"there is no session {session!r}; `vaka sessions list` shows those of this store")
@@ -151,7 +152,7 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 
 
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
-    """Return the values that must never be written down: keys of the environment, the store's password."""
+    """Return the values to redact everywhere: API keys of the environment, the store's password."""
     keys = [value for name, value in environ.items() if name.endswith("_API_KEY") and len(value) >= 8]
     password = urlsplit(store).password
     return (*keys, unquote(password)) if password else tuple(keys)

@@ -1,4 +1,4 @@
-"""How a command ends other than well."""
+"""Exit codes, and the code and message of every error."""
 
 import asyncio
 
@@ -9,27 +9,16 @@ from vaka.core.types.errors import VakaError
 from vaka.core.types.exit_codes import EXIT_CODES
 from vaka.core.types.message import replace_surrogates
 
-OK = 0
-FAILED = 1
-USAGE = 2
-CONFIGURATION = 3
-AUTHENTICATION = 4
-APPROVAL = 5
-MODEL = 6
-LIMIT = 7
-TOOL = 8
-BUSY = 75
-INTERRUPTED = 130
-CLOSED_PIPE = 141
-TERMINATED = 143
-
+OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
+AUTHENTICATION, APPROVAL, MODEL, LIMIT, TOOL = 4, 5, 6, 7, 8
+BUSY, INTERRUPTED, CLOSED_PIPE, TERMINATED = 75, 130, 141, 143
 
 _EXIT_CODE_OVERRIDES = {"model_unavailable": BUSY, "authentication": AUTHENTICATION}
-"""A model that may answer later is worth another try; a key that is refused is not the model's fault."""
+"""Codes that differ from the exception's own: an unavailable model is worth a retry, a refused key is not."""
 
 
 class Quit(SystemExit):
-    """Leave with this code; everything has been said."""
+    """Exit with this code and print nothing more."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -37,28 +26,24 @@ class Quit(SystemExit):
 
 
 class UsageError(click.UsageError):
-    """What was typed cannot be meant."""
+    """A command line that is not valid; exit code 2."""
 
 
 def exit_code_of(code: str) -> int:
-    """Return the exit code for an error the log or an exception names."""
+    """Return the exit code for the ``code`` of an exception or of a failed turn."""
     return _EXIT_CODE_OVERRIDES.get(code) or EXIT_CODES.get(code, FAILED)
 
 
 class ErrorDescription(msgspec.Struct, frozen=True):
-    """An error as programs and people are told of it."""
-
     code: str
     message: str
     exit: int
 
 
 def describe_error(error: BaseException) -> ErrorDescription:
-    """Return what to say of an error, and the exit code it leads to."""
-    told = _describe(error)
-    return ErrorDescription(
-        told.code, replace_surrogates(told.message), told.exit
-    )  # a name of a file may be no text at all
+    """Return the code, the message and the exit code of an error; the message can be encoded as UTF-8."""
+    described = _describe(error)
+    return msgspec.structs.replace(described, message=replace_surrogates(described.message))
 
 
 def _describe(error: BaseException) -> ErrorDescription:
@@ -67,13 +52,12 @@ def _describe(error: BaseException) -> ErrorDescription:
     if isinstance(error, click.ClickException):
         return ErrorDescription("usage", _usage_message(error), USAGE)
     if isinstance(error, Quit):
-        return ErrorDescription(
-            "terminated" if error.exit == TERMINATED else "interrupted", "stopped by a signal", error.exit
-        )
+        code = "terminated" if error.exit == TERMINATED else "interrupted"
+        return ErrorDescription(code, "stopped by a signal", error.exit)
     if isinstance(error, KeyboardInterrupt | click.Abort | asyncio.CancelledError):
         return ErrorDescription("interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
-        return ErrorDescription("closed_pipe", "nobody reads the output any more", CLOSED_PIPE)
+        return ErrorDescription("closed_pipe", "the reader of the output has closed it", CLOSED_PIPE)
     if isinstance(error, OSError):
         return ErrorDescription("system", str(error), FAILED)
     return ErrorDescription("internal", f"{type(error).__name__}: {error} (run again with -v to see where)", FAILED)

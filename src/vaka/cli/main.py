@@ -1,6 +1,5 @@
-"""``vaka``: finds the command, runs it, and turns what went wrong into one line and an exit code."""
+"""``vaka``: find the command, run it, and report an error as one line and an exit code."""
 
-import importlib
 import os
 import signal
 import sys
@@ -12,26 +11,24 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from vaka import __version__
+from vaka.cli import lazy
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
 from vaka.cli.options import format_examples
 from vaka.core.types.errors import VakaError
 
 COMMANDS = {
-    "run": ("vaka.cli.commands.run:run", "Run one turn: the result on stdout, progress on stderr."),
-    "sessions": ("vaka.cli.commands.sessions:sessions", "List, show, export, fork, rewind, check and remove sessions."),
-    "approvals": ("vaka.cli.commands.approvals:approvals", "What waits for a person: list it, decide it, answer it."),
-    "luau": ("vaka.cli.commands.luau:luau", "Run a Luau script, or try a tool or an agent that is one."),
-    "models": ("vaka.cli.commands.models:models", "List models and keys, try one, or serve the one on this machine."),
-    "tools": ("vaka.cli.commands.tools:tools", "List tools, or make one governed call."),
-    "permissions": (
-        "vaka.cli.commands.permissions:permissions",
-        "What the rules say of a call, and which rules there are.",
-    ),
-    "trust": ("vaka.cli.commands.trust:trust", "Let the settings of a folder count, or not."),
-    "config": ("vaka.cli.commands.config:config", "Settings, and where each comes from."),
-    "doctor": ("vaka.cli.commands.doctor:doctor", "Look whether everything is in place."),
-    "completion": ("vaka.cli.commands.version_completion:completion", "Print the completion script of a shell."),
-    "version": ("vaka.cli.commands.version_completion:version", "Print versions."),
+    "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
+    "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
+    "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
+    "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
+    "models": (lazy.models_command, "List models and keys, test a model, or serve the local one."),
+    "tools": (lazy.tools_command, "List tools, or make one governed call."),
+    "permissions": (lazy.permissions_command, "Check a call against the permission rules, or list the rules."),
+    "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),
+    "config": (lazy.config_command, "Show, change and check settings, with the origin of each."),
+    "doctor": (lazy.doctor_command, "Check the installation, the settings and the store."),
+    "completion": (lazy.completion_command, "Print the completion script of a shell."),
+    "version": (lazy.version_command, "Print versions."),
 }
 
 
@@ -42,11 +39,7 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
-        return found
+        return COMMANDS[cmd_name][0]() if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -68,49 +61,46 @@ _EXAMPLES = format_examples(
 
 
 @click.group(
-    cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    invoke_without_command=True,
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
     epilog=_EXAMPLES,
-)
+)  # fmt: skip
 @click.version_option(__version__, message="vaka %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Durable agents: every step is kept, nothing is done twice, a person is asked when it must be."""
+    """Durable agents: every step is recorded, nothing runs twice, and a person approves what needs approval."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=not sys.stdout.isatty())
         raise Quit(USAGE)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     _prepare_process()
-    given = sys.argv[1:] if arguments is None else arguments
     name = "agentctl" if sys.argv[0].endswith("agentctl") else "vaka"
-    sys.exit(_flush_stdout(_run_command(given, name)))
+    sys.exit(_flush_stdout(_run_command(sys.argv[1:] if arguments is None else arguments, name)))
 
 
 def _run_command(arguments: list[str], name: str) -> int:
-    loud = any(text in ("-v", "--verbose") for text in arguments)
-    sys.excepthook = lambda kind, error, trace: _print_error(error, trace, verbose=loud)
+    verbose = any(text in ("-v", "--verbose") for text in arguments)
+    color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+    sys.excepthook = lambda kind, error, trace: _print_error(error, trace, verbose=verbose)
     try:
-        cli.main(arguments, prog_name=name, standalone_mode=False, color=_color_flag())
+        cli.main(arguments, prog_name=name, standalone_mode=False, color=color)
     except Quit as quitting:
         return quitting.exit
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except (click.Abort, KeyboardInterrupt) as quiet:
-        return describe_error(quiet).exit
+    except (click.Abort, KeyboardInterrupt) as interrupt:
+        return describe_error(interrupt).exit
     except (click.ClickException, VakaError, OSError) as error:
-        _print_error(error, error.__traceback__, verbose=loud)
+        _print_error(error, error.__traceback__, verbose=verbose)
         return describe_error(error).exit
     return 0
 
 
 def _prepare_process() -> None:
-    """Write UTF-8 whatever the locale says, into nothing when a stream is closed; leave in order when told to."""
-    sys.stdout = sys.stdout or _open_devnull()
-    sys.stderr = sys.stderr or _open_devnull()
+    """Write UTF-8 whatever the locale is, replace closed streams by /dev/null, and exit in order on SIGTERM."""
+    sys.stdout, sys.stderr = sys.stdout or _open_devnull(), sys.stderr or _open_devnull()
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -122,17 +112,12 @@ def _prepare_process() -> None:
     signal.signal(signal.SIGTERM, terminate)
 
 
-def _color_flag() -> bool | None:
-    """``False`` when colours are not wanted; otherwise each stream decides for itself."""
-    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
-
-
 def _open_devnull() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _flush_stdout(code: int) -> int:
-    """Flush what is left; when it cannot be written, keep the interpreter from saying so once more."""
+    """Flush stdout; when that fails, redirect it so that the interpreter does not report the failure again."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -142,7 +127,6 @@ def _flush_stdout(code: int) -> int:
 
 
 def _print_error(error: BaseException, trace: TracebackType | None, *, verbose: bool) -> None:
-    """Say what went wrong in one line; with ``-v`` also where."""
     if verbose:
         traceback.print_exception(type(error), error, trace)
     click.echo(f"error: {describe_error(error).message}", err=True)

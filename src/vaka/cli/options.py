@@ -18,7 +18,6 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
         try:
             return parse_seconds(value)
         except ValueError as error:
@@ -26,17 +25,16 @@ class Duration(click.ParamType[float]):
 
 
 def format_examples(*lines: str) -> str:
-    """Return the end of a help text: commands to try, left as they are."""
+    """Return the epilog of a help text; click does not wrap its lines."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def setting_choice(key: str) -> "click.Choice[str]":
-    """Return the choices of a setting."""
     return click.Choice(SETTING_KEYS[key].choices)
 
 
 def _change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
-    """Go to the folder before anything is read: every other path is meant from there."""
+    """Change to the folder before other options are read: their paths are relative to it."""
     if folder is not None:
         os.chdir(folder)
     return folder
@@ -44,31 +42,23 @@ def _change_directory(context: click.Context, parameter: click.Parameter, folder
 
 _STORE_OPTIONS = (
     click.option(
-        "--store",
-        metavar="URL",
+        "--store", metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
     ),
     click.option(
-        "--durability",
-        type=setting_choice("durability"),
+        "--durability", type=setting_choice("durability"),
         help="What an event survives: a power cut (default), or the death of the process.",
     ),
     click.option(
-        "--cwd",
-        type=click.Path(exists=True, file_okay=False),
-        callback=_change_directory,
-        is_eager=True,
-        expose_value=False,
-        metavar="DIR",
-        help="Work from this folder; other paths are meant from there.",
+        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_change_directory, is_eager=True,
+        expose_value=False, metavar="DIR", help="Work from this folder; other paths are relative to it.",
     ),
     click.option(
-        "--trust",
-        is_flag=True,
-        help="Let this folder's vaka.toml also allow things, and say where sessions, models and their keys are.",
+        "--trust", is_flag=True,
+        help="Let this folder's vaka.toml also allow things, and set the store, the models and where their keys are.",
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from."),
-)
+    click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error."),
+)  # fmt: skip
 
 _AGENT_OPTIONS = (
     click.option(
@@ -115,7 +105,7 @@ _WORLD_OPTIONS = (
 
 _POLICY_OPTIONS = (
     click.option(
-        "--permission-mode", type=setting_choice("permission_mode"), help="What happens to calls no rule speaks of."
+        "--permission-mode", type=setting_choice("permission_mode"), help="What happens to calls that no rule matches."
     ),
     click.option(
         "--allow", multiple=True, metavar="RULE", help="What may run, such as 'Bash(npm test:*)'; may be repeated."
@@ -123,47 +113,45 @@ _POLICY_OPTIONS = (
     click.option("--confirm", multiple=True, metavar="RULE", help="What a person must approve; may be repeated."),
     click.option("--deny", multiple=True, metavar="RULE", help="What must not run; may be repeated, and wins."),
     click.option(
-        "--settings", metavar="FILE", help="One more file of .claude settings: its permission rules count, too."
+        "--settings", metavar="FILE", help="One more file of .claude settings: its permission rules apply, too."
     ),
     click.option(
         "--ask", type=setting_choice("ask"),
         help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
     ),
-    click.option("--ephemeral", is_flag=True, help="Keep nothing: the session lives in memory."),
+    click.option("--ephemeral", is_flag=True, help="Store nothing: the session is in memory."),
 )  # fmt: skip
 
 
 def store_options(command: F) -> F:
-    """Which store to use, from where, and whether the folder is trusted."""
-    return _apply_options(command, _STORE_OPTIONS)
+    """Add the options of the store, the working folder and trust."""
+    return apply_options(command, _STORE_OPTIONS)
 
 
 def agent_options(command: F) -> F:
-    """Who works, with which tools."""
-    return _apply_options(command, _AGENT_OPTIONS)
+    """Add the options of the agent and its tools."""
+    return apply_options(command, _AGENT_OPTIONS)
 
 
 def world_options(command: F) -> F:
-    """What tools can touch."""
-    return _apply_options(command, _WORLD_OPTIONS)
+    """Add the options of files, commands and the sandbox."""
+    return apply_options(command, _WORLD_OPTIONS)
 
 
 def policy_options(command: F) -> F:
-    """Who may do what."""
-    return _apply_options(command, _POLICY_OPTIONS)
+    """Add the options of permissions and approvals."""
+    return apply_options(command, _POLICY_OPTIONS)
 
 
 def json_option(command: F) -> F:
-    """Print JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def expand_path(text: str) -> Path:
-    """Return a path as a person types it."""
     return Path(text).expanduser()
 
 
-def _apply_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+def apply_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     for option in reversed(options):
         command = option(command)
     return command

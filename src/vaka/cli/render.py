@@ -17,11 +17,11 @@ from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall, ToolResult, text_of
 
 MAX_LINE_WIDTH = 100
-"""Characters of arguments and results that a line shows."""
+"""Characters of arguments and results that one line shows."""
 
 
 def as_printable(text: str, *, lines: bool = True) -> str:
-    """Return ``text`` without what could steer a terminal: such characters are shown as escapes."""
+    """Return ``text`` with control characters escaped, so that it cannot control the terminal."""
     if text.isprintable():
         return text
     keep = "\n\t" if lines else ""
@@ -29,32 +29,30 @@ def as_printable(text: str, *, lines: bool = True) -> str:
 
 
 def shorten(text: str, width: int = MAX_LINE_WIDTH) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the beginning of a text on one line, with an ellipsis where it is cut."""
     line = as_printable(" ".join(text.split()), lines=False)
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def compact_json(value: Any) -> str:
-    """Return a value as JSON on one line."""
     return msgspec.json.encode(value).decode()
 
 
 def call_text(call: ToolCall, width: int = MAX_LINE_WIDTH) -> str:
-    """Return a call on one line."""
     return f"{call.name} {shorten(call.raw or compact_json(call.arguments), width)}"
 
 
 class ProgressRenderer:
-    """The lines a person sees while a turn runs. Remembers the names of the calls it has shown."""
+    """Renders events as progress lines; results are labelled with the tool names of earlier calls."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self.verbose = verbose
         self._call_names: dict[CallId, str] = {}
 
     def render_line(self, event: Event) -> str:
-        """Return what to show of an event, ``""`` for nothing."""
-        shown = self._tool_line(event) or _decision_line(event) or self._status_line(event)
-        return f"{'  ' * len(event.path)}{shown}" if shown else ""
+        """Return the line of an event, ``""`` for none."""
+        line = self._tool_line(event) or _decision_line(event) or self._status_line(event)
+        return f"{'  ' * len(event.path)}{line}" if line else ""
 
     def _tool_line(self, event: Event) -> str:
         match event.data:
@@ -74,7 +72,7 @@ class ProgressRenderer:
     def _status_line(self, event: Event) -> str:
         match event.data:
             case progress.TurnResumed():
-                return "going on with the unfinished turn"
+                return "resuming the unfinished turn"
             case progress.SubagentStarted(agent=agent):
                 return f"⇒ agent {agent}"
             case monitor.ModelFailed(model=model, message=message, retried=retried):
@@ -91,7 +89,7 @@ class ProgressRenderer:
             return ""
         match event.data:
             case progress.MessageDiscarded(reason=reason):
-                return f"what came of the answer does not count: {shorten(reason)}"
+                return f"the answer so far is discarded: {shorten(reason)}"
             case progress.StepStarted(number=number, model=model):
                 return f"step {number} ({model})"
             case monitor.UsageRecorded(usage=usage):
@@ -110,41 +108,41 @@ def _decision_line(event: Event) -> str:
         case control.ApprovalResolved():
             return _resolution_line(event.data)
         case control.ApprovalExpired(approval=approval):
-            return f"nobody decided in time: {approval}"
+            return f"expired without a decision: {approval}"
         case control.QuestionAsked(question=question, text=text):
             return f"? {question} asks: {shorten(text)}"
         case control.QuestionAnswered(question=question, by=by):
-            return f"answered by {as_printable(by or 'somebody', lines=False)}: {question}"
+            return f"answered by {as_printable(by or 'unknown', lines=False)}: {question}"
         case _:
             return ""
 
 
 def scope_text(body: Body) -> str:
-    """Say for how long an answer counts."""
+    """Return the scope of a resolution and until when it applies."""
     scope, until = getattr(body, "scope", ""), getattr(body, "until", "")
     return f"{scope} until {until}" if until else scope
 
 
 def _resolution_line(body: control.ApprovalResolved) -> str:
-    """Return who decided what: where, for how long, by which rule, and why."""
+    """Return the decision with its author, source, edit, rule and reason."""
     done = "approved" if body.decision == "approve" else "refused"
-    where = f" ({body.source})" if body.source else ""
-    kept = f" for the {scope_text(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
+    source = f" ({body.source})" if body.source else ""
+    rule = f" for the {scope_text(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
     edit = f" as {shorten(compact_json(body.edit))}" if body.edit is not None else ""
     why = f" ({shorten(body.message)})" if body.message else ""
-    by = as_printable(body.by or "somebody", lines=False)
-    return f"{done} by {by}{where}: {body.approval}{edit}{kept}{why}"
+    by = as_printable(body.by or "unknown", lines=False)
+    return f"{done} by {by}{source}: {body.approval}{edit}{rule}{why}"
 
 
 class Transcript:
-    """A session as people read it: who said what, which tools ran."""
+    """Renders events as a conversation, in plain text or Markdown."""
 
     def __init__(self, *, markdown: bool = False) -> None:
         self.markdown = markdown
         self._progress = ProgressRenderer()
 
     def render_event(self, event: Event) -> str:
-        """Return what to show of an event, ``""`` for nothing."""
+        """Return the text of an event, ``""`` for none."""
         match event.data:
             case control.InputAdded(content=content):
                 return self._message_text("User", text_of(content))
@@ -159,7 +157,7 @@ class Transcript:
             case control.SessionForked(origin=origin, cursor=cursor):
                 return self._note_text(f"forked from {origin}@{cursor}")
             case control.SessionReverted(to=to):
-                return self._note_text(f"taken back to {to}")
+                return self._note_text(f"rewound to {to}")
             case _:
                 line = self._progress.render_line(event)
                 return self._note_text(line) if line else ""
@@ -172,14 +170,14 @@ class Transcript:
 
 
 class AnswerStream:
-    """The answer on a terminal as it arrives, each character once."""
+    """Prints the answer on a terminal as it arrives, each character once."""
 
     delta_type: type[progress.TextDelta | progress.ReasoningDelta] = progress.TextDelta
 
     def __init__(self, *, hide_reasoning: bool = True) -> None:
-        """``aside``: what a model thinks is not shown, so it does not end the line either."""
+        """With ``hide_reasoning`` reasoning is not shown, so it does not end the line of the answer either."""
         self.shown_text: str = ""
-        """What was shown of the message that is last."""
+        """The text shown of the last message."""
         self._ignored_types: tuple[type[Body], ...] = (progress.ToolArgsDelta, progress.MessageSnapshot)
         self._ignored_types += (progress.ReasoningDelta,) if hide_reasoning else ()
         self._message = ""
@@ -187,7 +185,7 @@ class AnswerStream:
         self._line_open = False
 
     def show_event(self, event: Event) -> None:
-        """Show what an event adds to the root agent's answer."""
+        """Print the text that an event adds to the root agent's answer."""
         body = event.data
         if event.path:
             return
@@ -199,13 +197,11 @@ class AnswerStream:
             self.close()
 
     def close(self) -> None:
-        """End the line that is open."""
         if self._line_open:
             self.write("\n")
             self._line_open = False
 
     def write(self, text: str) -> None:
-        """Show some characters."""
         click.echo(text, nl=False)
         sys.stdout.flush()
 
@@ -216,37 +212,32 @@ class AnswerStream:
             self._message, self._block, self._block_start = message, block, 0
         if block != self._block:
             self._block, self._block_start = block, len(self.shown_text)
-        seen = len(self.shown_text) - self._block_start
-        if offset > seen:
-            return  # a gap: the whole text comes at the end
-        fresh = text[seen - offset :]
-        if fresh:
-            self.write(as_printable(fresh))
-            self.shown_text += fresh
+        shown = len(self.shown_text) - self._block_start
+        if offset > shown:
+            return  # a delta was lost: the result prints the whole text at the end
+        if new_text := text[shown - offset :]:
+            self.write(as_printable(new_text))
+            self.shown_text += new_text
             self._line_open = True
 
 
 class ReasoningStream(AnswerStream):
-    """What a model thinks, as it arrives, beside the answer."""
+    """Prints reasoning on stderr as it arrives."""
 
     delta_type = progress.ReasoningDelta
 
-    def __init__(self) -> None:
-        super().__init__(hide_reasoning=True)
-
     def write(self, text: str) -> None:
-        """Show some characters on stderr."""
         click.secho(text, nl=False, err=True, dim=True)
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON on one line, or indented for a person."""
+    """Print a value as JSON: on one line, or indented on a terminal."""
     text = msgspec.json.encode(value)
     click.echo(msgspec.json.format(text, indent=2) if sys.stdout.isatty() else text)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a head; to a pipe nothing is cut."""
+    """Print rows under a head; a terminal cuts long lines, a pipe gets all."""
     lines = [tuple(head), *(tuple(as_printable(cell, lines=False) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -256,7 +247,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def format_age(ts: str) -> str:
-    """Return how long ago a time of the log was, in one unit."""
+    """Return the time since a timestamp of the log, in one unit."""
     seconds = max(time.time() - datetime.fromisoformat(ts).timestamp(), 0) if ts else 0
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
@@ -265,13 +256,13 @@ def format_age(ts: str) -> str:
 
 
 _CLEAR_LINE = "\x1b[1A\x1b[2K"
-"""One line up, and nothing left of it: the line is whole each time, so that whatever comes next has one of its own."""
+"""Go up one line and clear it. Each status ends with a newline, so that other output starts on a line of its own."""
 
 
 class StatusLine:
-    """Tells each step in one line that is written anew on a terminal; elsewhere only the first step and the end.
+    """Prints the steps of one operation in one line of a terminal; elsewhere only the first step and the end.
 
-    A step begins with the words of the first one; the end does not.
+    Each step begins with the text of the first one; the end does not.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -279,12 +270,11 @@ class StatusLine:
         self._prefix = ""
 
     def __call__(self, text: str) -> None:
-        """Take the next words."""
-        screen = self._stream or sys.stderr
-        goes_on = bool(self._prefix) and text.startswith(self._prefix)
-        if screen.isatty():
-            again = _CLEAR_LINE if self._prefix else ""
-            click.echo(again + click.style(as_printable(text), dim=True), file=screen)
-        elif not goes_on:
-            click.echo(as_printable(text), file=screen)
-        self._prefix = self._prefix if goes_on else "" if self._prefix else text
+        stream = self._stream or sys.stderr
+        is_step = bool(self._prefix) and text.startswith(self._prefix)
+        if stream.isatty():
+            clear = _CLEAR_LINE if self._prefix else ""
+            click.echo(clear + click.style(as_printable(text), dim=True), file=stream)
+        elif not is_step:
+            click.echo(as_printable(text), file=stream)
+        self._prefix = self._prefix if is_step else "" if self._prefix else text

@@ -12,29 +12,34 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.setting_keys import suggest
-from vaka.config.settings import ConfigContext, Settings
+from vaka.config.documents import parse_json, read_errors, suggest
+from vaka.config.settings import ConfigContext, Settings, repository_root_of
 from vaka.config.toml_files import replace_file
 from vaka.core.types.errors import ConfigError, InvalidInput
 
+if sys.platform != "win32":
+    import fcntl
+
 CLAUDE_FOLDER = ".claude"
 
+LOCAL_SETTINGS = "settings.local.json"
+"""One user's settings in a project; not shared with the project."""
+USER_SETTINGS = "settings.json"
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
-"""Bytes of a settings file; more is nobody's settings."""
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
 
 _KNOWN_KEYS = (*_LIST_KEYS, "defaultMode", "disableBypassPermissionsMode", "disableAutoMode", "dialect")
 
-_PROJECT_FILES = {"settings.json": "project", "settings.local.json": "local"}
-"""Files of a project, the weaker first, and what their layer is called."""
+_PROJECT_FILES = {"settings.json": "project", LOCAL_SETTINGS: "local"}
+"""Settings files of a project, the weaker first, with the names of their layers."""
 
 _VAKA_LISTS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "directories"}
-"""Settings of vaka's own that are lists of rules, or of folders they hold in."""
+"""The settings of vaka that are lists of rules or folders, with the fields of a layer."""
 
 
 class PermissionLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file, or one group of flags, says about permissions; the fields are those of a layer of the policy."""
+    """The permissions of one file or one group of flags; the fields are those of a layer of the policy."""
 
     name: str
     origin: str = ""
@@ -51,14 +56,14 @@ class PermissionLayer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
-    """What all layers say, the weakest first, and notes on what was not understood."""
+    """All layers, the weakest first, and notes on what was ignored."""
 
     layers: tuple[PermissionLayer, ...]
     notes: tuple[str, ...] = ()
 
 
 def managed_folders() -> tuple[Path, ...]:
-    """Return where the settings of whoever manages this machine are, the strongest last. No variable moves them."""
+    """Return the folders with the administrator's settings, the strongest last. No variable changes them."""
     if sys.platform == "darwin":
         return (Path("/Library/Application Support/ClaudeCode"), Path("/Library/Application Support/vaka"))
     if sys.platform == "win32":
@@ -70,20 +75,20 @@ def load_permissions(
     context: ConfigContext, *, settings: Path | None = None, flags: Settings | None = None, trust: bool = False,
     managed: Sequence[Path] | None = None,
 ) -> LoadedPermissions:  # fmt: skip
-    """Return what every layer says to somebody at ``place``.
+    """Return the permission layers that apply in ``context``.
 
-    ``settings`` is a file they name, ``flags`` are vaka's own settings with what was typed. Raises ``ConfigError``.
+    ``settings`` is a further file; ``flags`` are vaka's own settings, flags included. Raises ``ConfigError``.
     """
-    found: list[PermissionLayer] = []
+    layers: list[PermissionLayer] = []
     notes: list[str] = []
 
     def add_layer(path: Path, name: str, folder: Path | None, **more: Any) -> None:
         document = read_document(path)
         if document is not None:
             layer = parse_permission_layer(document, name, origin=str(path), notes=notes)
-            found.append(msgspec.structs.replace(layer, folder=str(folder or ""), **more))
+            layers.append(msgspec.structs.replace(layer, folder=str(folder or ""), **more))
 
-    add_layer(context.home / CLAUDE_FOLDER / "settings.json", "user", context.home / CLAUDE_FOLDER)
+    add_layer(context.home / CLAUDE_FOLDER / USER_SETTINGS, "user", context.home / CLAUDE_FOLDER)
     for path in project_settings_files(context):
         add_layer(path, _PROJECT_FILES[path.name], path.parents[1], project=True, trusted=trust)
     if settings is not None:
@@ -91,25 +96,25 @@ def load_permissions(
         if not path.exists():
             raise ConfigError(f"{path}: there is no such file")
         add_layer(path, "settings", _base_folder_of(path, context))
-    found += layers_from_settings(flags) if flags is not None else ()
+    layers += layers_from_settings(flags) if flags is not None else ()
     for folder in managed_folders() if managed is None else managed:
         for path in (folder / "managed-settings.json", *_drop_in_files(folder / "managed-settings.d")):
             add_layer(path, "managed", None)
-    return LoadedPermissions(layers=tuple(found), notes=tuple(notes))
+    return LoadedPermissions(layers=tuple(layers), notes=tuple(notes))
 
 
 def project_settings_files(context: ConfigContext) -> list[Path]:
-    """Return the ``.claude`` settings that the folder somebody stands in brings along."""
+    """Return the ``.claude`` settings files of the project that holds the working folder."""
     root = find_project_folder(context.cwd, context.home)
-    return (
-        [path for file in _PROJECT_FILES if (path := root / CLAUDE_FOLDER / file).exists()] if root is not None else []
-    )
+    if root is None:
+        return []
+    return [path for file in _PROJECT_FILES if (path := root / CLAUDE_FOLDER / file).exists()]
 
 
 def parse_permission_layer(
     document: Mapping[str, Any], name: str, *, origin: str = "", notes: list[str] | None = None
 ) -> PermissionLayer:
-    """Return what a settings document says about permissions. Raises ``ConfigError`` naming ``origin``."""
+    """Return the permissions of a settings document. Raises ``ConfigError`` that names ``origin``."""
     where = origin or name
     part: object = document.get("permissions")
     if part is not None and not isinstance(part, dict):
@@ -133,73 +138,46 @@ def parse_permission_layer(
 
 
 def layers_from_settings(settings: Settings) -> Iterable[PermissionLayer]:
-    """Yield what vaka's own settings say: files, then variables, then flags."""
-    said = {kind: settings.values[name] for name, kind in _VAKA_LISTS.items()} | {
-        "mode": settings.values["permission_mode"]
-    }
-    for field, value in said.items():
+    """Yield vaka's own permission settings as layers: those of files, then variables, then flags."""
+    values = {field: settings.values[name] for name, field in _VAKA_LISTS.items()}
+    for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
         if value.layer != "default" and value.value:
             fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}
-            guest = value.layer == "project"
-            yield PermissionLayer(
-                name=value.layer, origin=value.origin, project=guest, trusted=settings.trusted or not guest, **fields
-            )
+            project = value.layer == "project"
+            trusted = settings.trusted or not project
+            yield PermissionLayer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
 
 
 def find_project_folder(cwd: Path, home: Path) -> Path | None:
-    """Return the folder whose ``.claude`` counts: the nearest one up to the root of the repository.
+    """Return the nearest folder with a ``.claude``, up to the root of the repository.
 
-    Outside of a repository only the folder itself counts: what others may have put further up is theirs.
+    Outside of a repository only ``cwd`` itself is searched: other users may have written to the folders above.
     """
-    candidates = [cwd]
-    for folder in (cwd, *cwd.parents):
-        if (folder / ".git").exists():
-            candidates = [cwd, *cwd.parents][: len(cwd.parts) - len(folder.parts) + 1]
-            break
+    root = repository_root_of(cwd)
+    candidates = [folder for folder in (cwd, *cwd.parents) if folder.is_relative_to(root)]
     return next((folder for folder in candidates if (folder / CLAUDE_FOLDER).is_dir() and folder != home), None)
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
-    """Return a settings file as data, ``None`` when there is none. Raises ``ConfigError`` for one that is no JSON."""
-    try:
-        text = _read_settings_text(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+    """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``."""
+    with read_errors(path):
+        try:
+            text = _read_settings_text(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
     return parse_document(text, str(path))
 
 
 def parse_document(text: str, origin: str) -> dict[str, Any]:
-    """Return settings as data. Raises ``ConfigError``: a name that stands twice would hide what the first one says."""
-
-    def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            twice = next(name for at, (name, _) in enumerate(pairs) if name in {other for other, _ in pairs[:at]})
-            raise ConfigError(f"{origin}: {twice!r} stands there twice")
-        return made
-
-    def reject_constant(name: str) -> float:
-        raise ConfigError(f"{origin}: not JSON: {name} is no number")
-
-    try:
-        document: object = json.loads(
-            text if text.strip() else "{}", object_pairs_hook=unique_pairs, parse_constant=reject_constant
-        )
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{origin}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
-    except (RecursionError, ValueError):
-        raise ConfigError(f"{origin}: not JSON: nested too deep, or a number has too many digits") from None
+    """Return the JSON object in ``text``, ``{}`` for an empty text. Raises ``ConfigError`` that names ``origin``."""
+    document = parse_json(text if text.strip() else "{}", origin)
     if not isinstance(document, dict):
         raise ConfigError(f"{origin}: expected an object, not {_type_name(document)}")
     return cast("dict[str, Any]", document)
 
 
 def _read_settings_text(path: Path) -> str:
-    """Read a regular file; what somebody put in its place to make readers wait is not opened for waiting."""
+    """Read a regular file; O_NONBLOCK keeps a FIFO in its place from blocking the reader."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(file.fileno())
@@ -212,24 +190,22 @@ def _read_settings_text(path: Path) -> str:
 
 
 def _base_folder_of(path: Path, context: ConfigContext) -> Path:
-    """Return where ``/x`` begins in a file that somebody names: at its folder, or the one a ``.claude`` is in."""
+    """Return the folder that ``/x`` is relative to in a --settings file: its own, or the one that holds ``.claude``."""
     folder = Path(os.path.abspath(path)).parent  # noqa: PTH100  # without resolving links
     return folder.parent if folder.name == CLAUDE_FOLDER and folder.parent != context.home else folder
 
 
 def _drop_in_files(folder: Path) -> list[Path]:
-    try:
+    with read_errors(folder):
         return sorted(folder.glob("*.json"))
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
 def _check_texts(where: str, key: str, value: Any) -> tuple[str, ...]:
     items = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [value, None]
     wrong = [item for item in items if not isinstance(item, str)]
     if wrong:
-        said = _type_name(wrong[0] if isinstance(value, list) else value)
-        raise ConfigError(f"{where}: {key}: expected a list of texts, not {said}")
+        name = _type_name(wrong[0] if isinstance(value, list) else value)
+        raise ConfigError(f"{where}: {key}: expected a list of texts, not {name}")
     return tuple(dict.fromkeys(str(item) for item in items))
 
 
@@ -247,52 +223,42 @@ def _type_name(value: object) -> str:
     return names.get(type(value).__name__, repr(value)[:80])
 
 
-if sys.platform != "win32":
-    import fcntl
-
-LOCAL_SETTINGS = "settings.local.json"
-"""What one person wants in a project; others do not get it with the project."""
-
-USER_SETTINGS = "settings.json"
-
-
 def settings_file_for_scope(scope: str, cwd: str, home: Path) -> tuple[Path, Path]:
-    """Return the file that keeps what is allowed for a scope, and the folder in which ``/x`` begins there.
+    """Return the settings file that stores the rules of a scope, and the folder that ``/x`` is relative to in it.
 
-    Raises ``InvalidInput`` where there is no such place.
+    Raises ``InvalidInput`` where the scope has no file.
     """
     if scope == "user":
         return home / CLAUDE_FOLDER / USER_SETTINGS, home / CLAUDE_FOLDER
-    here = Path(cwd)
-    if not cwd or not here.is_dir():
-        raise InvalidInput(f"the session's folder {cwd!r} is not here, so nothing can be kept for its project")
-    root = find_project_folder(here, home) or _repository_root(here)
+    if not cwd or not Path(cwd).is_dir():
+        raise InvalidInput(f"the session's folder {cwd!r} does not exist, so no rule can be stored for its project")
+    root = find_project_folder(Path(cwd), home) or repository_root_of(Path(cwd))
     if root == home:
-        raise InvalidInput(f"{str(root)!r} is a home and no project; what is to hold there is kept for the user")
-    folder = root / CLAUDE_FOLDER
-    if not _is_inside(folder / LOCAL_SETTINGS, root):
-        raise InvalidInput(f"{folder / LOCAL_SETTINGS} leads out of the project, so nothing is kept there")
-    return folder / LOCAL_SETTINGS, root
+        raise InvalidInput(f"{str(root)!r} is your home directory, not a project; use scope 'user'")
+    file = root / CLAUDE_FOLDER / LOCAL_SETTINGS
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
+        raise InvalidInput(f"{file} leads out of the project, so no rule is stored there")
+    return file, root
 
 
 def add_allow_rules(path: Path, rules: Iterable[str]) -> list[str]:
-    """Put rules into ``permissions.allow`` of a settings file and return those that were not there.
+    """Add rules to ``permissions.allow`` of a settings file and return those that were not there.
 
-    The rest of it stays as it is; a file that is made is for its owner alone. Raises ``ConfigError`` and changes
-    nothing when that cannot be done.
+    The rest of the file stays as it is; a new file is readable by its owner only. Raises ``ConfigError`` and changes
+    nothing on failure.
     """
     wanted = tuple(dict.fromkeys(rules))
     return _edit_allow_rules(path, lambda known: [*known, *(rule for rule in wanted if rule not in known)])
 
 
 def remove_allow_rules(path: Path, rules: Iterable[str]) -> None:
-    """Take rules out of ``permissions.allow`` again. Raises ``ConfigError``."""
+    """Remove rules from ``permissions.allow``. Raises ``ConfigError``."""
     gone = set(rules)
     _edit_allow_rules(path, lambda known: [rule for rule in known if rule not in gone])
 
 
 def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> list[str]:
-    """Change the list of what is allowed; return what was added to it."""
+    """Change the list of allow rules under a lock; return the rules that were added."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         real = Path(os.path.realpath(path))
@@ -301,7 +267,7 @@ def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> l
             known = _allow_rules_of(document, real)
             changed = change(known)
             if changed != known:
-                _set_allow_rules(document, changed)
+                document["permissions"] = {**(document.get("permissions") or {}), "allow": changed}
                 if real.exists() and not os.access(real, os.W_OK):
                     raise PermissionError(None, "it is read-only")
                 replace_file(real, _encode_document(document, real))
@@ -311,21 +277,15 @@ def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> l
 
 
 def _allow_rules_of(document: dict[str, Any], path: Path) -> list[str]:
-    said: object = document.get("permissions")
-    part: object = {} if said is None else said
-    if not isinstance(part, dict):
-        raise ConfigError(f"{path}: permissions: expected an object, so no rule can be kept there")
-    allow: object = cast("dict[str, Any]", part).get("allow")
-    allow = [] if allow is None else allow
+    table: object = document.get("permissions")
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{path}: permissions: expected an object, so no rule can be stored there")
+    allow: object = cast("dict[str, Any]", table or {}).get("allow")
+    if allow is None:
+        return []
     if not isinstance(allow, list) or not all(isinstance(rule, str) for rule in cast("list[object]", allow)):
-        raise ConfigError(f"{path}: permissions.allow: expected a list of texts, so no rule can be kept there")
+        raise ConfigError(f"{path}: permissions.allow: expected a list of texts, so no rule can be stored there")
     return [*cast("list[str]", allow)]
-
-
-def _set_allow_rules(document: dict[str, Any], allow: list[str]) -> None:
-    if document.get("permissions") is None:
-        document["permissions"] = {}
-    document["permissions"]["allow"] = allow
 
 
 def _encode_document(document: dict[str, Any], path: Path) -> bytes:
@@ -335,12 +295,12 @@ def _encode_document(document: dict[str, Any], path: Path) -> bytes:
         text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False)
         return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
     except ValueError as error:
-        raise ConfigError(f"{path}: holds what cannot be written again: {error}") from error
+        raise ConfigError(f"{path}: has a value that cannot be written as JSON: {error}") from error
 
 
 @contextmanager
 def _lock_folder(folder: Path) -> Generator[None]:
-    """Let no other process change settings in a folder meanwhile: of two that add a rule, none is lost."""
+    """Hold an exclusive lock on a folder: of two processes that add a rule, neither overwrites the other."""
     if sys.platform == "win32":
         yield
         return
@@ -350,12 +310,3 @@ def _lock_folder(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _repository_root(cwd: Path) -> Path:
-    """Return where a project begins that has no settings yet: at the root of the repository, or else here."""
-    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

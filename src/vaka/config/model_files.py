@@ -1,4 +1,4 @@
-"""Model files in the GenX format: who answers under which name, with whose key. Read only; nothing is dialed.
+"""Model files in the GenX format: the provider, key and options of each model name. Reading one makes no request.
 
 ::
 
@@ -9,30 +9,27 @@
     models:
       - {name: small-chat, model: some-model, generate_params: {temperature: 0.5}}
 
-A file may hold a key. No value of one is told in an error, a note or a ``repr``.
+A file may hold a key: errors, notes and ``repr`` never quote its values.
 """
 
-import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
-from vaka.config.model_tables import EXPECTED_BASE_URL, RESERVED, is_base_url, is_loopback_url
+from vaka.config.documents import parse_json, read_errors
+from vaka.config.model_tables import EXPECTED_BASE_URL, RESERVED, Wire, is_base_url, is_loopback_url
 from vaka.core.types.errors import ConfigError
-
-Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
 SUFFIXES = (".json", ".yaml", ".yml")
 MAX_FILE_BYTES = 256 * 1024
-"""Bytes a model file may have."""
 MAX_VALUES = 20_000
-"""Values a file may hold, each alias written out."""
+"""Values a file may hold, with each alias expanded."""
 
 _FACT_NAMES = ("support_json_output", "support_tool_calls", "support_text_only", "use_system_role")
 _FILE_KEYS = frozenset({
@@ -50,26 +47,25 @@ _TYPE_NAMES: dict[type, str] = {
 _INTEGER_PARAMS = ("max_tokens", "top_k")
 _FLOAT_PARAMS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
 _OPTION_PARAMS = ("seed", "stop")
-"""Parameters beside the format's own that are options of ours: each wire has its own place for them."""
+"""Parameters outside of the format that vaka knows as options: each wire encodes them differently."""
 
 
 class ModelDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A name and what answers under it. Its key is never shown."""
+    """A model under its name. ``repr`` hides the key."""
 
     name: str
     wire: Wire
     model: str
     key: str = ""
     base_url: str = ""
-    """Where the provider is; empty for its usual address."""
+    """Empty for the provider's usual address."""
     facts: dict[str, Any] = {}
-    """What the file says the model can do: ``support_json_output``, ``support_tool_calls``, ``support_text_only`` and
-    ``use_system_role``, each only when the file has it, and ``invoke_params``: the options for answers of a fixed
-    shape."""
+    """Capabilities that the file states: ``support_json_output``, ``support_tool_calls``, ``support_text_only`` and
+    ``use_system_role``, each only when the file has it, and ``invoke_params``: the options for structured output."""
     options: dict[str, Any] = {}
-    """Model options that hold unless a request says otherwise."""
+    """Default model options; those of a request win."""
     origin: str = ""
-    """The file, and the place in it."""
+    """The file, and the path of the entry in it."""
 
     def __repr__(self) -> str:
         return (
@@ -79,36 +75,34 @@ class ModelDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file says."""
-
     path: Path
     models: tuple[ModelDefinition, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """What was ignored, and why."""
 
 
 def read_model_files(
     paths: Iterable[str | Path], environ: Mapping[str, str]
 ) -> tuple[tuple[ModelDefinition, ...], tuple[str, ...]]:
-    """Return what files and folders define, and notes on what they say in vain. The first of a name counts.
+    """Return the models that files and folders define, and notes on what was ignored. The first of a name counts.
 
     A file without its key, or for something other than a text model, is left out with a note. Raises ``ConfigError``
-    with file and place for one that cannot be read or makes no sense.
+    with file and place for a file that cannot be read or is not valid.
     """
-    found: dict[str, ModelDefinition] = {}
+    models: dict[str, ModelDefinition] = {}
     notes: list[str] = []
     for path in _expand_paths(paths):
         file = read_model_file(path, environ)
         notes += file.notes
         for definition in file.models:
-            first = found.setdefault(definition.name, definition)
+            first = models.setdefault(definition.name, definition)
             if first is not definition:
                 notes.append(f"{definition.origin}: {definition.name!r} does not count: {first.origin} has it already")
-    return tuple(found.values()), tuple(notes)
+    return tuple(models.values()), tuple(notes)
 
 
 def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
-    """Return what one file defines. Raises ``ConfigError`` with file and place."""
+    """Return the models of one file. Raises ``ConfigError`` with file and place."""
     table = _require_table(_parse_file(path), f"{path}")
     wire, why = _wire_of(table, path)
     if wire is None:
@@ -126,7 +120,7 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
         notes += _unknown_key_notes(entry, _ENTRY_KEYS, place)
         name = _required_text(entry, "name", place)
         if name.lower() in RESERVED:
-            notes.append(f"{place}: left out: the name {name!r} means something already; choose another")
+            notes.append(f"{place}: left out: the name {name!r} is reserved; choose another")
             continue
         models.append(
             ModelDefinition(
@@ -140,23 +134,23 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
 
 
 def _expand_paths(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the files that are meant, those of a folder in the order of their names."""
-    found: list[Path] = []
+    """Return the files, those of a folder in the order of their paths."""
+    files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
-            found += sorted(file for file in inside if file.suffix.lower() in SUFFIXES)
+            files += sorted(file for file in inside if file.suffix.lower() in SUFFIXES)
         elif not path.exists():
             raise ConfigError(f"{path}: there is no such file or folder")
         elif path.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
         else:
-            found.append(path)
-    return list(dict.fromkeys(found))
+            files.append(path)
+    return list(dict.fromkeys(files))
 
 
 def _wire_of(table: dict[str, Any], path: Path) -> tuple[Wire | None, str]:
-    """Return the wire a file is for, or why there is none here for it."""
+    """Return the wire of a file, or why no wire fits."""
     schema = _optional_text(table, "schema", f"{path}")
     kind = _optional_text(table, "kind", f"{path}")
     if not schema and not kind:
@@ -164,40 +158,33 @@ def _wire_of(table: dict[str, Any], path: Path) -> tuple[Wire | None, str]:
     if schema:
         type = _optional_text(table, "type", f"{path}") or "generator"
         if type != "generator":
-            return None, f"its type {type!r} is no text model; expected 'generator'"
+            return None, f"its type {type!r} is not a text model; expected 'generator'"
         provider, _, subject = schema.lower().partition("/")
-        wire = _wire_of_schema(provider, subject.partition("/")[0])
+        subject = subject.partition("/")[0]
+        wires: dict[str, Wire] = {"openai/chat": "chat", "openai/responses": "responses"}
+        vendors: dict[str, Wire] = {"anthropic": "anthropic", "gemini": "gemini", "google": "gemini"}
+        wire = wires.get(f"{provider}/{subject}") or (vendors.get(provider) if subject else None)
         return wire, f"schema {schema!r} is not known; expected one such as 'openai/chat/v1'"
-    wires: dict[str, Wire] = {"openai": "chat", "gemini": "gemini"}
-    return wires.get(kind.lower()), f"kind {kind!r} is not known; expected 'openai' or 'gemini'"
-
-
-def _wire_of_schema(provider: str, subject: str) -> Wire | None:
-    if provider == "openai" and subject in ("chat", "responses"):
-        return "chat" if subject == "chat" else "responses"
-    if provider == "anthropic" and subject:
-        return "anthropic"
-    return "gemini" if provider in ("gemini", "google") and subject else None
+    kinds: dict[str, Wire] = {"openai": "chat", "gemini": "gemini"}
+    return kinds.get(kind.lower()), f"kind {kind!r} is not known; expected 'openai' or 'gemini'"
 
 
 def _read_key(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the key, or why there is none."""
-    said = _optional_text(table, "api_key", f"{path}").strip()
-    if not said.startswith("$"):
-        return said, "it has no api_key"
-    name = _variable_name(said, f"{path}: api_key")
+    text = _optional_text(table, "api_key", f"{path}").strip()
+    if not text.startswith("$"):
+        return text, "it has no api_key"
+    name = _variable_name(text, f"{path}: api_key")
     return environ.get(name, "").strip(), f"the variable {name} of its api_key is not set"
 
 
 def _read_base_url(table: dict[str, Any], path: Path, environ: Mapping[str, str]) -> str:
-    said = _optional_text(table, "base_url", f"{path}").strip()
-    if said.startswith("$"):
-        said = environ.get(_variable_name(said, f"{path}: base_url"), "").strip()
-    if not said:
-        return ""
-    if not is_base_url(said):
+    url = _optional_text(table, "base_url", f"{path}").strip()
+    if url.startswith("$"):
+        url = environ.get(_variable_name(url, f"{path}: base_url"), "").strip()
+    if url and not is_base_url(url):
         raise ConfigError(f"{path}: base_url: {EXPECTED_BASE_URL}")
-    return said
+    return url
 
 
 def _variable_name(reference: str, place: str) -> str:
@@ -229,7 +216,7 @@ def _read_options(entry: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _read_params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]:
-    """Return parameters in the words of our options; a zero that cannot be meant counts as not given."""
+    """Return parameters as model options; an integer of zero means not set in this format."""
     place = f"{place}.{name}"
     options: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -248,14 +235,14 @@ def _read_params(entry: dict[str, Any], name: str, place: str) -> dict[str, Any]
 
 
 def _check_number(value: object, place: str, *, whole: bool) -> int | float:
-    right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not right or not math.isfinite(cast("float", value)) or (whole and cast("int", value) < 1):
+    is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(cast("float", value)) or (whole and cast("int", value) < 1):
         raise _type_error(value, "a whole number above zero" if whole else "a number", place)
     return cast("int | float", value)
 
 
 def _check_json_value(value: Any, place: str) -> Any:
-    """Return ``value`` if it can be written as JSON: YAML knows dates, bytes and keys that are no texts."""
+    """Return ``value`` if JSON can express it: YAML has dates, bytes and keys that are not texts."""
     items: list[Any] = value
     if isinstance(value, dict):
         for name, inner in _require_table(value, place).items():
@@ -266,7 +253,7 @@ def _check_json_value(value: Any, place: str) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{place}: expected a number, got one that is not finite")
     elif not isinstance(value, str | bool | int | float | None):
-        raise _type_error(value, "what JSON can hold", place)
+        raise _type_error(value, "a JSON value", place)
     return items
 
 
@@ -302,7 +289,7 @@ def _require_table(value: Any, place: str) -> dict[str, Any]:
 
 
 def _type_error(value: object, expected: str, place: str) -> ConfigError:
-    """The value itself may be a secret in the wrong place: only its kind is told."""
+    """Return the error with only the type of the value, which may be a misplaced secret."""
     kind = next((word for known, word in _TYPE_NAMES.items() if type(value) is known), f"a {type(value).__name__}")
     return ConfigError(f"{place}: expected {expected}, got {kind}")
 
@@ -312,47 +299,29 @@ def _unknown_key_notes(table: dict[str, Any], known: frozenset[str], place: str)
     for name in table:
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            notes.append(f"{place}: {name!r} means nothing{f'; did you mean {near[0]!r}?' if near else ''}")
+            notes.append(f"{place}: {name!r} is not a known key{f'; did you mean {near[0]!r}?' if near else ''}")
     return notes
 
 
 def _parse_file(path: Path) -> Any:
-    try:
+    with read_errors(path):
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: larger than the {MAX_FILE_BYTES} bytes a model file may have")
         text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
+    if path.suffix.lower() == ".json":
+        return parse_json(text, str(path))
     try:
-        return _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_yaml(path, text)
+        return _parse_yaml(path, text)
     except RecursionError:
         raise ConfigError(f"{path}: nested too deep") from None
 
 
-def _parse_json(path: Path, text: str) -> Any:
-    def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if twice is not None:
-            raise ConfigError(f"{path}: {twice!r} stands there twice")
-        return dict(pairs)
-
-    try:
-        return json.loads(text, object_pairs_hook=unique_pairs)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
-    except ValueError:  # a number of thousands of digits
-        raise ConfigError(f"{path}: not JSON: a number has too many digits") from None
-
-
 def _parse_yaml(path: Path, text: str) -> Any:
-    import yaml  # noqa: PLC0415  # 30 ms that most commands need not pay
+    import yaml  # noqa: PLC0415  # takes 30 ms, and most commands read no YAML
 
-    # The loader in C is faster, and deep nesting kills the process with it.
+    # Not the loader in C: deep nesting overflows its stack and kills the process.
     try:
         loader = yaml.SafeLoader(text)
         try:
@@ -366,36 +335,35 @@ def _parse_yaml(path: Path, text: str) -> Any:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        # What it quotes may be a piece of a key.
+        # The message may quote a piece of a key.
         words = re.sub(r"'[^']{2,}'", "…", error.problem or "it cannot be read")
         raise ConfigError(f"{path}:{line}: not YAML: {words}") from None
     except yaml.YAMLError:
-        raise ConfigError(f"{path}: not YAML: it holds a character that YAML does not allow") from None
+        raise ConfigError(f"{path}: not YAML: it has a character that YAML does not allow") from None
     except (ValueError, OverflowError):
-        raise ConfigError(f"{path}: not YAML: a number or a date in it is none") from None
+        raise ConfigError(f"{path}: not YAML: it has an invalid number or date") from None
 
 
 def _check_yaml_nodes(root: Any, path: Path) -> None:
-    """Refuse names that stand twice, and aliases that lead in a circle or make a small file a huge value."""
+    """Refuse duplicate names, recursive aliases, and aliases that expand a small file to a huge value."""
     sizes: dict[int, int | None] = {}
 
     def size_of(node: Any) -> int:
         if id(node) in sizes:
             known = sizes[id(node)]
             if known is None:
-                raise ConfigError(f"{path}:{node.start_mark.line + 1}: an alias stands for what it is in")
+                raise ConfigError(f"{path}:{node.start_mark.line + 1}: an alias refers to a value that contains it")
             return known
         sizes[id(node)] = None
         items: list[Any] = node.value
         total, names = 1, set[str]()
         for item in items if isinstance(node.value, list) else ():
-            whole: tuple[Any, ...] = item
-            pair = whole if isinstance(item, tuple) else (item,)
+            pair: tuple[Any, ...] = item if isinstance(item, tuple) else (item,)
             if len(pair) == 2:
                 _reject_duplicate(pair[0], names, path)
             total += sum([size_of(inner) for inner in pair])
         if total > MAX_VALUES:
-            raise ConfigError(f"{path}: holds more than the {MAX_VALUES} values a model file may have")
+            raise ConfigError(f"{path}: has more than the {MAX_VALUES} values a model file may have")
         sizes[id(node)] = total
         return total
 
@@ -406,5 +374,5 @@ def _reject_duplicate(node: Any, names: set[str], path: Path) -> None:
     name = node.value
     if isinstance(name, str) and name != "<<":
         if name in names:
-            raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name!r} stands there twice")
+            raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name!r} appears twice")
         names.add(name)

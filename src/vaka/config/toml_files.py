@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from vaka.config.setting_keys import SETTING_KEYS, SettingKey, check_value, suggest
+from vaka.config.documents import read_errors, split_dotted_key, suggest
+from vaka.config.setting_keys import SETTING_KEYS, SettingKey, check_value
 from vaka.core.types.errors import ConfigError
 
 PYPROJECT = "pyproject.toml"
@@ -21,7 +22,7 @@ PROJECT_FILE = "vaka.toml"
 
 
 class FileSetting(NamedTuple):
-    """A setting of a file, with ``file:line``; of a table also where each of its parts stands."""
+    """A setting of a file, with ``file:line``; of a table also the location of each of its parts."""
 
     value: Any
     location: str
@@ -30,44 +31,43 @@ class FileSetting(NamedTuple):
 
 def read_settings_file(path: Path) -> dict[str, FileSetting]:
     """Return the settings of a file. Raises ``ConfigError``."""
-    return parse_settings_text(path, _read_text(path))
+    with read_errors(path):
+        text = path.read_text(encoding="utf-8-sig")
+    return parse_settings_text(path, text)
 
 
 def parse_settings_text(path: Path, text: str) -> dict[str, FileSetting]:
-    """Return the settings that ``text`` would be as a file at ``path``. Raises ``ConfigError``."""
+    """Return the settings in ``text``, the content of ``path``. Raises ``ConfigError``."""
     table: Mapping[str, Any] = _parse_toml(path, text)
     above: tuple[str, ...] = ()
     if path.name == PYPROJECT:
         table, above = _vaka_table(table), ("tool", "vaka")
-    found: dict[str, FileSetting] = {}
+    settings: dict[str, FileSetting] = {}
     for name, value in table.items():
-        place = f"{path}:{line_of(text, (*above, name))}"
+        location = f"{path}:{line_of(text, (*above, name))}"
         key = SETTING_KEYS.get(name)
         if key is None:
-            raise ConfigError(f"{place}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
+            raise ConfigError(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
         try:
             checked = check_value(key, value)
         except ValueError as error:
-            place = f"{path}:{line_of(text, (*above, name, *getattr(error, 'at', ())))}"
-            raise ConfigError(f"{place}: {name}{'.' if getattr(error, 'at', ()) else ': '}{error}") from error
-        parts = {part: f"{path}:{line_of(text, (*above, name, part))}" for part in checked} if _is_table(key) else {}
-        found[name] = FileSetting(checked, place, parts)
-    if path.name in (PROJECT_FILE, PYPROJECT):
-        _reject_api_keys(found)
-    return found
+            at: tuple[str, ...] = getattr(error, "at", ())
+            location = f"{path}:{line_of(text, (*above, name, *at))}"
+            raise ConfigError(f"{location}: {name}{'.' if at else ': '}{error}") from error
+        named = checked if key.kind == "table" else ()
+        parts = {part: f"{path}:{line_of(text, (*above, name, part))}" for part in named}
+        settings[name] = FileSetting(checked, location, parts)
+    if path.name in (PROJECT_FILE, PYPROJECT) and "models" in settings:
+        _reject_api_keys(settings["models"])
+    return settings
 
 
-def _is_table(key: SettingKey) -> bool:
-    return key.kind == "table"
-
-
-def _reject_api_keys(found: Mapping[str, FileSetting]) -> None:
-    """A project's file is shared: a key in it is one that is lost."""
-    models = found.get("models")
-    for name, entry in models.value.items() if models else ():
+def _reject_api_keys(models: FileSetting) -> None:
+    """Refuse keys in a project's file: it is shared with everyone who has the project."""
+    for name, entry in models.value.items():
         if entry.key:
             raise ConfigError(
-                f"{models.parts[name] if models else ''}: models.{name}.key: a key must not stand in a project's file; "
+                f"{models.parts[name]}: models.{name}.key: a key must not be in a project's file; "
                 f"name the variable that holds it with key_env, or put the model into your own config.toml"
             )
 
@@ -86,24 +86,24 @@ def find_project_file(start: Path) -> Path | None:
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:
-    """Return the line where what ``path`` leads to stands, or what it is part of; 1 when neither can be found."""
-    best, found = 0, 1
+    """Return the line of the key or table at ``path``, else of the nearest table that holds it, else 1."""
+    best, line = 0, 1
     for number, statement in iter_statements(text):
         shared = 0
         while shared < min(len(path), len(statement)) and path[shared] == statement[shared]:
             shared += 1
         if shared > best and (shared == len(statement) or shared == len(path)):
-            best, found = shared, number
-    return found
+            best, line = shared, number
+    return line
 
 
 def iter_statements(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield each line that opens a table or sets a key, with the whole name of that."""
+    """Yield the number of each line that opens a table or sets a key, with the full path of the table or key."""
     header: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
         opened = _TABLE_HEADER.match(line)
         name = opened[1] if opened else line.partition("=")[0] if "=" in line else ""
-        path = _split_dotted(name)
+        path = split_dotted_key(name)
         if not path:
             continue
         header = path if opened else header
@@ -111,28 +111,6 @@ def iter_statements(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 _TABLE_HEADER = re.compile(r"[ \t]*\[\[?([^\[\]]+)\]")
-
-
-def _split_dotted(name: str) -> tuple[str, ...]:
-    """Return a dotted TOML name in its parts, nothing when it is none."""
-    try:
-        inner: Any = tomllib.loads(f"{name.strip()} = 0") if name.strip() else {}
-    except tomllib.TOMLDecodeError:
-        return ()
-    path: list[str] = []
-    while isinstance(inner, dict) and inner:
-        part, inner = next(iter(cast("dict[str, Any]", inner).items()))
-        path.append(part)
-    return tuple(path)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:
@@ -151,7 +129,7 @@ def _vaka_table(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_vaka_table(path: Path) -> bool:
-    """Whether a pyproject speaks of vaka; one that cannot be read is not ours to complain about, unless it does."""
+    """Whether a pyproject.toml configures vaka; one that cannot be read does not."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
@@ -160,12 +138,12 @@ def _has_vaka_table(path: Path) -> bool:
 
 
 def write_setting(path: Path, key: SettingKey, value: Any, at: tuple[str, ...] = ()) -> None:
-    """Set a key in a file, made when it is not there; ``at`` leads to a part of a table.
+    """Set a key in a file, which is created when it does not exist; ``at`` is the path to a part of a table.
 
-    Raises ``ConfigError`` and changes nothing when that fails or would leave something that makes no sense.
+    Raises ``ConfigError`` and changes nothing when that fails or the result would not be valid.
     """
     if path.name == PYPROJECT:
-        raise ConfigError(f"{path}: settings in pyproject.toml are yours to edit; use vaka.toml to let vaka write them")
+        raise ConfigError(f"{path}: vaka does not edit pyproject.toml; edit it yourself, or use vaka.toml")
     text = ""
     if path.exists():
         read_settings_file(path)
@@ -185,23 +163,23 @@ def set_toml_key(text: str, name: "str | tuple[str, ...]", value: Any) -> str:
     """Return a TOML document with one key set: in its place, or after the last line. Raises ``ValueError``."""
     path = (name,) if isinstance(name, str) else name
     wanted = _expected_document(tomllib.loads(text), path, value)
-    ways: tuple[Callable[[str, tuple[str, ...], Any], str], ...]
+    edits: tuple[Callable[[str, tuple[str, ...], Any], str], ...]
     if isinstance(value, dict) and len(path) < 3:
-        ways = (_set_table, _set_in_table)
+        edits = (_set_table, _set_in_table)
     else:
-        ways = (_set_in_table,) if len(path) > 1 else (_set_top_level,)
-    for way in ways:
-        changed = way(text, path, value)
+        edits = (_set_in_table,) if len(path) > 1 else (_set_top_level,)
+    for edit in edits:
+        changed = edit(text, path, value)
         try:
             if tomllib.loads(changed) == wanted:
                 return changed
         except tomllib.TOMLDecodeError:
             continue
-    raise ValueError(f"{'.'.join(path)} stands there in a way that only you can change; edit the file yourself")
+    raise ValueError(f"{'.'.join(path)} is written in a form that vaka cannot change; edit the file yourself")
 
 
 def _expected_document(document: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return what the document is to mean."""
+    """Return the document as data with the value at ``path``."""
     changed: dict[str, Any] = copy.deepcopy(document)
     inner = changed
     for part in path[:-1]:
@@ -211,14 +189,13 @@ def _expected_document(document: dict[str, Any], path: tuple[str, ...], value: A
 
 
 def _set_top_level(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Set a key before any table."""
     name = path[0]
     written = f"{name} = {_toml_value(value)}\n"
     lines = text.splitlines(keepends=True)
     document = tomllib.loads(text)
     if name not in document:
         if any(isinstance(value, dict) for value in document.values()):
-            return written + text  # after a table's header it would be that table's
+            return written + text  # below a table's header the key would belong to that table
         gap = "" if not lines or lines[-1].endswith("\n") else "\n"
         return f"{text}{gap}{written}"
     start = line_of(text, path) - 1
@@ -226,10 +203,10 @@ def _set_top_level(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Set a key where the table that holds it has a header, or open that table at the end."""
+    """Set a key below the header of its table, or append that table."""
     written = f"{_toml_key(path[-1])} = {_toml_value(value)}\n"
     lines = text.splitlines(keepends=True)
-    places = {found: number - 1 for number, found in iter_statements(text)}
+    places = {statement: number - 1 for number, statement in iter_statements(text)}
     if path in places and not lines[places[path]].lstrip().startswith("["):
         start = places[path]
         return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
@@ -245,15 +222,14 @@ def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def _set_table(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Write a whole table in the place of the one that is there, or at the end."""
+    """Replace a whole table, or append it."""
     fields = cast("dict[str, Any]", value)
     body = [
         f"[{'.'.join(map(_toml_key, path))}]\n",
         *(f"{_toml_key(key)} = {_toml_value(item)}\n" for key, item in fields.items()),
     ]
     lines = text.splitlines(keepends=True)
-    places = {found: number - 1 for number, found in iter_statements(text)}
-    start = places.get(path)
+    start = {statement: number - 1 for number, statement in iter_statements(text)}.get(path)
     if start is None:
         gap = "" if not text or text.endswith("\n") else "\n"
         return f"{text}{gap}{chr(10) if text else ''}{''.join(body)}"
@@ -264,7 +240,7 @@ def _set_table(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def _statement_end(lines: list[str], start: int) -> int:
-    """Return the line after a statement that begins at ``start``."""
+    """Return the index of the line after the statement that begins at ``start``."""
     end = start + 1
     while end < len(lines) and not _is_complete("".join(lines[start:end])):
         end += 1
@@ -279,14 +255,10 @@ def _is_complete(text: str) -> bool:
 
 
 def _toml_value(value: Any) -> str:
-    """Write a value: the JSON of texts and numbers is TOML too."""
+    """Return a value as TOML: the JSON of texts and numbers is TOML as well."""
     if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return (
-            f"{{ {', '.join(f'{_toml_key(key)} = {_toml_value(item)}' for key, item in fields.items())} }}"
-            if fields
-            else "{}"
-        )
+        items = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in cast("dict[str, Any]", value).items()]
+        return f"{{ {', '.join(items)} }}" if items else "{}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_toml_value, cast('list[Any]', value)))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
@@ -297,7 +269,7 @@ def _toml_key(text: str) -> str:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put new bytes in a file's place, whole or not at all."""
+    """Replace a file atomically: after a crash it holds the old bytes or the new ones."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

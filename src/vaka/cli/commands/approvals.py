@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import find_session as find_session
-from vaka.cli.bootstrap import with_runtime
+from vaka.cli.bootstrap import find_session, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.render import as_printable, format_age, print_json, print_table, scope_text, shorten
 from vaka.cli.turn.approval_prompt import current_user, describe_decision
@@ -31,27 +30,21 @@ from vaka.runtime.resolve_approval import decision_source, is_expired
 from vaka.runtime.runtime import Runtime
 
 ResolveOutcome: TypeAlias = "tuple[Event, bool] | VakaError | str"
-"""The event that counts and whether it is ours, why there is none, or what went with another one."""
+"""The settling event and whether this command wrote it, an error, or a message that is not an error."""
 
 _SESSION_SCAN_LIMIT = 200
-"""Sessions, the last changed first, in which a decision that is no longer open is looked for."""
+"""The number of sessions, the last changed first, that are searched for a decision which is no longer open."""
 
 _SETTLING_TYPES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
 _HISTORY_COLUMNS = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT")
 _UNDECIDED: dict[str, Any] = {
-    "by": None,
-    "decided": None,
-    "source": None,
-    "scope": None,
-    "rules": [],
-    "until": None,
-    "answer": None,
-}
+    "by": None, "decided": None, "source": None, "scope": None, "rules": [], "until": None, "answer": None,
+}  # fmt: skip
 
 
 @click.group()
 def approvals() -> None:
-    """What waits for a person: list it, decide it, answer it."""
+    """List, decide and answer what waits for a person."""
 
 
 @approvals.command(
@@ -60,25 +53,22 @@ def approvals() -> None:
         "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
     ),
 )
-@click.option("--session", metavar="ID", help="Only of this session.")
-@click.option("--all", "everything", is_flag=True, help="Also what was decided: by whom, when, where, with which rule.")
+@click.option("--session", metavar="ID", help="Only those of this session.")
+@click.option("--all", "everything", is_flag=True, help="Also settled ones: by whom, when, where, with which rule.")
 @options.json_option
 @options.store_options
 def list_(session: str | None, everything: bool, **flags: Any) -> None:
     """List open approvals and questions, the oldest first."""
     if everything:
-        found = with_runtime(flags, lambda runtime: decision_history(runtime, session))
+        decisions = with_runtime(flags, lambda runtime: decision_history(runtime, session))
     else:
-        found = [describe_decision(row) for row in with_runtime(flags, lambda runtime: runtime.decisions(session))]
+        decisions = [describe_decision(row) for row in with_runtime(flags, lambda runtime: runtime.decisions(session))]
     if flags["as_json"]:
-        print_json({"decisions": found})
+        print_json({"decisions": decisions})
     elif everything:
-        print_table(
-            ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT"),
-            [_history_row(row) for row in found],
-        )
+        print_table(_HISTORY_COLUMNS, [_history_row(row) for row in decisions])
     else:
-        rows = [(d["id"], d["kind"], d["session_id"], format_age(d["asked"]), shorten(d["summary"])) for d in found]
+        rows = [(d["id"], d["kind"], d["session_id"], format_age(d["asked"]), shorten(d["summary"])) for d in decisions]
         print_table(("ID", "KIND", "SESSION", "AGE", "WHAT"), rows)
 
 
@@ -101,44 +91,43 @@ def _history_row(row: dict[str, Any]) -> tuple[str, ...]:
     )
 )
 @click.argument("approvals", metavar="ID…", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that wait in the session named with --session.")
-@click.option("--session", metavar="ID", help="With --all: of which session.")
+@click.option("--all", "everything", is_flag=True, help="All open ones of the session named with --session.")
+@click.option("--session", metavar="ID", help="With --all: the session.")
 @click.option("--approve", "decision", flag_value="approve", help="Let the call run.")
 @click.option("--reject", "decision", flag_value="reject", help="Refuse it.")
 @click.option(
     "--message", default="",
-    help="With --reject: why, told to the model. Without it the turn ends, unless a child agent made the call.",
+    help="With --reject: the reason for the model. Without it the turn ends, unless a child agent made the call.",
 )  # fmt: skip
 @click.option("--edit", metavar="JSON", help="With --approve: run it with these arguments instead.")
 @click.option(
     "--scope", type=click.Choice(APPROVAL_SCOPES), default="once", show_default=True,
-    help="For this call; or for all that the rule means: in this session, in this project, or always.",
+    help="Approve this call, or all calls the rule matches: in this session, in this project, or always.",
 )  # fmt: skip
 @click.option(
     "--rule", multiple=True, metavar="RULE",
-    help="With a longer scope: keep this rule, not the one that was shown; may be repeated.",
+    help="With a longer scope: store this rule, not the suggested one; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--ttl", type=options.Duration(), metavar="TIME",
-    help="With --scope session: for how long, such as 90 or 1h; otherwise for the rest of it.",
+    help="With --scope session: for how long, such as 90 or 1h; by default for the rest of it.",
 )  # fmt: skip
 @click.option("--by", default=current_user, help="Who decides; you, by default.")
 @options.store_options
 def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, **flags: Any) -> None:
-    """Decide on calls. The first decision counts: when there was one already, it is named and the exit code is 1."""
+    """Approve or reject calls. The first decision counts: a later one prints it and exits with 1."""
     _check_flags(approvals, decision, edit, flags)
-    said: dict[str, Any] = {name: replace_surrogates(flags[name]) for name in ("message", "scope", "by")} | {
-        "ttl": flags["ttl"]
-    }
-    said |= {"edit": None if edit is None else _parse_object(edit), "rule": "\n".join(flags["rule"])}
+    fields: dict[str, Any] = {name: replace_surrogates(flags[name]) for name in ("message", "scope", "by")}
+    fields |= {"ttl": flags["ttl"], "rule": "\n".join(flags["rule"])}
+    fields |= {"edit": None if edit is None else _parse_object(edit)}
 
     async def work(runtime: Runtime) -> list[ResolveOutcome]:
         ids = list(dict.fromkeys(approvals or [row.id for row in await _pending_approvals(runtime, flags["session"])]))
         before = {row.id for row in await runtime.decisions()}
-        found = [await _try_resolve(runtime, id, str(decision), said, only_one=len(ids) == 1) for id in ids]
+        outcomes = [await _try_resolve(runtime, id, str(decision), fields, only_one=len(ids) == 1) for id in ids]
         return [
-            _explain_missing(id, outcome, found) if id in before else outcome
-            for id, outcome in zip(ids, found, strict=True)
+            _explain_missing(id, outcome, outcomes) if id in before else outcome
+            for id, outcome in zip(ids, outcomes, strict=True)
         ]
 
     outcomes = with_runtime(flags, work)
@@ -149,13 +138,13 @@ def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, 
 
 def _check_flags(approvals: tuple[str, ...], decision: str | None, edit: str | None, flags: dict[str, Any]) -> None:
     if decision is None:
-        raise UsageError("say --approve or --reject")
+        raise UsageError("add --approve or --reject")
     if flags["everything"] != bool(flags["session"]) or flags["everything"] == bool(approvals):
         raise UsageError("name approvals by their ids, or all of a session with --all --session ID")
     if decision == "reject" and (edit is not None or flags["scope"] != "once" or flags["rule"]):
         raise UsageError("--edit, --scope and --rule go with --approve")
     if flags["rule"] and flags["scope"] == "once":
-        raise UsageError("--rule needs a --scope to be kept for: session, project or user")
+        raise UsageError("--rule needs --scope session, project or user")
     if flags["ttl"] is not None and flags["scope"] != "session":
         raise UsageError("--ttl goes with --scope session")
     if edit is not None and len(approvals) != 1:
@@ -163,7 +152,7 @@ def _check_flags(approvals: tuple[str, ...], decision: str | None, edit: str | N
 
 
 async def _pending_approvals(runtime: Runtime, session: str) -> list[PendingDecision]:
-    """Return the approvals that wait in a session; questions have answers of their own."""
+    """Return the open approvals of a session, without its questions."""
     await find_session(runtime, session)
     return [row for row in await runtime.decisions(session) if isinstance(row.event.data, ApprovalRequested)]
 
@@ -171,7 +160,7 @@ async def _pending_approvals(runtime: Runtime, session: str) -> list[PendingDeci
 async def _try_resolve(
     runtime: Runtime, id: str, decision: str, answer_fields: dict[str, Any], *, only_one: bool
 ) -> ResolveOutcome:
-    """Decide on one approval; of several, one that cannot be decided so does not keep the others from it."""
+    """Resolve one approval; with several, return an error as the outcome so that the others are still resolved."""
     try:
         return await _resolve_one(runtime, id, decision, answer_fields)
     except (NotFound, InvalidInput, ConfigError) as error:
@@ -181,26 +170,22 @@ async def _try_resolve(
 
 
 def _explain_missing(id: str, outcome: ResolveOutcome, outcomes: list[ResolveOutcome]) -> ResolveOutcome:
-    """Return what came of one of several: a no without a reason ends the turn, and what else waited in it is gone."""
-    plain = [
-        body
-        for body in map(_own_resolution, outcomes)
-        if body is not None and body.decision == "reject" and not body.message
-    ]
-    return f"{id} is no longer asked: the turn has ended" if isinstance(outcome, NotFound) and plain else outcome
+    """Replace ``NotFound`` where a rejection without a reason has ended the turn and withdrawn its other approvals."""
+    ended = any(_ends_turn(other) for other in outcomes)
+    return f"{id} is no longer asked: the turn has ended" if isinstance(outcome, NotFound) and ended else outcome
 
 
-def _own_resolution(outcome: ResolveOutcome) -> ApprovalResolved | None:
+def _ends_turn(outcome: ResolveOutcome) -> bool:
     body = outcome[0].data if isinstance(outcome, tuple) and outcome[1] else None
-    return body if isinstance(body, ApprovalResolved) else None
+    return isinstance(body, ApprovalResolved) and body.decision == "reject" and not body.message
 
 
 async def _resolve_one(runtime: Runtime, id: str, decision: str, answer_fields: dict[str, Any]) -> tuple[Event, bool]:
-    """Decide on one approval; return the event that counts, and whether it is ours."""
+    """Resolve one approval; return the settling event, and whether it is the decision made here."""
     for row in await runtime.decisions():
         body = row.event.data
         if row.id == id and isinstance(body, ApprovalRequested) and is_expired(runtime.env.clock, body):
-            raise InvalidInput(f"{id} has expired at {body.expires}: nobody decided in time, so it is a no")
+            raise InvalidInput(f"{id} expired at {body.expires} without a decision, so it is rejected")
     try:
         event = await runtime.resolve(id, decision, **answer_fields)  # type: ignore[arg-type]  # one of the two flags
     except NotFound as error:
@@ -212,7 +197,7 @@ async def _resolve_one(runtime: Runtime, id: str, decision: str, answer_fields: 
 
 
 def _is_covered(event: Event, decision: str, answer_fields: dict[str, Any]) -> bool:
-    """Return whether an approval was settled by the rule that was just kept with another one of several."""
+    """Return whether the rule stored with another approval of this command has settled this one."""
     body = event.data
     return (
         isinstance(body, ApprovalResolved) and answer_fields["scope"] != "once" and body.source == decision_source()
@@ -230,16 +215,16 @@ def _is_covered(event: Event, decision: str, answer_fields: dict[str, Any]) -> b
 @click.option("--by", default=current_user, help="Who answers; you, by default.")
 @options.store_options
 def answer(question: str, answer: str, by: str, **flags: Any) -> None:
-    """Answer a question, in JSON or in words. The first answer counts."""
-    value = _parse_answer(answer)
+    """Answer a question with JSON or text. The first answer counts."""
+    value, by = _parse_answer(answer), replace_surrogates(by)
 
     async def work(runtime: Runtime) -> tuple[Event, bool]:
         try:
-            event = await runtime.answer(question, value, by=replace_surrogates(by))
+            event = await runtime.answer(question, value, by=by)
         except NotFound as error:
             return await _find_settlement(runtime, question, error), False
         body = event.data
-        return event, isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, replace_surrogates(by))
+        return event, isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)
 
     _print_outcomes(with_runtime(flags, work))
 
@@ -253,7 +238,7 @@ async def _find_settlement(runtime: Runtime, decision: str, error: NotFound) -> 
 
 
 async def decision_history(runtime: Runtime, session: str | None) -> list[dict[str, Any]]:
-    """Return what people were asked and what they said, as the logs have it, the oldest first."""
+    """Return all approvals and questions of the logs with their settlements, the oldest first."""
     rows: dict[str, dict[str, Any]] = {}
     async for event in _session_events(runtime, session):
         for pending in find_asked_decisions(event.session, [event]):
@@ -273,8 +258,7 @@ def _settlement_fields(event: Event) -> dict[str, Any]:
     facts = {"status": _settlement_status(event), "by": getattr(body, "by", "") or None, "decided": event.ts}
     if isinstance(body, ApprovalResolved):
         facts |= {"source": body.source or None, "scope": body.scope, "rules": list(Grant(rule=body.rule).rules)}
-        facts |= {"until": body.until or None}
-        facts |= {"answer": body.message or None, "edit": body.edit}
+        facts |= {"until": body.until or None, "answer": body.message or None, "edit": body.edit}
     elif isinstance(body, QuestionAnswered):
         facts |= {"answer": body.answer}
     return facts
@@ -285,9 +269,8 @@ async def _session_events(runtime: Runtime, session: str | None) -> AsyncGenerat
     if session is not None:
         ids = [(await find_session(runtime, session)).id]
     else:
-        ids = [
-            info.id for info in (await runtime.store.sessions.list(SessionQuery(limit=_SESSION_SCAN_LIMIT))).sessions
-        ]
+        page = await runtime.store.sessions.list(SessionQuery(limit=_SESSION_SCAN_LIMIT))
+        ids = [info.id for info in page.sessions]
     for id in ids:
         async with aclosing(runtime.store.events.read(id)) as events:
             async for event in events:
@@ -298,28 +281,24 @@ def _print_outcomes(*outcomes: ResolveOutcome) -> None:
     failed = False
     for outcome in outcomes:
         if isinstance(outcome, str):
-            click.echo(outcome, err=True)
-            continue
-        if isinstance(outcome, VakaError):
-            failed = True
-            click.echo(f"error: {describe_error(outcome).message}", err=True)
-            continue
-        event, ours = outcome
-        what, by = _settlement_status(event), getattr(event.data, "by", "") or "somebody"
-        if ours:
-            kept = getattr(event.data, "rule", "").replace("\n", ", ")
-            what += f" for the {scope_text(event.data)}: {as_printable(kept, lines=False)}" if kept else ""
-            click.echo(
-                f"{what}; if no run is waiting for it: vaka run --session {as_printable(event.session)} --resume",
-                err=True,
-            )
+            text = outcome
+        elif isinstance(outcome, VakaError):
+            failed, text = True, f"error: {describe_error(outcome).message}"
         else:
-            failed = True
-            click.echo(
-                f"error: already {what} by {as_printable(by, lines=False)} at {event.ts}; nothing was changed", err=True
-            )
+            failed, text = failed or not outcome[1], _outcome_text(*outcome)
+        click.echo(text, err=True)
     if failed:
         raise Quit(FAILED)
+
+
+def _outcome_text(event: Event, ours: bool) -> str:
+    status = _settlement_status(event)
+    if not ours:
+        by = as_printable(getattr(event.data, "by", "") or "unknown", lines=False)
+        return f"error: already {status} by {by} at {event.ts}; nothing was changed"
+    rule = as_printable(getattr(event.data, "rule", "").replace("\n", ", "), lines=False)
+    status += f" for the {scope_text(event.data)}: {rule}" if rule else ""
+    return f"{status}; if no run is waiting for it: vaka run --session {as_printable(event.session)} --resume"
 
 
 def _settlement_status(event: Event) -> str:
@@ -333,7 +312,7 @@ def _parse_object(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"--edit is not a JSON object: {error}") from error
+        raise UsageError(f"--edit: expected a JSON object: {error}") from error
 
 
 def _parse_answer(text: str) -> Any:

@@ -20,7 +20,7 @@ from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
 @click.group()
 def config() -> None:
-    """Settings, and where each comes from: defaults, your file, the project's, VAKA_* variables, flags."""
+    """Show, change and check settings: defaults, your file, the project's, VAKA_* variables and flags."""
 
 
 @config.command(
@@ -30,13 +30,13 @@ def config() -> None:
         "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
     )
 )
-@click.option("--origin", is_flag=True, help="Also who says so: FILE:LINE, a variable, a flag, or the default.")
-@click.option("--permissions", is_flag=True, help="The permission rules instead, also those kept by approvals.")
+@click.option("--origin", is_flag=True, help="Also the origin of each: FILE:LINE, a variable, a flag, or the default.")
+@click.option("--permissions", is_flag=True, help="The permission rules instead, also those that approvals stored.")
 @options.json_option
 @options.policy_options
 @options.store_options
 def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
-    """Show every setting in force. Keys and the password of a store are not shown."""
+    """Show every setting in force. Keys and the password of a store are hidden."""
     settings = settings_from_flags(flags)
     if permissions:
         print_rules(policy_from_settings(settings), (), as_json=as_json)
@@ -47,16 +47,15 @@ def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
         print_json(origins if origin else values)
         return
     rows = [row for name, value in values.items() for row in _setting_rows(name, value, settings.values[name])]
-    print_table(
-        ("SETTING", "VALUE", "FROM") if origin else ("SETTING", "VALUE"), [row if origin else row[:2] for row in rows]
-    )
+    columns = 3 if origin else 2
+    print_table(("SETTING", "VALUE", "FROM")[:columns], [row[:columns] for row in rows])
 
 
 @config.command(epilog=options.format_examples("vaka config get store", "vaka config get models.fast.model"))
 @click.argument("key")
 @options.store_options
 def get(key: str, **flags: Any) -> None:
-    """Print one setting, or a part of a table. A list has one item per line; nothing is printed for what is not set."""
+    """Print one setting, or a part of a table: a list one item per line, nothing for a setting that is not set."""
     setting, path = parse_key_path(key)
     value = redact_setting(setting.name, settings_from_flags(flags)[setting.name])
     for item in _value_items(_value_at(value, path[1:])):
@@ -94,22 +93,22 @@ def _set_value(path: Path, setting: SettingKey, value: str) -> Any:
 
 
 def _set_table_part(path: Path, setting: SettingKey, at: tuple[str, ...], value: str) -> Any:
-    """Write what the text stands for: JSON if that makes sense there, else the text itself."""
+    """Write a text as JSON if that is valid there, else as it is."""
     try:
-        given: Any = msgspec.json.decode(value)
+        decoded: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:
-        given = value
+        decoded = value
     try:
-        write_setting(path, setting, given, at)
+        write_setting(path, setting, decoded, at)
     except ConfigError:
-        if isinstance(given, str | dict | list):
+        if isinstance(decoded, str | dict | list):
             raise
         write_setting(path, setting, value, at)
     return _value_at(redact_setting(setting.name, read_settings_file(path)[setting.name].value), at[1:])
 
 
 def _value_at(value: Any, path: tuple[str, ...]) -> Any:
-    """Return what ``path`` leads to, ``None`` when that is nothing."""
+    """Return the value at ``path``, ``None`` when there is none."""
     for part in path:
         value = cast("dict[str, Any]", value).get(part) if isinstance(value, dict) else None
     return value
@@ -125,7 +124,7 @@ def path(as_json: bool) -> None:
         return
     for name, file in files.items():
         if file is not None:
-            click.echo(f"{file}{'' if file.is_file() else ' (not there)'}")
+            click.echo(f"{file}{'' if file.is_file() else ' (missing)'}")
         else:
             click.echo(f"no {name} file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
 
@@ -133,26 +132,26 @@ def path(as_json: bool) -> None:
 @config.command(epilog=options.format_examples("vaka config validate vaka.toml"))
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 def validate(files: tuple[str, ...]) -> None:
-    """Check files. The first fault is told with file and line; exit code 3."""
+    """Check files. Prints the first fault with file and line; exit code 3."""
     for name in files:
-        found = read_settings_file(options.expand_path(name))
-        if "models" in found:
-            _check_models(found["models"])
-        click.echo(f"{name}: ok, {len(found)} of {len(SETTING_KEYS)} settings", err=True)
+        settings = read_settings_file(options.expand_path(name))
+        if "models" in settings:
+            _check_models(settings["models"])
+        click.echo(f"{name}: ok, {len(settings)} of {len(SETTING_KEYS)} settings", err=True)
 
 
-def _check_models(found: FileSetting) -> None:
-    """Look whether the models that a file names can be had, but for their keys."""
-    maker = ModelRegistry(ModelConfig(models=found.value)).factory
-    for name, entry in found.value.items():
+def _check_models(models: FileSetting) -> None:
+    """Resolve the models of a file without their keys. Raises ``ConfigError`` with file and line."""
+    factory = ModelRegistry(ModelConfig(models=models.value)).factory
+    for name, entry in models.value.items():
         try:
-            maker.resolve_entry(name, entry)
+            factory.resolve_entry(name, entry)
         except ConfigError as error:
-            raise ConfigError(f"{found.parts[name]}: {error}") from error
+            raise ConfigError(f"{models.parts[name]}: {error}") from error
 
 
 def _setting_rows(name: str, value: Any, setting: SettingValue) -> list[list[str]]:
-    """Return the lines of a setting: of a table one for each part."""
+    """Return the rows of a setting: one for each part of a table."""
     if not setting.parts:
         return [[name, _value_text(value), setting.origin]]
     return [[f"{name}.{part}", _value_text(value[part]), origin] for part, origin in setting.parts.items()]

@@ -18,8 +18,10 @@ from vaka.cli import options
 from vaka.cli.bootstrap import config_context, run_loop, runtime_from_settings
 from vaka.cli.errors import FAILED, Quit
 from vaka.cli.render import print_json, print_table
-from vaka.config.setting_keys import SETTING_KEYS, suggest
-from vaka.config.settings import Settings, hide_password, load_settings, unknown_variables
+from vaka.config.documents import suggest
+from vaka.config.model_tables import hide_password
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.config.settings import Settings, load_settings, unknown_variables
 from vaka.core.types.errors import VakaError
 from vaka.sandbox.capabilities import detect_capabilities
 from vaka.sandbox.select import select_sandbox
@@ -31,7 +33,7 @@ EXTRA_MODULES = {
     "postgres": "asyncpg", "scale": "dbos", "otel": "opentelemetry", "metrics": "prometheus_client",
     "tui": "prompt_toolkit", "web": "markdownify", "watch": "watchfiles", "local": "xllamacpp", "embeddings": "numpy",
 }  # fmt: skip
-"""Each extra, and a module that is there when it is installed."""
+"""Each extra, and a module that it installs."""
 
 REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml")
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
@@ -39,22 +41,19 @@ _PROBE_KEY = "doctor/probe"
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
     name: str
     state: CheckState
     detail: str
 
 
 @click.command(epilog=options.format_examples("vaka doctor", "vaka doctor --json", "vaka doctor --reindex"))
-@click.option("--reindex", is_flag=True, help="Make the store's index anew from its logs.")
+@click.option("--reindex", is_flag=True, help="Rebuild the store's index from its logs.")
 @options.json_option
 @options.store_options
 def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
-    """Look at Python, packages, settings, the store, keys (never their values) and the sandbox. Exit code 0 or 1."""
-    checks = [*_check_system(), *_check_packages(), *_check_environment()]
-    settings, found = _check_settings(flags)
-    checks += found
+    """Check Python, packages, settings, the store, keys (never their values) and the sandbox. Exit code 0 or 1."""
+    settings, settings_checks = _check_settings(flags)
+    checks = [*_check_system(), *_check_packages(), *_check_environment(), *settings_checks]
     if settings is not None:
         checks += run_loop(_check_store(settings, reindex=reindex))
     good = all(check.state != "fail" for check in checks)
@@ -67,31 +66,31 @@ def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
 
 
 def _check_system() -> Iterator[Check]:
-    right = sys.version_info >= (3, 11)
-    yield Check("python", "ok" if right else "fail", f"{platform.python_version()} at {sys.executable}")
+    supported = sys.version_info >= (3, 11)
+    yield Check("python", "ok" if supported else "fail", f"{platform.python_version()} at {sys.executable}")
     yield Check("system", "ok" if sys.platform == "linux" else "note", platform.platform())
     yield Check("sqlite", "ok", sqlite3.sqlite_version)
     yield from _check_sandbox()
 
 
 def _check_sandbox() -> Iterator[Check]:
-    """What this machine can enforce on commands, and with what."""
-    said: list[str] = []
-    chosen = select_sandbox("auto", warn=said.append)
-    held = ", ".join(sorted(chosen.enforces)) or "nothing"
-    yield Check("sandbox", "note" if said else "ok", "; ".join([f"{chosen.name}, which enforces {held}", *said]))
-    here = detect_capabilities()
-    if here.system != "linux":
+    warnings: list[str] = []
+    sandbox = select_sandbox("auto", warn=warnings.append)
+    enforces = ", ".join(sorted(sandbox.enforces)) or "nothing"
+    detail = "; ".join([f"{sandbox.name}, which enforces {enforces}", *warnings])
+    yield Check("sandbox", "note" if warnings else "ok", detail)
+    system = detect_capabilities()
+    if system.system != "linux":
         return
-    yield Check("bubblewrap", "ok" if here.bubblewrap else "note", here.bubblewrap or here.bubblewrap_problem)
-    spaces = "with namespaces" if here.has_namespaces else "without namespaces, which are switched off"
-    landlock = f"version {here.landlock_abi}, {spaces}" if here.landlock_abi else "this kernel has none"
-    yield Check("landlock", "ok" if here.landlock_abi else "note", landlock)
-    groups = ", ".join(sorted(here.cgroup_controllers)) or "nothing"
-    rest = "" if "memory" in here.cgroup_controllers else "; vaka itself watches the memory of commands"
-    root = here.is_root and "pids" not in here.cgroup_controllers
-    unbound = "; root obeys no other bound on processes" if root else ""
-    yield Check("limits", "note" if root else "ok", f"control groups bound {groups}{rest}{unbound}")
+    yield Check("bubblewrap", "ok" if system.bubblewrap else "note", system.bubblewrap or system.bubblewrap_problem)
+    namespaces = "with namespaces" if system.has_namespaces else "without namespaces, which are switched off"
+    landlock = f"version {system.landlock_abi}, {namespaces}" if system.landlock_abi else "not in this kernel"
+    yield Check("landlock", "ok" if system.landlock_abi else "note", landlock)
+    limited = ", ".join(sorted(system.cgroup_controllers)) or "nothing"
+    memory = "" if "memory" in system.cgroup_controllers else "; vaka itself watches the memory of commands"
+    unlimited = system.is_root and "pids" not in system.cgroup_controllers
+    processes = "; no other limit on processes applies to root" if unlimited else ""
+    yield Check("limits", "note" if unlimited else "ok", f"control groups limit {limited}{memory}{processes}")
 
 
 def _check_packages() -> Iterator[Check]:
@@ -101,9 +100,9 @@ def _check_packages() -> Iterator[Check]:
             yield Check(name, "ok", metadata.version(name))
         except metadata.PackageNotFoundError:
             yield Check(name, "fail", f"not installed; pip install {name}")
-    there = [extra for extra, module in EXTRA_MODULES.items() if importlib.util.find_spec(module) is not None]
-    missing = [extra for extra in EXTRA_MODULES if extra not in there]
-    yield Check("extras", "ok", f"{', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+    installed = [extra for extra, module in EXTRA_MODULES.items() if importlib.util.find_spec(module) is not None]
+    missing = [extra for extra in EXTRA_MODULES if extra not in installed]
+    yield Check("extras", "ok", f"{', '.join(installed) or 'none'}; not installed: {', '.join(missing) or 'none'}")
 
 
 def _check_environment() -> Iterator[Check]:
@@ -111,7 +110,7 @@ def _check_environment() -> Iterator[Check]:
     yield Check("keys", "ok" if keys else "note", ", ".join(f"{name} is set" for name in keys) or "none is set")
     for name in unknown_variables(os.environ):
         known = [key.variable for key in SETTING_KEYS.values()]
-        yield Check("environment", "note", f"{name} means nothing to vaka; {suggest(name, known)}")
+        yield Check("environment", "note", f"{name} is not a setting of vaka; {suggest(name, known)}")
 
 
 def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]]:
@@ -119,11 +118,8 @@ def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]
         settings = load_settings(config_context(), {name: flags[name] for name in ("store", "durability")})
     except VakaError as error:
         return None, [Check("settings", "fail", str(error))]
-    files = [
-        str(file)
-        for file in (config_context().user_file, config_context().project_file)
-        if file is not None and file.is_file()
-    ]
+    candidates = (config_context().user_file, config_context().project_file)
+    files = [str(file) for file in candidates if file is not None and file.is_file()]
     notes = [Check("settings", "note", note) for note in settings.notes]
     return settings, [Check("settings", "ok", ", ".join(files) or "no files: defaults"), *notes]
 

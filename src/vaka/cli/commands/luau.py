@@ -25,7 +25,7 @@ from vaka.luau.program import ScriptLimits
 from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScript, load_program
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
-from vaka.runtime import lazy
+from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.scripts import ScriptHost
@@ -39,18 +39,15 @@ _EXAMPLES = options.format_examples(
 )
 
 _INTERNAL_FRAMES = ("prelude:", "main:")
-"""How frames of a traceback begin that are no script's."""
+"""How the frames of vaka's own Luau begin in a traceback."""
 _SCRIPT_FILE: "click.Path[Path]" = click.Path(exists=True, dir_okay=False, path_type=Path)
 _LIBRARY_FOLDER: "click.Path[Path]" = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 class _LimitsParam(click.ParamType[ScriptLimits]):
-    """Limits as people type them."""
-
     name = "limits"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScriptLimits:
-        """Return the limits."""
         try:
             return value if isinstance(value, ScriptLimits) else ScriptLimits.parse(value)
         except InvalidInput as error:
@@ -70,8 +67,7 @@ class _LimitsParam(click.ParamType[ScriptLimits]):
 )  # fmt: skip
 @click.option(
     "--async", "-a", "_", is_flag=True,
-    help="Taken for scripts from elsewhere, and changes nothing: a call always suspends only the coroutine that made "
-    "it, and the text of a script is the same either way.",
+    help="Accepted for compatibility and ignored: a call always suspends only the coroutine that made it.",
 )  # fmt: skip
 @click.option(
     "--input", "said", metavar="JSON",
@@ -81,15 +77,15 @@ class _LimitsParam(click.ParamType[ScriptLimits]):
     "--limits", type=_LimitsParam(), metavar="LIMITS",
     help="memory=64M,seconds=5,coroutines=10K,depth=100 are the defaults; also instructions=10M; none lifts one.",
 )  # fmt: skip
-@click.option("--profile", is_flag=True, help="Say on stderr where the time went.")
+@click.option("--profile", is_flag=True, help="Print timings on stderr.")
 @click.option("--model", metavar="NAME", help='The model called "default" in the script, such as scripted:FILE.')
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]",
     help="A host the script may reach though it is not public; may be repeated.",
 )  # fmt: skip
-@click.option("--untrusted", is_flag=True, help="Run it in a process of its own that may do nothing else.")
+@click.option("--untrusted", is_flag=True, help="Run it in a separate, confined process.")
 @click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
-@click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
 def luau(file: Path, **flags: Any) -> None:
     """Run a Luau script, without a session: what it keeps is gone when it ends.
 
@@ -124,24 +120,23 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
     env = {name: os.environ[name] for name in flags["env"] if name in os.environ}
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(_open_network(flags["hosts"]))
-        home = ProfilingRunner(profile)
-        stack.push_async_callback(home.close)
-        scripts = ScriptHost(Options(network=network, script_env=env), lazy.open_store("memory:"))
+        runner = ProfilingRunner(profile)
+        stack.push_async_callback(runner.close)
+        scripts = ScriptHost(Options(network=network, script_env=env), open_store("memory:"))
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
-        lent = scripts.make_services(
-            _model_finder(models, settings["model"], trusted=trusted), lambda name, config: None
-        )
-        voice = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
-        alone = StandaloneScript(
-            program=program, services=replace(lent, runner=home), name=file.stem, model=settings["model"] or "",
-            print_line=voice.print_line, log=voice.print_log,
+        find_model = _model_finder(models, settings["model"], trusted=trusted)
+        services = scripts.make_services(find_model, lambda name, config: None)
+        output = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
+        script = StandaloneScript(
+            program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",
+            print_line=output.print_line, log=output.print_log,
         )  # fmt: skip
         try:
-            await _MODES[flags["mode"]](alone, flags["said"], voice)
+            await _MODES[flags["mode"]](script, flags["said"], output)
         except (ScriptError, Closed):
-            if voice.write_error is not None:
-                raise voice.write_error from None
+            if output.write_error is not None:
+                raise output.write_error from None
             raise
         finally:
             profile.run_seconds = time.perf_counter() - compiled
@@ -156,38 +151,38 @@ async def _run_tool(script: StandaloneScript, input_text: str | None, output: "_
     arguments: JSON = {} if input_text is None else _parse_input(input_text)
     if input_text is None and not lines.is_terminal:
         try:
-            found = await lines.read_json()
+            value = await lines.read_json()
         except BadInput as error:
-            raise UsageError(f"the arguments of the tool are not right: {error}") from error
-        arguments = found[0] if found else arguments
+            raise UsageError(f"expected the arguments of the tool as JSON on stdin: {error}") from error
+        arguments = value[0] if value else arguments
 
     async def read_more(before: JSON) -> JSON:
         if before is not None:
             output.print_note(before if isinstance(before, str) else compact_json(before))
         try:
-            found = await lines.read_json()
+            value = await lines.read_json()
         except BadInput as error:
             raise ScriptError(f"input: {error}") from error
-        if found is None:
-            raise ScriptError("input: nobody says more: stdin has ended")
-        return found[0]
+        if value is None:
+            raise ScriptError("input: stdin has ended")
+        return value[0]
 
     print_json(await script.run_tool(arguments, read_more))
 
 
 async def _run_agent(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:
-    lines, heard = StdinReader(), 0
+    lines, count = StdinReader(), 0
 
     async def read_input() -> str | None:
-        nonlocal heard
-        heard += 1
+        nonlocal count
+        count += 1
         if input_text is not None:
-            return input_text if heard == 1 else None
+            return input_text if count == 1 else None
         try:
             line = await lines.read_line()
         except BadInput as error:
             raise ScriptError(f"recv: {error}") from error
-        return "" if line is None and heard == 1 else line
+        return "" if line is None and count == 1 else line
 
     await script.run_agent(read_input, output.print_part)
 
@@ -196,36 +191,35 @@ _MODES = {"plain": _run_plain, "tool": _run_tool, "agent": _run_agent}
 
 
 class _ScriptOutput:
-    """Where the words of a script go: the result to stdout, everything else to stderr."""
+    """Prints the output of a script: the result on stdout, everything else on stderr."""
 
     def __init__(self, mode: str, *, verbose: bool) -> None:
         self._is_plain, self._verbose = mode == "plain", verbose
         self._last_char = "\n"
         self.write_error: OSError | None = None
-        """Why nobody reads any more."""
+        """Why writing to stdout or stderr failed."""
 
     def print_line(self, text: str) -> None:
-        """Show what the script printed: the result of a plain script."""
+        """Print a line of ``print``: of a plain script it is part of the result."""
         self._write(f"{text}\n", err=not self._is_plain)
 
     def print_log(self, level: str, text: str) -> None:
-        """Show a line of its log; what a plain script has to tell is its result."""
+        """Print a line of the log; level ``info`` of a plain script is part of the result."""
         if level == "info" and self._is_plain:
             self._write(f"{text}\n")
         elif level != "debug" or self._verbose:
             self.print_note(f"{level}: {text}")
 
     def print_note(self, text: str) -> None:
-        """Show something to the person who watches."""
         self._write(f"{as_printable(text)}\n", err=True)
 
     def print_part(self, part: Part | None) -> None:
-        """Show what an agent says; a message ends with its line."""
+        """Print a part of an agent's message; ``None`` ends the message and its line."""
         if isinstance(part, Text):
             self._write(part.text)
             self._last_char = part.text[-1:] or self._last_char
         elif part is not None:
-            self.print_note(f"({getattr(part, 'media_type', 'something')} is not shown)")
+            self.print_note(f"({getattr(part, 'media_type', 'a part')} is not shown)")
         elif self._last_char != "\n":
             self._write("\n")
             self._last_char = "\n"
@@ -235,7 +229,7 @@ class _ScriptOutput:
             click.echo(text, nl=False, err=err)
         except OSError as error:
             self.write_error = error
-            raise Closed("nobody reads the output any more") from error  # ends the script, which cannot catch it
+            raise Closed("the output is closed") from error  # ends the script, which cannot catch it
 
 
 def _open_network(hosts: tuple[str, ...]) -> Connector:
@@ -246,7 +240,7 @@ def _open_network(hosts: tuple[str, ...]) -> Connector:
 
 
 def _model_finder(models: ModelRegistry, default: str | None, *, trusted: bool) -> Callable[[str], Model]:
-    """Find models by name. A name can stand for a file, so a stranger's script has only the model it is given."""
+    """Return a function that finds models. An untrusted script gets only ``default``: a name can open a file."""
 
     def find(name: str) -> Model:
         wanted = default if default and name == "default" else name

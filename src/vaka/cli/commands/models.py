@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 import msgspec
@@ -24,8 +23,11 @@ from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.providers import Provider
 
+if TYPE_CHECKING:
+    from vaka.models.local.model import ServedModel
+
 MAX_TRIAL_TOKENS = 1024
-"""Tokens that a trial answer may have: a model that thinks needs some before it says a word."""
+"""The most tokens of a trial answer: a reasoning model needs some before its first word."""
 
 _TRIAL_TOOL = ToolSpec(
     name="report_temperature", description="Report the temperature of a place.",
@@ -35,28 +37,28 @@ _TRIAL_TOOL = ToolSpec(
     },
 )  # fmt: skip
 _ADVICE = {
-    "authentication": "set the variable with the right key; `vaka models list` names it",
+    "authentication": "set the variable of the key; `vaka models list` names it",
     "rate_limited": "wait and try again, or ask the provider for a higher limit",
-    "model_unavailable": "try again; if it stays so, check the address and the network",
-    "stream_cut": "try again; if it stays so, something between here and the provider cuts answers off",
-    "bad_request": "the provider says what is wrong; check the name of the model, and its options",
+    "model_unavailable": "try again; if it fails again, check the address and the network",
+    "stream_cut": "try again; if it fails again, a proxy between here and the provider may cut answers off",
+    "bad_request": "check the name of the model and its options; the message is the provider's",
     "model_refused": "check the account and the name of the model",
-    "context_too_long": "the server's window is too small for even this; give it a larger one",
+    "context_too_long": "the server's context window is too small even for this; configure a larger one",
     "config": "correct the name or the setting; `vaka models list` shows what there is",
 }
-_TEXT_CALLS_ADVICE = "a model without function calling is asked in plain text with text_calls = true in its settings"
+_TEXT_CALLS_ADVICE = "for a model without function calling set text_calls = true in its settings"
 TrialKind: TypeAlias = Literal["answer", "tools"]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking a model one small thing."""
+    """The result of one small request to a model."""
 
     check: TrialKind
     ok: bool
     said: str = ""
     stop: str = ""
     model: str = ""
-    """What the provider calls it."""
+    """The provider's name of the model."""
     first_ms: float | None = None
     total_ms: float = 0.0
     usage: Usage = Usage()
@@ -69,40 +71,41 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.group()
 def models() -> None:
-    """List models and keys, try one, or serve the one on this machine."""
+    """List models and keys, test a model, or serve the local one."""
 
 
 @models.command("list", epilog=options.format_examples("vaka models list", "vaka models list --json"))
 @options.json_option
 @options.store_options
 def list_(as_json: bool, **flags: Any) -> None:
-    """List providers and whether their key is set (never the key), the names of your settings, tiers, and local."""
+    """List providers and whether their key is set (never the key), models of your settings, tiers, and local."""
     settings = settings_from_flags(flags)
-    book = ModelRegistry(Options(**model_options(settings)).build_model_config())
-    own = _defined_models(book, settings)
+    registry = ModelRegistry(Options(**model_options(settings)).build_model_config())
+    missing = lazy.missing_install_command()
     listing = {
-        "providers": [_provider_row(provider) for provider in providers.all_providers()], "models": own,
-        "tiers": settings["tiers"], "subagents": settings["subagents"], "default": settings["model"] or None,
-        "local": _local_status(), "notes": list(book.factory.notes),
+        "providers": [_provider_row(provider) for provider in providers.all_providers()],
+        "models": _defined_models(registry, settings), "tiers": settings["tiers"], "subagents": settings["subagents"],
+        "default": settings["model"] or None, "local": {"available": not missing, "install": missing or None},
+        "notes": list(registry.factory.notes),
     }  # fmt: skip
     if as_json:
         print_json(listing)
-        return
-    _print_listing(listing)
+    else:
+        _print_listing(listing)
 
 
 @models.command(
     epilog=options.format_examples("vaka models test openai/gpt-5-mini", "vaka models test local --tools --json")
 )
 @click.argument("name")
-@click.option("--tools", is_flag=True, help="Also let it make one call that it must make.")
+@click.option("--tools", is_flag=True, help="Also force one tool call.")
 @options.json_option
 @options.store_options
 def test(name: str, tools: bool, as_json: bool, **flags: Any) -> None:
-    """Ask a model one small thing and say how that went. It costs a few tokens.
+    """Send a model one small request and report the result. It costs a few tokens.
 
-    Exit codes: 0 it works, 3 there is no such model, 4 the key is missing or refused, 6 it cannot do this, 75 it cannot
-    be reached now.
+    Exit codes: 0 it works, 3 unknown model, 4 the key is missing or refused, 6 the model failed, 75 it cannot be
+    reached now.
     """
     settings = settings_from_flags(flags)
     checks: tuple[TrialKind, ...] = ("answer", "tools") if tools else ("answer",)
@@ -120,16 +123,16 @@ def test(name: str, tools: bool, as_json: bool, **flags: Any) -> None:
     "serve-local",
     epilog=options.format_examples("vaka models serve-local", "vaka models serve-local --port 8080 --json"),
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; by default one that is free.")
-@click.option("--key-env", metavar="NAME", help="The variable with the key clients must have; by default one is made.")
-@click.option("--no-key", is_flag=True, help="Whoever reaches the port may ask.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; by default a free one.")
+@click.option("--key-env", metavar="NAME", help="The variable with the key that clients need; by default a random key.")
+@click.option("--no-key", is_flag=True, help="Serve every client that reaches the port, without a key.")
 @options.json_option
-@click.option("-v", "--verbose", is_flag=True, help="Say more; show where an error came from.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
 def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json: bool, verbose: bool) -> None:
-    """Serve the small model of this machine to other programs, until Ctrl-C.
+    """Serve the local model to other programs, until Ctrl-C.
 
-    It speaks Chat Completions, Responses and Anthropic Messages. The first line of stdout says where, once it is ready.
+    It speaks Chat Completions, Responses and Anthropic Messages. Once it is ready, the first line of stdout is its URL.
     """
     key = "" if no_key else None
     if key_env:
@@ -137,7 +140,7 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         if not key:
             raise ConfigError(f"--key-env {key_env}: the variable is not set")
 
-    def ready(serving: Any) -> None:
+    def ready(serving: "ServedModel") -> None:
         if as_json:
             print_json({"url": serving.url, "key": serving.key or None, "model": serving.model})
             return
@@ -147,14 +150,10 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         )
         click.echo('        then: vaka run "Say hello." --model openai-chat/local', err=True)
 
-    served: Coroutine[Any, Any, None] = lazy.load(lazy.SERVE_LOCAL)(
-        host, port, key=key, progress=StatusLine(), ready=ready
-    )
-    run_loop(served)
+    run_loop(lazy.serve_local(host, port, key=key, progress=StatusLine(), ready=ready))
 
 
 def _provider_row(provider: Provider) -> dict[str, Any]:
-    """Return what is known of a provider here, but for its key."""
     variable = next((name for name in provider.variables if os.environ.get(name, "").strip()), None)
     address = os.environ.get(provider.base_env, "").strip() or provider.base_url
     if not address:
@@ -162,43 +161,32 @@ def _provider_row(provider: Provider) -> dict[str, Any]:
     elif variable:
         state = "set"
     else:
-        free = provider.local or is_loopback_url(address)
-        state = "not needed" if free else "not set"
+        state = "not needed" if provider.local or is_loopback_url(address) else "not set"
+    shown = hide_userinfo(providers.normalize_base_url(provider, address)) if is_base_url(address) else ""
     return {
         "name": provider.name, "wire": provider.wire, "key": state, "key_from": variable,
-        "variables": list(provider.variables), "address": _display_address(provider, address),
-        "address_variable": provider.base_env,
+        "variables": list(provider.variables), "address": shown, "address_variable": provider.base_env,
     }  # fmt: skip
 
 
-def _display_address(provider: Provider, address: str) -> str:
-    """Return an address as it may be shown."""
-    return hide_userinfo(providers.normalize_base_url(provider, address)) if is_base_url(address) else ""
-
-
 def _defined_models(models: ModelRegistry, settings: Settings) -> list[dict[str, Any]]:
-    """Return the names that settings and model files define, with where they do, and what is wrong with them."""
+    """Return the models of settings and model files, each with its origin and, if it cannot be built, the problem."""
     entries = redact_setting("models", settings["models"])
     origins = settings.values["models"].parts
-    found: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "origin": origins.get(name, ""), **entry} for name, entry in entries.items()
     ]
-    found += [
+    rows += [
         {"name": name, "origin": definition.origin, "model": definition.model, "wire": definition.wire}
         for name, definition in models.factory.load_definitions().items()
         if name not in entries
     ]
-    for model in found:
+    for row in rows:
         try:
-            models.find(model["name"])
+            models.find(row["name"])
         except VakaError as error:
-            model["problem"] = str(error)
-    return found
-
-
-def _local_status() -> dict[str, Any]:
-    missing: str = lazy.load(lazy.LOCAL_MISSING)()
-    return {"available": not missing, "install": missing or None}
+            row["problem"] = str(error)
+    return rows
 
 
 def _print_listing(listing: dict[str, Any]) -> None:
@@ -231,54 +219,41 @@ def _model_target(one: dict[str, Any]) -> str:
 
 
 async def _run_trials(name: str, settings: Settings, checks: tuple[TrialKind, ...]) -> list[Trial]:
-    """Try a model; after a failure nothing more is tried."""
-    given: dict[str, Any] = {**model_options(settings), "retries": 0}
-    book = ModelRegistry(Options(**given).build_model_config())
+    """Run the checks in order, up to the first that fails."""
+    model_settings: dict[str, Any] = {**model_options(settings), "retries": 0}
+    registry = ModelRegistry(Options(**model_settings).build_model_config())
     trials: list[Trial] = []
     try:
         for check in checks:
-            trials.append(await _run_trial(book, name, check))
+            trials.append(await _run_trial(registry, name, check))
             if not trials[-1].ok:
                 break
     finally:
-        await book.close()
+        await registry.close()
     return trials
 
 
 async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Trial:
     began = time.monotonic()
     try:
-        heard = await _request_answer(models.find(name), check)
+        answer = await _request_answer(models.find(name), check)
     except VakaError as error:
-        said = describe_error(error)
-        advice = _ADVICE.get(said.code, "")
+        failure = describe_error(error)
         return Trial(
-            check=check, ok=False, code=said.code, error=said.message, advice=advice, exit_code=said.exit,
-            total_ms=_elapsed_ms(began),
+            check=check, ok=False, code=failure.code, error=failure.message, advice=_ADVICE.get(failure.code, ""),
+            exit_code=failure.exit, total_ms=_milliseconds(time.monotonic() - began),
         )  # fmt: skip
-    first = None if heard.first_chunk_at is None else round((heard.first_chunk_at - began) * 1000, 1)
-    fault = heard.find_problem(check)
-    advice = _TEXT_CALLS_ADVICE if fault and check == "tools" else ""
+    problem = answer.find_problem(check)
     return Trial(
-        check=check,
-        ok=not fault,
-        said=heard.summary,
-        stop=heard.stop,
-        model=heard.model,
-        first_ms=first,
-        total_ms=_elapsed_ms(began),
-        usage=heard.usage,
-        cost=heard.usage.cost,
-        code="model" if fault else "",
-        error=fault,
-        advice=advice,
-        exit_code=ModelError.exit_code if fault else OK,
-    )
+        check=check, ok=not problem, said=answer.summary, stop=answer.stop, model=answer.model,
+        first_ms=None if answer.first_chunk_at is None else _milliseconds(answer.first_chunk_at - began),
+        total_ms=_milliseconds(time.monotonic() - began), usage=answer.usage, cost=answer.usage.cost,
+        code="model" if problem else "", error=problem, exit_code=ModelError.exit_code if problem else OK,
+        advice=_TEXT_CALLS_ADVICE if problem and check == "tools" else "",
+    )  # fmt: skip
 
 
 class _ReceivedAnswer:
-    """An answer as it came."""
-
     def __init__(self) -> None:
         self.text, self.stop, self.model = "", "", ""
         self.first_chunk_at: float | None = None
@@ -287,11 +262,10 @@ class _ReceivedAnswer:
 
     @property
     def summary(self) -> str:
-        """The words, or the call."""
+        """The calls, or the text, on one line."""
         return shorten(" ".join(f"{name} {arguments}" for name, arguments in self.calls) or self.text)
 
     def add_chunk(self, chunk: object) -> None:
-        """Take the next piece."""
         if not isinstance(chunk, NoticeChunk | RetryChunk):
             self.first_chunk_at = self.first_chunk_at or time.monotonic()
         if isinstance(chunk, TextChunk):
@@ -311,37 +285,37 @@ class _ReceivedAnswer:
         if not self.stop:
             return "the answer was cut: it ended without its end marker"
         if check == "answer":
-            return "" if self.text.strip() else f"it said nothing (stop: {self.stop})"
+            return "" if self.text.strip() else f"the answer is empty (stop: {self.stop})"
         for name, arguments in self.calls:
             if name == _TRIAL_TOOL.name:
                 return _argument_problem(arguments)
-        return f"it had to call {_TRIAL_TOOL.name} and did not (stop: {self.stop})"
+        return f"the answer does not call {_TRIAL_TOOL.name}, which was required (stop: {self.stop})"
 
 
 async def _request_answer(model: Model, check: TrialKind) -> _ReceivedAnswer:
     forced = check == "tools"
-    says = "It is 21 degrees Celsius outside. Report it." if forced else "Answer with the one word: ready."
+    text = "It is 21 degrees Celsius outside. Report it." if forced else "Answer with the one word: ready."
     prompt = Prompt(
-        messages=(UserMessage(content=as_content(says)),), tools=(_TRIAL_TOOL,) if forced else (),
+        messages=(UserMessage(content=as_content(text)),), tools=(_TRIAL_TOOL,) if forced else (),
         tool_choice=_TRIAL_TOOL.name if forced else "auto", options={"max_tokens": MAX_TRIAL_TOKENS}, agent="test",
     )  # fmt: skip
-    heard = _ReceivedAnswer()
+    answer = _ReceivedAnswer()
     async with aclosing(model.stream(prompt)) as chunks:
         async for chunk in chunks:
-            heard.add_chunk(chunk)
-    return heard
+            answer.add_chunk(chunk)
+    return answer
 
 
 def _argument_problem(arguments: str) -> str:
     try:
         value = msgspec.json.decode(arguments, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        return f"it wrote arguments that cannot be used: {error}"
+        return f"the arguments of its call are not a JSON object: {error}"
     return "" if isinstance(value.get("celsius"), int | float) else "its call lacks the number celsius"
 
 
 def _print_trial(name: str, trial: Trial) -> None:
-    """Say how a trial went: what works to stdout, what does not to stderr."""
+    """Print a trial: a success on stdout, a failure on stderr."""
     what = {"answer": "answers", "tools": "calls tools"}[trial.check]
     if not trial.ok:
         who = "" if trial.error.startswith(name) or name in trial.error.partition(";")[0] else f"{name}: "
@@ -353,8 +327,8 @@ def _print_trial(name: str, trial: Trial) -> None:
     cost = f", US$ {trial.cost:.6f}" if trial.cost else ""
     tokens = f"{trial.usage.input} tokens in, {trial.usage.output} out{cost}"
     click.echo(f"{as_printable(name)} {what}{model}: {trial.said}")
-    click.echo(f"  first piece after {trial.first_ms:g} ms, whole after {trial.total_ms:g} ms; {tokens}")
+    click.echo(f"  first chunk after {trial.first_ms:g} ms, complete after {trial.total_ms:g} ms; {tokens}")
 
 
-def _elapsed_ms(began: float) -> float:
-    return round((time.monotonic() - began) * 1000, 1)
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 1)

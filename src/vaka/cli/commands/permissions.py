@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context
+from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.errors import USAGE, Quit, UsageError, describe_error
 from vaka.cli.render import print_json, print_table
 from vaka.config.claude_settings import PermissionLayer, load_permissions, parse_document, parse_permission_layer
-from vaka.config.settings import ConfigContext, load_settings
+from vaka.config.settings import load_settings
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import replace_surrogates
 from vaka.policy.decision import PermissionDecision, Subcommand
@@ -24,31 +24,29 @@ from vaka.policy.tool_targets import spec_of
 from vaka.runtime.options import policy_from_layers
 
 _MAX_POLICIES = 256
-"""Policies kept at hand while lines are read."""
+"""The most policies cached while lines are read."""
 
 _RULE_OPTIONS = (
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
     click.option(
-        "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls no rule speaks of."
+        "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls that no rule matches."
     ),
-    click.option("--cwd", metavar="DIR", help="Judge as from this folder; it need not exist."),
+    click.option("--cwd", metavar="DIR", help="Check as from this folder; it need not exist."),
     click.option("--allow", multiple=True, metavar="RULE", help="A further allow rule; may be repeated."),
     click.option("--confirm", multiple=True, metavar="RULE", help="A further ask rule; may be repeated."),
     click.option("--deny", multiple=True, metavar="RULE", help="A further deny rule; may be repeated."),
     click.option("--trust", is_flag=True, help="Let the settings in this folder also allow things."),
-    click.option("-v", "--verbose", is_flag=True, help="Show where an error came from."),
+    click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
 )
 
 
 def _rule_options(command: options.F) -> options.F:
-    for option in reversed(_RULE_OPTIONS):
-        command = option(command)
-    return command
+    return options.apply_options(command, _RULE_OPTIONS)
 
 
 @click.group()
 def permissions() -> None:
-    """What the permission rules say: of one call, of many, or which rules there are. Nothing is run."""
+    """Check calls against the permission rules, or list the rules. Nothing is run."""
 
 
 @permissions.command(
@@ -61,25 +59,25 @@ def permissions() -> None:
 @click.option("--tool", metavar="NAME", help="The tool that would be called.")
 @click.option("--input", "arguments", metavar="JSON", help="Its arguments.")
 @click.option("--batch", is_flag=True, help="Read one call per line from stdin and print one decision per line.")
-@click.option("--non-interactive", is_flag=True, help="There is nobody to ask: what would be asked is denied.")
+@click.option("--non-interactive", is_flag=True, help="Deny what would otherwise ask.")
 @_rule_options
 def check(tool: str | None, arguments: str | None, batch: bool, **flags: Any) -> None:
     """Print the decision on a call as JSON: allow, ask or deny, and the rule and layer that made it.
 
     With --batch each line of stdin is {"tool", "input", "settings"?, "mode"?, "cwd"?, "non_interactive"?}; a line that
-    makes no sense is answered with {"error"}, and the exit code is 2 in the end. Blank lines are left out.
+    is not valid is answered with {"error"}, and the exit code is 2. Blank lines are skipped.
     """
-    desk = _PermissionChecker(flags)
+    checker = _PermissionChecker(flags)
     if batch:
         if tool is not None or arguments is not None:
             raise UsageError("--batch reads calls from stdin; leave out --tool and --input")
-        raise Quit(USAGE if _check_lines(desk) else 0)
+        raise Quit(USAGE if _check_lines(checker) else 0)
     if tool is None:
         raise UsageError("give --tool NAME and --input JSON, or --batch")
-    asked = _CheckRequest(tool=tool, input=_parse_arguments(arguments or "{}"))
-    policy = desk.policy_for(asked)
-    _print_notes(policy.notes, desk.notes)
-    print_json(_decision_fields(desk.decide(policy, asked)))
+    request = _CheckRequest(tool=tool, input=_parse_arguments(arguments or "{}"))
+    policy = checker.policy_for(request)
+    print_notes(policy.notes, checker.notes)
+    print_json(_decision_fields(checker.decide(policy, request)))
 
 
 @permissions.command(
@@ -89,35 +87,26 @@ def check(tool: str | None, arguments: str | None, batch: bool, **flags: Any) ->
 @options.json_option
 @_rule_options
 def list_(as_json: bool, **flags: Any) -> None:
-    """List the rules in force and where each comes from, the mode, and the working directories."""
-    desk = _PermissionChecker(flags)
-    policy = desk.policy_for(_CheckRequest(tool=""))
-    print_rules(policy, desk.notes, as_json=as_json)
+    """List the rules in force with the origin of each, the mode, and the working directories."""
+    checker = _PermissionChecker(flags)
+    print_rules(checker.policy_for(_CheckRequest(tool="")), checker.notes, as_json=as_json)
 
 
 def print_rules(policy: LayeredPolicy, notes: Iterable[str], *, as_json: bool) -> None:
-    """Print the rules of a policy with where each comes from, its mode, and the working directories."""
+    """Print the rules of a policy with the origin of each, its mode, and the working directories."""
     if as_json:
-        rows = [
-            {"kind": rule.kind, "rule": rule.text, "layer": rule.layer, "origin": rule.origin} for rule in policy.rules
-        ]
-        print_json(
-            {
-                "mode": policy.mode, "directories": policy.directories, "rules": rows,
-                "notes": [*notes, *policy.notes],
-            }
-        )  # fmt: skip
+        names = ("kind", "rule", "layer", "origin")
+        rules = [dict(zip(names, (r.kind, r.text, r.layer, r.origin), strict=True)) for r in policy.rules]
+        notes = [*notes, *policy.notes]
+        print_json({"mode": policy.mode, "directories": policy.directories, "rules": rules, "notes": notes})
         return
-    _print_notes(policy.notes, notes)
-    print_table(
-        ("KIND", "RULE", "LAYER", "FROM"),
-        [(rule.kind, rule.text, rule.layer, rule.origin) for rule in policy.rules],
-    )
+    print_notes(policy.notes, notes)
+    print_table(("KIND", "RULE", "LAYER", "FROM"), [(r.kind, r.text, r.layer, r.origin) for r in policy.rules])
     click.echo(f"mode {policy.mode}; working directories: {', '.join(policy.directories)}", err=True)
 
 
 class _CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call somebody wants to know about."""
+    """A call to check; one line of ``--batch``."""
 
     tool: str
     input: dict[str, Any] = {}
@@ -128,7 +117,7 @@ class _CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class _PermissionChecker:
-    """Answers questions about calls, by the settings of the folder and what was typed."""
+    """Checks calls against the settings of a folder and the flags."""
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         self.flags = flags
@@ -137,22 +126,22 @@ class _PermissionChecker:
         self._layers_by_cwd: dict[str, list[PermissionLayer]] = {}
 
     def decide(self, policy: LayeredPolicy, request: _CheckRequest) -> PermissionDecision:
-        """Return the decision on a call; with nobody to ask, a question is a no."""
+        """Return the decision on a call; where no person can be asked, ``ask`` becomes ``deny``."""
         decision = policy.decide(spec_of(request.tool), request.input)
-        alone = self.flags.get("non_interactive") if request.non_interactive is None else request.non_interactive
-        if decision.decision != "ask" or not alone:
+        unattended = self.flags.get("non_interactive") if request.non_interactive is None else request.non_interactive
+        if decision.decision != "ask" or not unattended:
             return decision
-        return msgspec.structs.replace(decision, decision="deny", reason=f"{decision.reason}; there is nobody to ask")
+        return msgspec.structs.replace(decision, decision="deny", reason=f"{decision.reason}; no person can be asked")
 
     def policy_for(self, request: _CheckRequest) -> LayeredPolicy:
-        """Return the policy for one call; equal settings are read once."""
+        """Return the policy for one call, cached by folder, mode and settings."""
         key = json.dumps([request.cwd, request.mode, request.settings])
         if key not in self._policies:
             if len(self._policies) >= _MAX_POLICIES:
                 self._policies.clear()
             try:
                 self._policies[key] = self._build_policy(request)
-            except (OSError, ValueError) as error:  # a folder that cannot be one
+            except (OSError, ValueError) as error:  # such as a folder name with a NUL byte
                 raise InvalidInput(f"cwd {request.cwd or self.flags['cwd']!r}: {error}") from error
         return self._policies[key]
 
@@ -163,47 +152,44 @@ class _PermissionChecker:
             layers.append(parse_permission_layer(request.settings, "settings"))
         if mode := request.mode or self.flags["mode"]:
             layers.append(PermissionLayer(name="flag", origin="--mode", mode=mode))
-        layers.sort(key=lambda layer: layer.name == "managed")  # the manager has the last word
+        layers.sort(key=lambda layer: layer.name == "managed")  # the administrator's layers are the strongest
         return policy_from_layers(layers, cwd=cwd, home=str(Path.home()))
 
     def _layers_at(self, cwd: str) -> list[PermissionLayer]:
         if cwd not in self._layers_by_cwd:
-            place = ConfigContext(cwd=Path(cwd), home=config_context().home, environ=config_context().environ)
+            context = msgspec.structs.replace(config_context(), cwd=Path(cwd))
             flags = {name: self.flags[name] for name in ("allow", "confirm", "deny")}
-            own = load_settings(place, flags, trust=self.flags["trust"])
-            file = self.flags["settings"]
-            found = load_permissions(
-                place, settings=Path(file).expanduser().absolute() if file else None, flags=own,
-                trust=own.trusted,
-            )  # fmt: skip
-            self.notes += [*own.notes, *found.notes]
-            self._layers_by_cwd[cwd] = list(found.layers)
+            settings = load_settings(context, flags, trust=self.flags["trust"])
+            file = Path(self.flags["settings"]).expanduser().absolute() if self.flags["settings"] else None
+            permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
+            self.notes += [*settings.notes, *permissions.notes]
+            self._layers_by_cwd[cwd] = list(permissions.layers)
         return self._layers_by_cwd[cwd]
 
 
 def _check_lines(checker: _PermissionChecker) -> bool:
-    """Answer each line of stdin; return whether one of them made no sense."""
-    wrong = False
+    """Answer each line of stdin; return whether one of them was not valid."""
+    failed = False
     for number, line in enumerate(cast("Iterable[bytes]", sys.stdin.buffer), 1):
         if not line.strip():
             continue
         try:
             answer = _check_line(checker, line.strip(), f"line {number}")
         except VakaError as error:
-            wrong, answer = True, {"error": replace_surrogates(describe_error(error).message)}
+            failed, answer = True, {"error": describe_error(error).message}
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
-    return wrong
+    return failed
 
 
 def _check_line(checker: _PermissionChecker, line: bytes, origin: str) -> dict[str, Any]:
     try:
-        asked = msgspec.convert(parse_document(line.decode("utf-8-sig"), origin), _CheckRequest)
+        request = msgspec.convert(parse_document(line.decode("utf-8-sig"), origin), _CheckRequest)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{origin} is not UTF-8: {error.reason} at byte {error.start}") from error
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{origin} is not a call: {error}") from error
-    return _decision_fields(checker.decide(checker.policy_for(asked), asked))
+    return _decision_fields(checker.decide(checker.policy_for(request), request))
 
 
 def _parse_arguments(text: str) -> dict[str, Any]:
@@ -214,17 +200,11 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _decision_fields(decision: PermissionDecision) -> dict[str, Any]:
-    facts = _verdict_fields(decision)
     parts = [{"command": replace_surrogates(part.command), **_verdict_fields(part)} for part in decision.subcommands]
-    return {**facts, "subcommands": parts}
+    return {**_verdict_fields(decision), "subcommands": parts}
 
 
 def _verdict_fields(verdict: "PermissionDecision | Subcommand") -> dict[str, Any]:
-    """Return who says what, as text that can be written: a path may hold what is none."""
+    """Return a verdict as UTF-8 text: paths in it may have surrogates."""
     rule, layer = replace_surrogates(verdict.rule) or None, verdict.layer or None
     return {"decision": verdict.decision, "rule": rule, "layer": layer, "reason": replace_surrogates(verdict.reason)}
-
-
-def _print_notes(*notes: Iterable[str]) -> None:
-    for note in dict.fromkeys(note for some in notes for note in some):
-        click.echo(f"note: {note}", err=True)

@@ -34,9 +34,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.command(epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[PROMPT] [-]")
 @click.option(
-    "--output",
-    type=options.setting_choice("output"),
-    help="text (default), json, or stream-json: one event per line.",
+    "--output", type=options.setting_choice("output"), help="text (default), json, or stream-json: one event per line."
 )
 @options.agent_options
 @click.option(
@@ -54,16 +52,16 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 )  # fmt: skip
 @click.option(
     "--attach", multiple=True, metavar="FILE|URL",
-    help="An image, audio, video, PDF or text to go with the prompt (or image=URL, audio=URL, document=URL); may be "
+    help="An image, audio, video, PDF or text to send with the prompt (or image=URL, audio=URL, document=URL); may be "
     "repeated.",
 )  # fmt: skip
 @click.option(
     "--output-schema", metavar="FILE",
-    help="A JSON Schema: the answer is JSON of that shape, and it is checked (exit code 6 when it is not).",
+    help="A JSON Schema that the answer must match; exit code 6 when it does not.",
 )  # fmt: skip
-@click.option("--instructions", metavar="TEXT|@FILE", help="What the agent is told first.")
-@click.option("--session", metavar="ID", help="Go on with this session; it is made when it is new.")
-@click.option("--last", "-c", is_flag=True, help="Go on with the session that changed last.")
+@click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions.")
+@click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
+@click.option("--last", "-c", is_flag=True, help="Continue the session that changed last.")
 @click.option("--resume", is_flag=True, help="Finish the unfinished turn of the session; no new prompt.")
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
 @options.world_options
@@ -73,13 +71,13 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars at most.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens at most.")
 @options.store_options
-@click.option("-o", "file", type=_OUTPUT_FILE, metavar="FILE", help="Write the answer to this file too.")
+@click.option("-o", "file", type=_OUTPUT_FILE, metavar="FILE", help="Also write the answer to this file.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def run(words: tuple[str, ...], **flags: Any) -> None:
     """Run one turn: the result goes to stdout, progress to stderr.
 
-    Without PROMPT it is read from stdin. With both, PROMPT is the instruction and what is piped in is its context; a
-    pipe that stays silent is not waited for, unless - is given.
+    Without PROMPT the prompt is read from stdin. With both, PROMPT is the instruction and stdin its context; a pipe
+    that stays silent is not waited for, unless - is given.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration, 4 authentication, 5 approval refused or needed, 6 model,
     7 limit, 8 tool, 75 busy or try again, 130 interrupted, 143 terminated.
@@ -105,7 +103,6 @@ async def _run_turn(target: RunTarget, settings: Settings, agent: Agent, report:
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
-    """Return which session is meant and what is said to it."""
     _check_flags(words, flags)
     return RunTarget(
         session=flags["session"] or "", last=flags["last"], resume=flags["resume"], fork=flags["fork"] or "",
@@ -114,24 +111,21 @@ def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
 
 
 def _check_flags(words: tuple[str, ...], flags: dict[str, Any]) -> None:
-    named = flags["session"] or flags["last"]
     if flags["last"] and (flags["session"] or flags["fork"]):
-        raise UsageError("--last names a session itself; leave --session and --fork out")
+        raise UsageError("--last selects a session; leave --session and --fork out")
     if flags["resume"] and (words or flags["fork"] or flags["attach"]):
-        raise UsageError(
-            "--resume finishes a turn and takes no prompt, no --attach and no --fork; leave one of them out"
-        )
-    if flags["resume"] and not named:
-        raise UsageError("--resume needs to know which session; add --session ID or --last")
+        raise UsageError("--resume takes no prompt, no --attach and no --fork; leave one of them out")
+    if flags["resume"] and not (flags["session"] or flags["last"]):
+        raise UsageError("--resume needs a session; add --session ID or --last")
     if flags["ephemeral"] and (flags["resume"] or flags["fork"] or flags["last"] or flags["ask"] == "suspend"):
-        raise UsageError("--ephemeral keeps nothing, so there is nothing to resume, fork or suspend")
+        raise UsageError("--ephemeral stores nothing, so there is nothing to resume, fork or suspend")
     if flags["file"] is not None and not flags["file"].parent.is_dir():
         raise UsageError(f"-o {flags['file']}: there is no folder {str(flags['file'].parent)!r}")
 
 
 def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
     agent = load_agent(flags["agent"], load_tools(flags["tools"]), settings, _read_instructions(flags["instructions"]))
-    script = hasattr(agent, "bind")  # an agent that is a script may do without a model
+    script = hasattr(agent, "bind")  # an agent that is a script may need no model
     if agent.model is None and not script and not settings["model"] and not flags["resume"]:
         raise ConfigError(
             "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME` (local needs no key, "

@@ -25,13 +25,19 @@ from vaka.runtime.stats import ModelStats, SessionStats
 if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
 
-
 _PROGRESS_INTERVAL = 20_000
-"""Events between two words of progress."""
+"""Events between two lines of progress."""
+_BLOB_GRACE_SECONDS = 86400
+"""Seconds that an unreferenced blob is kept: a writer may be about to reference it."""
+
+
+@click.group()
+def sessions() -> None:
+    """List, show, export, fork, rewind, check and remove sessions."""
 
 
 class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a walk along one log found."""
+    """The result of verifying one log."""
 
     session_id: str
     ok: bool
@@ -42,32 +48,32 @@ class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-@click.command(
+@sessions.command(
     epilog=options.format_examples(
         "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all"
     )
 )
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session of the store.")
-@click.option("--expect", metavar="HASH", help="A head kept elsewhere: it must be the hash of an event of this log.")
+@click.option("--expect", metavar="HASH", help="A head stored elsewhere: it must be the hash of an event of this log.")
 @options.json_option
 @options.store_options
 def verify(session: str | None, everything: bool, expect: str | None, **flags: Any) -> None:
-    """Read a log whole, check every hash, and print its head. Exit code 1 when something is not what was written.
+    """Read a whole log, check every hash, and print its head. Exit code 1 when a hash does not match.
 
-    Only a head that was kept elsewhere and is given with --expect proves that nothing was cut off or rewritten whole.
+    Only a head that was stored elsewhere and is given with --expect proves that the log was not truncated or rewritten.
     """
     if bool(session) == everything or (everything and expect):
         raise UsageError("name one session, or --all; --expect is for one session")
 
     async def work(runtime: Runtime) -> bool:
-        good = True
+        all_ok = True
         async with aclosing(_selected_sessions(runtime, session)) as rows:
             async for info in rows:
-                checked = await _verify_log(runtime, info, expect)
-                good = good and checked.ok
-                _print_check(checked, as_json=flags["as_json"])
-        return good
+                check = await _verify_log(runtime, info, expect)
+                all_ok = all_ok and check.ok
+                _print_check(check, as_json=flags["as_json"])
+        return all_ok
 
     if not with_runtime(flags, work):
         raise Quit(FAILED)
@@ -96,18 +102,14 @@ async def _verify_log(runtime: Runtime, info: SessionInfo, expect: str | None) -
                 at = head if hash == expect else at
                 if head % _PROGRESS_INTERVAL == 0:
                     click.echo(f"{info.id}: {head} of {info.head} events", err=True)
-    except Corrupt as error:
-        return LogCheck(session_id=info.id, ok=False, head=head, hash=hash, error=str(error))
-    wrong = _find_mismatch(info, head, hash, expect, at)
-    return LogCheck(session_id=info.id, ok=wrong is None, head=head, hash=hash, expected_at=at, error=wrong)
-
-
-def _find_mismatch(info: SessionInfo, head: int, hash: str, expect: str | None, at: int | None) -> str | None:
+    except Corrupt as corrupt:
+        return LogCheck(session_id=info.id, ok=False, head=head, hash=hash, error=str(corrupt))
+    error = None
     if (head, hash) != (info.head, info.hash):
-        return f"the log ends at {head} ({hash}), the index says {info.head} ({info.hash})"
-    if expect is not None and at is None:
-        return f"no event has the hash {expect}; the head is {hash}"
-    return None
+        error = f"the log ends at {head} ({hash}), the index says {info.head} ({info.hash})"
+    elif expect is not None and at is None:
+        error = f"no event has the hash {expect}; the head is {hash}"
+    return LogCheck(session_id=info.id, ok=error is None, head=head, hash=hash, expected_at=at, error=error)
 
 
 def _print_check(check: LogCheck, *, as_json: bool) -> None:
@@ -119,7 +121,7 @@ def _print_check(check: LogCheck, *, as_json: bool) -> None:
     click.echo(f"{as_printable(check.session_id)}  {check.head}  {check.hash}  {state}")
 
 
-@click.command(
+@sessions.command(
     epilog=options.format_examples(
         "vaka sessions rewind demo 12",
         "vaka sessions rewind demo@before-refactoring",
@@ -130,74 +132,60 @@ def _print_check(check: LogCheck, *, as_json: bool) -> None:
 @click.argument("session", metavar="ID[@SEQ|@LABEL]")
 @click.argument("place", metavar="[SEQ|LABEL]", default="")
 @click.option(
-    "--interrupt", is_flag=True, help="Stop the turn that runs first; otherwise a busy session is left alone (75)."
+    "--interrupt", is_flag=True, help="Stop a running turn first; without it a busy session is not changed (75)."
 )
 @click.option(
     "--files", is_flag=True, help="Also put back the files that Write, Edit, MultiEdit and NotebookEdit changed since."
 )
-@click.option("--force", is_flag=True, help="With --files: overwrite what somebody else has changed since, too.")
-@click.option("--dry-run", is_flag=True, help="With --files: only say what would be done.")
+@click.option("--force", is_flag=True, help="With --files: also overwrite files that others have changed since.")
+@click.option("--dry-run", is_flag=True, help="With --files: only print what would be done.")
 @options.json_option
 @options.store_options
 def rewind(session: str, place: str, **flags: Any) -> None:
-    """Go on from an earlier event or checkpoint. What came after it stays readable.
+    """Continue from an earlier event or checkpoint. Later events stay readable.
 
-    With --files, what commands changed stays as it is; only what file tools wrote while snapshots were on goes back.
+    --files restores only what file tools wrote while snapshots were on; changes made by commands stay.
     """
     files = flags["files"]
     if (flags["force"] or flags["dry_run"]) and not files:
-        raise UsageError("--force and --dry-run are about files; add --files")
+        raise UsageError("--force and --dry-run need --files")
 
     async def work(runtime: Runtime) -> "tuple[str, Event | None, FileRewind | None]":
         id, to = (session, place) if place else await resolve_session_ref(runtime, session)
         if not to:
-            raise UsageError("where to? Name an event or a checkpoint: ID@12, or ID LABEL")
-        back = await runtime.files_back(id, to) if files else None
+            raise UsageError("expected an event or a checkpoint: ID@12, or ID LABEL")
+        file_rewind = await runtime.files_back(id, to) if files else None
         if flags["dry_run"]:
-            return id, None, back
+            return id, None, file_rewind
         interrupt, force = flags["interrupt"], flags["force"]
-        return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), back
+        return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), file_rewind
 
-    id, event, back = with_runtime(flags, work)
-    went = getattr(event.data, "to", place) if event is not None else None
+    id, event, file_rewind = with_runtime(flags, work)
+    target = getattr(event.data, "to", place) if event is not None else None
     if flags["as_json"]:
-        told = {"session_id": id, "to": went, "event": event.id if event is not None else None}
-        print_json({**told, **({"files": msgspec.to_builtins(back)} if back is not None else {})})
+        fields = {"session_id": id, "to": target, "event": event.id if event is not None else None}
+        print_json(fields | ({"files": msgspec.to_builtins(file_rewind)} if file_rewind is not None else {}))
         return
-    if back is not None:
-        _print_file_changes(back, done=event is not None)
+    if file_rewind is not None:
+        _print_file_changes(file_rewind, done=event is not None)
     if event is not None:
-        click.echo(f"{as_printable(id)} goes on from {went}; written as event {event.id}", err=True)
+        click.echo(f"{as_printable(id)} continues from {target}; recorded as event {event.id}", err=True)
 
 
 def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
-    verbs = ("put back", "removed") if done else ("would put back", "would remove")
+    verbs = ("restored", "removed") if done else ("would restore", "would remove")
     for verb, paths in zip(verbs, (file_rewind.restored, file_rewind.removed), strict=True):
         for path in paths:
-            note = "  (somebody else has changed it since)" if path in file_rewind.changed else ""
+            note = "  (changed since)" if path in file_rewind.changed else ""
             click.echo(f"{verb} {as_printable(path)}{note}")
     if not (file_rewind.restored or file_rewind.removed):
-        click.echo("no file is to be put back", err=True)
+        click.echo("there is no file to restore", err=True)
     if file_rewind.changed and not done:
-        click.echo("what somebody else has changed is only overwritten with --force", err=True)
+        click.echo("files that have changed since are only overwritten with --force", err=True)
     for path in file_rewind.lost:
-        click.echo(f"stays as it is, no copy of it was kept: {as_printable(path)}", err=True)
+        click.echo(f"not restored, there is no copy: {as_printable(path)}", err=True)
     if file_rewind.commands:
-        click.echo(f"{file_rewind.commands} commands ran since; what they changed stays as it is", err=True)
-
-
-_BLOB_GRACE_SECONDS = 86400
-"""Seconds a blob nobody names is kept: a writer may be about to name it."""
-
-
-@click.group()
-def sessions() -> None:
-    """List, show, export, fork, rewind, check and remove sessions."""
-
-
-sessions.add_command(verify)
-
-sessions.add_command(rewind)
+        click.echo(f"{file_rewind.commands} commands ran since; their changes stay", err=True)
 
 
 @sessions.command(
@@ -207,7 +195,7 @@ sessions.add_command(rewind)
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
-@click.option("--after", default="", metavar="CURSOR", help="Go on after a page: its `next`.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
 @options.json_option
 @options.store_options
 def list_(**flags: Any) -> None:
@@ -218,8 +206,8 @@ def list_(**flags: Any) -> None:
         print_json({"sessions": [session_fields(info) for info in page.sessions], "next": page.next or None})
         return
     rows = [
-        (i.id, _status_text(i), i.agent, format_age(i.updated), str(i.head), shorten(i.title, 80))
-        for i in page.sessions
+        (info.id, _status_text(info), info.agent, format_age(info.updated), str(info.head), shorten(info.title, 80))
+        for info in page.sessions
     ]
     print_table(("ID", "STATUS", "AGENT", "AGE", "EVENTS", "TITLE"), rows)
     if page.next:
@@ -232,9 +220,9 @@ def list_(**flags: Any) -> None:
     )
 )
 @click.argument("session", metavar="ID")
-@click.option("--usage", is_flag=True, help="What it has used instead: calls, tokens and money, model by model.")
+@click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, model by model.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as it happens, in whichever process, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Follow live, in whichever process it runs, until Ctrl-C.")
 @click.option("--after", metavar="SEQ", help="Begin after this event.")
 @options.json_option
 @options.store_options
@@ -247,11 +235,9 @@ def show(session: str, **flags: Any) -> None:
 
     async def work(runtime: Runtime) -> None:
         info = await find_session(runtime, session)
-        after, store = Cursor.parse(flags["after"]), runtime.store
-        chosen = (
-            runtime.follow(info.id, after=after) if flags["follow"] else store.events.read(info.id, after=after.seq)
-        )
-        async with aclosing(chosen) as events:
+        after, read = Cursor.parse(flags["after"]), runtime.store.events.read
+        selected = runtime.follow(info.id, after=after) if flags["follow"] else read(info.id, after=after.seq)
+        async with aclosing(selected) as events:
             async for event in events:
                 write(event)
 
@@ -263,24 +249,21 @@ def show(session: str, **flags: Any) -> None:
 )
 @click.argument("session", metavar="ID")
 @click.option(
-    "--format",
-    type=click.Choice(["jsonl", "json", "md"]),
-    default="jsonl",
-    show_default=True,
+    "--format", type=click.Choice(["jsonl", "json", "md"]), default="jsonl", show_default=True,
     help="jsonl: the stored bytes, line by line.",
-)
+)  # fmt: skip
 @options.store_options
 def export(session: str, format: str, **flags: Any) -> None:
     """Write a whole session to stdout."""
-    shape = _ExportWriter(format)
+    writer = _ExportWriter(format)
 
     async def work(runtime: Runtime) -> None:
         info = await find_session(runtime, session)
-        shape.write_bytes(shape.header)
+        writer.write_bytes(writer.header)
         async with aclosing(runtime.store.events.read(info.id)) as events:
             async for event in events:
-                shape.write_event(event)
-        shape.write_bytes(shape.footer)
+                writer.write_event(event)
+        writer.write_bytes(writer.footer)
 
     with_runtime(flags, work)
     sys.stdout.buffer.flush()
@@ -308,17 +291,15 @@ def fork(place: str, made: str, **flags: Any) -> None:
 @click.option(
     "--older-than", type=options.Duration(), help="Also idle and closed sessions unchanged for so long, such as 30d."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @options.json_option
 @options.store_options
 def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
-    """Remove large texts nobody names any more, and with --older-than old sessions. Unfinished work always stays."""
+    """Remove large texts without a reference, and with --older-than old sessions. Unfinished work always stays."""
     now = time.time()
-    retention = Retention(
-        idle_before="" if older_than is None else format_timestamp(now - older_than),
-        blobs_before=format_timestamp(now - _BLOB_GRACE_SECONDS),
-        dry_run=dry_run,
-    )
+    idle_before = "" if older_than is None else format_timestamp(now - older_than)
+    blobs_before = format_timestamp(now - _BLOB_GRACE_SECONDS)
+    retention = Retention(idle_before=idle_before, blobs_before=blobs_before, dry_run=dry_run)
     removed = with_runtime(flags, lambda runtime: runtime.store.gc(retention))
     if flags["as_json"]:
         print_json({**msgspec.to_builtins(removed), "dry_run": dry_run})
@@ -334,7 +315,7 @@ def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @options.store_options
 def delete(session: str, yes: bool, **flags: Any) -> None:
-    """Forget a session and everything it holds."""
+    """Delete a session and everything it holds."""
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
@@ -344,23 +325,23 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
 
 
 def print_usage(stats: SessionStats, *, as_json: bool) -> None:
-    """Print what sessions have used, with a line for each model and one for all."""
+    """Print the usage of sessions, one row for each model and one for all."""
     if as_json:
         print_json(stats)
         return
     total = ModelStats(usage=stats.usage, request_count=stats.request_count)
     rows = [
         (
-            name, str(one.request_count), str(one.usage.input), str(one.usage.cache_read), str(one.usage.cache_write),
-            str(one.usage.output), str(one.usage.reasoning), f"{one.usage.cost:.6f}".rstrip("0").rstrip("."),
+            name, str(used.request_count), str(used.usage.input), str(used.usage.cache_read),
+            str(used.usage.cache_write), str(used.usage.output), str(used.usage.reasoning),
+            f"{used.usage.cost:.6f}".rstrip("0").rstrip("."),
         )
-        for name, one in (*stats.by_model.items(), ("all", total))
+        for name, used in (*stats.by_model.items(), ("all", total))
     ]  # fmt: skip
     print_table(("MODEL", "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 
 def session_fields(info: SessionInfo) -> dict[str, Any]:
-    """Return a session's row as data, every field named."""
     return {**msgspec.structs.asdict(info), "status": info.status}
 
 
@@ -371,7 +352,7 @@ def _status_text(info: SessionInfo) -> str:
 
 
 def _event_printer(flags: dict[str, Any]) -> Any:
-    """Return what prints one event in the way that was asked for."""
+    """Return the function that prints one event: as JSON, as a line, or as a conversation."""
     transcript = Transcript()
 
     def print_event(event: Event) -> None:
@@ -380,20 +361,15 @@ def _event_printer(flags: dict[str, Any]) -> Any:
         if flags["as_json"]:
             click.echo(event.stored)
         elif flags["events"]:
-            click.echo(f"{event.id}  {event.ts}  {'/'.join(event.path) or '-'}  {event.type}  {_body_text(event)}")
+            body = shorten(compact_json(msgspec.to_builtins(event.data)), 160)
+            click.echo(f"{event.id}  {event.ts}  {'/'.join(event.path) or '-'}  {event.type}  {body}")
         elif text := transcript.render_event(event):
             click.echo(text)
 
     return print_event
 
 
-def _body_text(event: Event) -> str:
-    return shorten(compact_json(msgspec.to_builtins(event.data)), 160)
-
-
 class _ExportWriter:
-    """How an export looks: what comes before, between and after the events."""
-
     def __init__(self, format: str) -> None:
         self.format = format
         self.header, self.footer = (b"[\n", b"\n]\n") if format == "json" else (b"", b"")
@@ -401,7 +377,6 @@ class _ExportWriter:
         self._first = True
 
     def write_event(self, event: Event) -> None:
-        """Write one event."""
         if self.format == "jsonl":
             self.write_bytes(event.stored + b"\n")
         elif self.format == "json":
@@ -411,5 +386,4 @@ class _ExportWriter:
         self._first = False
 
     def write_bytes(self, data: bytes) -> None:
-        """Write bytes as they are."""
         sys.stdout.buffer.write(data)

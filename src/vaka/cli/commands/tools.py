@@ -1,7 +1,7 @@
 """``vaka tools``: list tools, and make one call under the permission rules."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
 from vaka.cli.render import print_json, print_table, shorten
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, TurnRunner
-from vaka.config.setting_keys import suggest
+from vaka.config.documents import suggest
 from vaka.config.settings import Settings
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
 from vaka.core.types import progress
@@ -26,8 +26,10 @@ from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import Options
 from vaka.tools.schema.openai_strict import strict_schema
 
-_EXIT_CODES = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
+if TYPE_CHECKING:
+    from vaka.runtime.scripts import ScriptHost
 
+_EXIT_CODES = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
 _NO_TOOLS = "no tools; give --tools FILE.py, or --agent FILE.py"
 
 
@@ -67,10 +69,10 @@ def list_(strict: bool, as_json: bool, **flags: Any) -> None:
 @options.store_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def call(name: str, arguments: str, **flags: Any) -> None:
-    """Call one tool as an agent would: parsed, checked, judged by the rules, kept in a session. Prints JSON.
+    """Call one tool as an agent would: parsed, checked, judged by the rules, logged in a session. Prints JSON.
 
     Exit codes: 8 when the tool failed, 5 when the call was refused or waits for a person, 2 when the tool or its
-    arguments are not right.
+    arguments are not valid.
     """
     settings = settings_from_flags(flags)
     agent = _load_agent(flags, settings)
@@ -90,7 +92,7 @@ async def _run_turn(settings: Settings, agent: Agent, session: str, report: Repo
 
 
 class _SingleCallModel:
-    """A model that makes one call and then has nothing to add."""
+    """A model that makes one call and then ends the turn."""
 
     name = "tools-call"
 
@@ -98,7 +100,6 @@ class _SingleCallModel:
         self.tool, self.arguments = tool, arguments
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer with the call, and its result with silence."""
         if isinstance(prompt.messages[-1], ToolMessage):
             yield StopChunk("end")
         else:
@@ -107,20 +108,18 @@ class _SingleCallModel:
 
 
 class _CallReport(Report):
-    """Keeps the result of the call in place of printing a turn."""
+    """Records the result of the call instead of printing the turn."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__("none", quiet=quiet)
         self.tool_result: ToolResult | None = None
 
     async def write_event(self, event: Event) -> None:
-        """Look out for the result."""
         await super().write_event(event)
         if isinstance(event.data, progress.ToolCompleted | progress.ToolFailed):
             self.tool_result = event.data.result
 
     def result_fields(self, name: str) -> dict[str, Any]:
-        """Return the call as data."""
         result, turn = self.tool_result, self.final_result
         facts = {"tool": name, "session_id": turn.session_id if turn else None}
         if result is None:
@@ -129,19 +128,20 @@ class _CallReport(Report):
         refused = result.reason in ("denied", "expired")
         status = "denied" if refused else "failed" if result.failed else "completed"
         value = result.text if result.value is None else result.value
-        said = {} if _is_same_value(result.text, value) else {"text": result.text}
-        ended = {"call": result.call, "result": value, **said, "reason": result.reason or None}
-        return {**facts, "status": status, **ended}
+        text = {} if _is_same_value(result.text, value) else {"text": result.text}
+        return {
+            **facts, "status": status, "call": result.call, "result": value, **text, "reason": result.reason or None
+        }  # fmt: skip
 
     def exit_code(self, turn: int) -> int:
-        """Return the exit code: of the call, or without one of its turn."""
+        """Return the exit code of the call, or that of the turn when there is no result."""
         if self.tool_result is None or (turn and self.tool_result.reason in ("interrupted", "cancelled")):
             return turn
         return _EXIT_CODES.get(self.tool_result.reason, TOOL) if self.tool_result.failed else OK
 
 
 def _is_same_value(text: str, value: Any) -> bool:
-    """Return whether a text is a value in words, so that it need not be told a second time."""
+    """Return whether a text is only the JSON of a value, so that it need not be printed as well."""
     if text == value:
         return True
     try:
@@ -155,18 +155,15 @@ def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
 
 
 def _tool_specs(agent: Agent) -> list[ToolSpec]:
-    """Return what an agent's tools look like to a model."""
-    recipe = AgentBuilder(_SingleCallModel("", ""), _make_script_host).build_recipe(agent)
+    def make_script_host() -> "ScriptHost":  # for the specs of scripts; none is run
+        return lazy.script_host()(Options(), lazy.open_store("memory:"))
+
+    recipe = AgentBuilder(_SingleCallModel("", ""), make_script_host).build_recipe(agent)
     return [tool.spec for tool in recipe.tools.values()]
 
 
-def _make_script_host() -> Any:
-    """Return a home for scripts that nobody runs: they are only looked at."""
-    return lazy.load(lazy.SCRIPT_HOST)(Options(), lazy.open_store("memory:"))
-
-
 def _check_json_object(text: str) -> str:
-    """Return the arguments as they were typed; they must at least be a JSON object."""
+    """Return the arguments unchanged. Raises ``UsageError`` unless they are a JSON object."""
     try:
         msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -175,7 +172,5 @@ def _check_json_object(text: str) -> str:
 
 
 def _spec_fields(spec: ToolSpec, *, strict: bool) -> dict[str, Any]:
-    shown = msgspec.structs.asdict(spec)
-    if strict:
-        shown["parameters"] = strict_schema(spec.parameters).schema
-    return shown
+    fields = msgspec.structs.asdict(spec)
+    return fields | ({"parameters": strict_schema(spec.parameters).schema} if strict else {})

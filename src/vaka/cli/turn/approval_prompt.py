@@ -34,40 +34,28 @@ if sys.platform != "win32":
 _APPROVE_CHOICES: tuple[tuple[str, str, ApprovalScope], ...] = (
     ("y", "once", "once"), ("s", "session", "session"), ("p", "project", "project"), ("u", "always", "user"),
 )  # fmt: skip
-"""What is typed, the word beside it, and how long a yes then counts."""
+"""The key to type, its label, and the scope of the approval."""
 
 
 def current_user() -> str:
-    """Return the name decisions made here are signed with."""
+    """Return the name that decisions made here are recorded under."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "unknown"
 
 
 def describe_decision(pending: PendingDecision) -> dict[str, Any]:
-    """Return an open decision as data."""
     body = pending.event.data
     facts: dict[str, Any] = {"id": pending.id, "session_id": pending.session, "asked": pending.event.ts}
     if isinstance(body, ApprovalRequested):
         return {
-            **facts,
-            "kind": "approval",
-            "summary": call_text(body.call),
-            "tool": body.call.name,
-            "call": body.call.id,
-            "arguments": body.call.arguments,
-            "reason": body.reason,
-            "rule": body.rule,
-            "message": body.message,
-            "expires": body.expires or None,
-            "agent": body.agent,
-            "risk": risk_of(body),
-            "scopes": list(body.allowed_scopes),
-            "grant": list(Grant(rule=body.grant).rules),
-            "lasts": body.lasts,
-        }
-    assert isinstance(body, QuestionAsked)  # noqa: S101  # nothing else waits for a person
+            **facts, "kind": "approval", "summary": call_text(body.call), "tool": body.call.name, "call": body.call.id,
+            "arguments": body.call.arguments, "reason": body.reason, "rule": body.rule, "message": body.message,
+            "expires": body.expires or None, "agent": body.agent, "risk": risk_of(body),
+            "scopes": list(body.allowed_scopes), "grant": list(Grant(rule=body.grant).rules), "lasts": body.lasts,
+        }  # fmt: skip
+    assert isinstance(body, QuestionAsked)  # noqa: S101  # a decision is an approval or a question
     return {
         **facts, "kind": body.kind, "summary": body.text, "options": list(body.options), "call": body.call,
         "expires": body.expires or None,
@@ -75,7 +63,7 @@ def describe_decision(pending: PendingDecision) -> dict[str, Any]:
 
 
 class ApprovalPrompter:
-    """Puts the open decisions of one session before a person, one at a time; with no terminal, says how to decide."""
+    """Prompts for the open decisions of one session, one at a time; without a terminal, prints how to decide them."""
 
     def __init__(self, runtime: Runtime, session: SessionId, note: Callable[[str], None], *, terminal: bool) -> None:
         self.runtime, self.session, self.note, self.terminal = runtime, session, note, terminal
@@ -83,10 +71,10 @@ class ApprovalPrompter:
         self._active_prompt: tuple[DecisionId, asyncio.Task[None]] | None = None
         self._resolving: DecisionId | None = None
         self._prompted_count = 0
-        """How many were put before the person since nothing was left."""
+        """Decisions prompted for since the queue was last empty."""
 
     async def follow_decisions(self, after: str) -> None:
-        """Work until cancelled."""
+        """Follow the session and prompt until cancelled."""
         try:
             self._add_pending(await self.runtime.decisions(self.session))
             async with aclosing(self.runtime.follow(self.session, after=after)) as events:
@@ -119,12 +107,11 @@ class ApprovalPrompter:
         self._add_pending(())
 
     def _remove_settled(self, event: Event) -> None:
-        done, everything = find_settled_decisions([event])
-        gone = list(self._pending) if everything else done
-        for id in gone:
+        settled, everything = find_settled_decisions([event])
+        for id in list(self._pending) if everything else settled:
             self._pending.pop(id, None)
             if id == self._resolving:
-                continue  # it is our own answer, which may have more to do
+                continue  # the prompt itself settled it, and may have more to print
             if self._active_prompt is not None and self._active_prompt[0] == id and not self._active_prompt[1].done():
                 self._active_prompt[1].cancel()
                 click.echo(f"\n{id}: {_decision_text(event)}", err=True)
@@ -137,42 +124,41 @@ class ApprovalPrompter:
             elif isinstance(body, QuestionAsked):
                 await self.runtime.answer(pending.id, await _ask_question(body), by=current_user())
         except NotFound:
-            click.echo(f"{pending.id}: somebody else was first", err=True)
+            click.echo(f"{pending.id}: already decided elsewhere", err=True)
         finally:
             self._pending.pop(pending.id, None)
 
     async def _prompt_approval(self, id: DecisionId, body: ApprovalRequested, *, child: bool) -> None:
         waiting = await self.runtime.decisions(self.session)
         if id not in {row.id for row in waiting}:
-            return  # the answer to another one has covered it
-        click.echo(
-            render_approval(body, count=self._position_text(len(waiting)), sandbox=self._sandbox_text(body)), err=True
-        )
-        asking = ApprovalDialog(body, child=child)
+            return  # the rule of another approval covers it
+        count, sandbox = self._position_text(len(waiting)), self._sandbox_text(body)
+        click.echo(render_approval(body, count=count, sandbox=sandbox), err=True)
+        dialog = ApprovalDialog(body, child=child)
         event = None
         while event is None:
-            said = await asking.ask_decision()
+            answer = await dialog.ask_decision()
             self._resolving = id
             try:
-                event = await self.runtime.resolve(id, said.pop("decision"), **said, by=current_user())
+                event = await self.runtime.resolve(id, answer.pop("decision"), **answer, by=current_user())
             except (InvalidInput, ConfigError) as error:
                 click.echo(f"error: {describe_error(error).message}", err=True)
             finally:
                 self._resolving = None
-        first = event.data
-        if isinstance(first, ApprovalResolved) and first.by != current_user():
+        resolution = event.data
+        if isinstance(resolution, ApprovalResolved) and resolution.by != current_user():
             click.echo(f"{id}: {_decision_text(event)}", err=True)
-        elif isinstance(first, ApprovalResolved) and (kept := _saved_rule_note(body, first)):
-            click.echo(kept, err=True)
+        elif isinstance(resolution, ApprovalResolved) and (note := _saved_rule_note(body, resolution)):
+            click.echo(note, err=True)
 
     def _position_text(self, waiting: int) -> str:
-        """Say which of several this is; those that came at once count together."""
+        """Return which of several open approvals this is."""
         self._prompted_count += 1
-        of = self._prompted_count - 1 + waiting
-        return f" ({self._prompted_count} of {of})" if of > 1 else ""
+        total = self._prompted_count - 1 + waiting
+        return f" ({self._prompted_count} of {total})" if total > 1 else ""
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
-        """Say what a command would run in."""
+        """Return the sandbox that a command would run in, ``""`` for other calls."""
         if not runs_commands(body.call.name):
             return ""
         try:
@@ -180,12 +166,12 @@ class ApprovalPrompter:
         except VakaError as error:
             return f"none: {describe_error(error).message}"
         if sandbox is None or not sandbox.enforces:
-            return "none: it would run with all your rights"
+            return "none: it would run with all your permissions"
         return sandbox.name
 
 
 class ApprovalDialog:
-    """One approval before a person, until they have said something that can be meant."""
+    """The prompt for one approval, repeated until the answer is valid."""
 
     def __init__(self, body: ApprovalRequested, *, child: bool = False) -> None:
         self.body = body
@@ -198,53 +184,48 @@ class ApprovalDialog:
 
     @property
     def choices(self) -> str:
-        """What can be said."""
-        found = [f"[{key}] {word}" for key, word, _ in _APPROVE_CHOICES if key in self._scopes_by_key]
+        """The keys of the prompt with their labels."""
+        choices = [f"[{key}] {label}" for key, label, _ in _APPROVE_CHOICES if key in self._scopes_by_key]
         if "approve" not in self._allowed_decisions:
-            found = ["[a] edit the arguments"]
+            choices = ["[a] edit the arguments"]
         elif self.rules:
-            found.append("[e] edit rule")
-        return " · ".join([*found, "[n] no, with feedback"])
+            choices.append("[e] edit rule")
+        return " · ".join([*choices, "[n] no, with feedback"])
 
     async def ask_decision(self) -> dict[str, Any]:
-        """Ask until there is an answer, and return it as ``Runtime.resolve`` takes it."""
+        """Prompt until the answer is valid, and return it as arguments of ``Runtime.resolve``."""
         if self.rules:
             click.echo(render_rules(self.rules), err=True)
         while True:
             line = await ask_line(f"{self.choices} > ")
-            said, _, rest = (line if line is not None else "n").strip().partition(" ")
-            found = await self._interpret(said.lower(), rest.strip())
-            if found is not None:
-                return found
+            key, _, rest = (line if line is not None else "n").strip().partition(" ")
+            answer = await self._interpret(key.lower(), rest.strip())
+            if answer is not None:
+                return answer
 
     async def _interpret(self, key: str, rest: str) -> dict[str, Any] | None:
         if key in self._scopes_by_key and "approve" in self._allowed_decisions:
             return self._parse_approval(self._scopes_by_key[key], rest)
         if key == "n":
-            why = f"Why not (told to the model; Enter for nothing{self._reject_hint}) > "
-            message = rest or (await ask_line(why) or "").strip()
-            return {"decision": "reject", "message": message}
+            prompt = f"Reason for the model (Enter for none{self._reject_hint}) > "
+            return {"decision": "reject", "message": rest or (await ask_line(prompt) or "").strip()}
         if key == "e" and self.rules:
             await self._edit_rules(rest)
             return None
         if key == "a" and "edit" in self._allowed_decisions:
             edit = _parse_arguments(rest or await ask_line("Arguments as JSON > ") or "")
             return None if edit is None else {"decision": "approve", "edit": edit}
-        known = (
-            [*self._scopes_by_key, *("e" for _ in self.rules[:1]), "n"]
-            if "approve" in self._allowed_decisions
-            else ["n"]
-        )
+        keys = [*self._scopes_by_key, *("e" for _ in self.rules[:1])] if "approve" in self._allowed_decisions else []
         more = ", or a to edit the arguments" if "edit" in self._allowed_decisions else ""
-        click.echo(f"Answer {', '.join(known[:-1]) or 'n'}{' or n' if known[:-1] else ''}{more}.", err=True)
+        click.echo(f"Answer {', '.join(keys)}{' or ' if keys else ''}n{more}.", err=True)
         return None
 
     def _parse_approval(self, scope: ApprovalScope, rest: str) -> dict[str, Any] | None:
-        """Read a yes: behind one for the session may stand how long it counts; anything else is no plain yes."""
+        """Parse an approval; only one for the session may be followed by a time span."""
         rule, ttl = "" if scope == "once" else "\n".join(self.rules), None
         try:
             if rest and scope != "session":
-                raise ValueError(f"expected nothing behind it, not {rest!r}")
+                raise ValueError(f"expected nothing after the key, not {rest!r}")
             ttl = parse_seconds(rest) if rest else None
         except ValueError as error:
             click.echo(f"error: {as_printable(str(error), lines=False)}", err=True)
@@ -252,7 +233,7 @@ class ApprovalDialog:
         return {"decision": "approve", "scope": scope, "rule": rule, "ttl": ttl}
 
     async def _edit_rules(self, rest: str) -> None:
-        """Let the rules be written otherwise; they must still mean the call."""
+        """Replace the rules; the new ones must match the call."""
         rules = [rest] if rest else [await self._ask_rule(rule) for rule in self.rules]
         rule = "\n".join(rule for rule in rules if rule != "-")
         try:
@@ -269,19 +250,19 @@ class ApprovalDialog:
 
 
 def _saved_rule_note(body: ApprovalRequested, resolution: ApprovalResolved) -> str:
-    """Say where a rule was kept."""
+    """Return where a rule was stored, ``""`` for scopes without a file."""
     if resolution.scope not in ("project", "user"):
         return ""
     path, _ = settings_file_for_scope(resolution.scope, body.cwd, Path.home())
-    trust = "; later runs count it once you trust this folder: vaka trust" if resolution.scope == "project" else ""
-    return f"kept in {as_printable(str(path), lines=False)}{trust}"
+    trust = "; later runs apply it once you trust this folder: vaka trust" if resolution.scope == "project" else ""
+    return f"stored in {as_printable(str(path), lines=False)}{trust}"
 
 
 def _parse_arguments(text: str) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        click.echo(f"That is no JSON object: {error}", err=True)
+        click.echo(f"error: expected a JSON object: {error}", err=True)
         return None
 
 
@@ -293,31 +274,27 @@ async def _ask_question(body: QuestionAsked) -> Any:
         line = await ask_line("> ")
         if line is None:
             return None
-        said = line.strip()
-        if said.isdigit() and 0 < int(said) <= len(body.options):
-            said = body.options[int(said) - 1]
+        answer = line.strip()
+        if answer.isdigit() and 0 < int(answer) <= len(body.options):
+            answer = body.options[int(answer) - 1]
+        if body.kind == "outcome" and answer == "happened":
+            return {"outcome": answer, "result": (await ask_line("What did it return? > ") or "").strip()}
         if body.kind == "outcome":
-            return await _ask_outcome(said)
-        if said:
-            return said
-
-
-async def _ask_outcome(outcome: str) -> dict[str, Any]:
-    if outcome != "happened":
-        return {"outcome": outcome}
-    return {"outcome": outcome, "result": (await ask_line("What did it return? > ") or "").strip()}
+            return {"outcome": answer}
+        if answer:
+            return answer
 
 
 def _decision_text(event: Event) -> str:
     body = event.data
-    by = as_printable(getattr(body, "by", "") or "somebody", lines=False)
+    by = as_printable(getattr(body, "by", "") or "unknown", lines=False)
     if isinstance(body, ApprovalResolved):
         return f"{'approved' if body.decision == 'approve' else 'refused'} by {by}"
     return f"{event.type} ({by})"
 
 
 async def ask_line(prompt: str) -> str | None:
-    """Ask for one line; ``None`` at the end of input. What was typed before the question does not answer it."""
+    """Prompt for one line; ``None`` at the end of input. Input typed before the prompt is discarded."""
     descriptor = sys.stdin.fileno()
     if sys.platform == "win32":
         click.echo(prompt, err=True, nl=False)

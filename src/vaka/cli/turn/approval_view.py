@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, cast
 
 import click
@@ -17,35 +18,34 @@ from vaka.core.types.tool import PROTECTED_LAYER
 from vaka.policy.tool_targets import builtin_name_of, targets_of
 
 MAX_DIFF_BYTES = 1024 * 1024
-"""Bytes of a file that is compared with what would be written."""
+"""The largest file that is compared with its new content."""
 
 _LAYER_RISKS = {
     PROTECTED_LAYER: "high: it changes what runs later, or what is allowed",
     "guard": "high: it may destroy a lot",
-    "syntax": "unknown: what it does cannot be told beforehand",
+    "syntax": "unknown: its effect cannot be determined beforehand",
 }
 _EFFECT_RISKS = {
     "read": "low: it only reads",
     "idempotent": "it changes something; doing it twice is like doing it once",
-    "resume": "it goes on by itself, and asks for what it does",
+    "resume": "it continues by itself, and each of its steps is judged",
 }
 _DEFAULT_RISK = "it may change something, and cannot be undone here"
-
 
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\ufffc\U000e0100-\U000e01ef]"
     "|(?<![\u0080-\U0010ffff])\ufe0f"
 )
-"""What counts as a letter or a sign and is drawn as nothing."""
+"""Characters that Unicode counts as printable but terminals draw as nothing."""
 
 
 def runs_commands(tool: str) -> bool:
-    """Return whether a tool runs commands, for which there is a sandbox."""
+    """Return whether a tool runs commands, which a sandbox can confine."""
     return targets_of(builtin_name_of(tool)).target_kind == "command"
 
 
 def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
-    """Return a call as a person must see it: each line of it behind a bar, so that none passes for one of ours."""
+    """Return a call for approval: each of its lines follows a bar, so that none can imitate the prompt itself."""
     lines = [click.style(f"Approve {_escape_invisible(body.call.name, lines=False)}?", bold=True) + count]
     facts = [f"agent {body.agent}" if body.agent else "", f"risk {risk_of(body)}", sandbox and f"sandbox {sandbox}"]
     lines.append("  " + _escape_invisible(" · ".join(fact for fact in facts if fact), lines=False))
@@ -59,19 +59,19 @@ def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = 
 
 
 def render_rules(rules: Iterable[str]) -> str:
-    """Return the rules that would be kept, as a person reads them."""
+    """Return the rules that a longer scope would store, one per line."""
     return "\n".join(f"  Rule: {_escape_invisible(rule, lines=False)}" for rule in rules)
 
 
 def risk_of(body: ApprovalRequested) -> str:
-    """Return in a few words what is at stake."""
+    """Return the risk of a call in a few words."""
     return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, _DEFAULT_RISK)
 
 
 def _escape_invisible(text: str, *, lines: bool = True) -> str:
-    """Return a text in which nothing is hidden."""
-    found = as_printable(text, lines=lines)
-    return found if found.isascii() else _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], found)
+    """Return a text with control and invisible characters escaped."""
+    shown = as_printable(text, lines=lines)
+    return shown if shown.isascii() else _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], shown)
 
 
 def _call_lines(body: ApprovalRequested) -> Iterator[str]:
@@ -92,16 +92,15 @@ def _call_lines(body: ApprovalRequested) -> Iterator[str]:
 
 
 def _change_lines(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str] | None:
-    """Return what a tool would change in a file as a diff, ``None`` when that cannot be told from its arguments."""
-    path = next(
-        (arguments[name] for name in targets_of(tool).main_arguments if isinstance(arguments.get(name), str)), None
-    )
-    if path is None:
+    """Return the change of a file as a diff, ``None`` when the arguments do not determine it."""
+    paths = [arguments[name] for name in targets_of(tool).main_arguments if isinstance(arguments.get(name), str)]
+    if not paths:
         return None
+    path: str = paths[0]
     pairs: list[tuple[str, str]]
     note = ""
     if tool == "Write" and isinstance(arguments.get("content"), str):
-        before, note = _read_current(os.path.join(cwd, path))  # noqa: PTH118  # a text until it is opened
+        before, note = _read_current(os.path.join(cwd, path))  # noqa: PTH118  # Path would normalize it
         pairs = [(before, arguments["content"])]
     elif tool == "Edit" and _is_edit(arguments):
         pairs = [(arguments["old_string"], arguments["new_string"])]
@@ -122,27 +121,25 @@ def _is_edit(arguments: Mapping[str, Any]) -> bool:
 
 
 def _diff_lines(before: str, after: str) -> Iterator[str]:
-    """Yield what changes; all that is new is there, and what stays only as far as it shows where."""
-    found = difflib.unified_diff(before.split("\n") if before else [], after.split("\n"), lineterm="", n=2)
-    for number, line in enumerate(found):
-        if number < 2:
-            continue  # the names of the files
+    """Yield a unified diff with two lines of context, without its file headers."""
+    diff = difflib.unified_diff(before.split("\n") if before else [], after.split("\n"), lineterm="", n=2)
+    for line in islice(diff, 2, None):
         colour = {"+": "green", "-": "red"}.get(line[:1])
         yield click.style(_escape_invisible(line, lines=False), fg=colour)
 
 
 def _read_current(path: str) -> tuple[str, str]:
-    """Return what is in a file now, and a word on it when that cannot be compared."""
+    """Return the present text of a file, and a note when it cannot be compared."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
         return "", "a new file"
     except (OSError, ValueError):
-        return "", "what is there now cannot be read"
+        return "", "the present file cannot be read"
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_DIFF_BYTES:
-            return "", "what is there now is too large to compare, or no plain file"
+            return "", "the present file is too large to compare, or not a regular file"
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(MAX_DIFF_BYTES)
     finally:
@@ -150,7 +147,7 @@ def _read_current(path: str) -> tuple[str, str]:
     try:
         return data.decode(), ""
     except UnicodeDecodeError:
-        return "", "what is there now is no text"
+        return "", "the present file is not text"
 
 
 def _escaped_lines(text: str) -> list[str]:

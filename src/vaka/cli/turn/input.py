@@ -22,41 +22,36 @@ from vaka.cli.options import expand_path
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Audio, Document, Image, Part, Text
 
-MAX_STDIN_BYTES = 10 * 1024 * 1024
-"""Bytes that may be piped in."""
-
+_MIB = 1024 * 1024
+MAX_STDIN_BYTES = 10 * _MIB
 FIRST_BYTE_SECONDS = 0.05
-"""Seconds an open pipe gets to show its first byte when there is an argument."""
-
+"""Seconds to wait for the first byte of a pipe when there is a prompt argument."""
 SILENCE_SECONDS = 2.0
-"""Seconds of silence after which a pipe that has spoken is taken to be done."""
-
+"""Seconds of silence after which a pipe that has sent data is taken to be done."""
 _READ_BYTES = 64 * 1024
-
-_NO_PROMPT = "no prompt; write one, or pipe it in"
 
 
 def read_prompt(words: tuple[str, ...]) -> str:
     """Return the prompt for ``[PROMPT] [-]``. Raises ``UsageError`` when there is none."""
-    said, forced = _split_words(words)
-    piped = _read_all() if forced or said is None else _read_available()
+    prompt, forced = _split_words(words)
+    piped = _read_all() if forced or prompt is None else _read_available()
     text = piped.decode("utf-8", "replace").removeprefix("\ufeff")
-    if said is None:
+    if prompt is None:
         if not text.strip():
-            raise UsageError("the prompt is empty: nothing came from stdin")
+            raise UsageError("the prompt is empty: stdin had no text")
         return text
-    if not said.strip():
+    if not prompt.strip():
         raise UsageError("the prompt is empty; write what to do")
-    return append_stdin(said, text) if text.strip() else said
+    return append_stdin(prompt, text) if text.strip() else prompt
 
 
 def append_stdin(prompt: str, data: str) -> str:
-    """Return an instruction with data below it, between marks the data cannot forge."""
+    """Return an instruction with data below it, in a fence that the data cannot close."""
     return f"{prompt}\n\n{quote_block('Input from stdin', data)}"
 
 
 def quote_block(title: str, data: str) -> str:
-    """Return data under a title, between marks the data cannot forge."""
+    """Return data under a title, in a fence that the data cannot close."""
     longest = max(map(len, re.findall("`+", data)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{title}:\n{fence}\n{data.rstrip(chr(10))}\n{fence}"
@@ -64,60 +59,47 @@ def quote_block(title: str, data: str) -> str:
 
 def _split_words(words: tuple[str, ...]) -> tuple[str | None, bool]:
     """Return the argument and whether ``-`` was among the words."""
-    said = [word for word in words if word != "-"]
-    if len(said) > 1 or len(words) > 2:
-        raise UsageError(f"one prompt is expected, not {len(said)}; put it in quotes")
-    return (said[0] if said else None), len(said) < len(words)
+    prompts = [word for word in words if word != "-"]
+    if len(prompts) > 1 or len(words) > 2:
+        raise UsageError(f"expected one prompt, not {len(prompts)}; put it in quotes")
+    return (prompts[0] if prompts else None), len(prompts) < len(words)
 
 
 def _read_all() -> bytes:
-    """Read to the end; whoever asked for it waits as long as it takes."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError(_NO_PROMPT)
-    pieces: list[bytes] = []
-    size = 0
-    while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
-        size += len(piece)
-        pieces.append(_check_size(piece, size))
-    return b"".join(pieces)
+        raise UsageError("no prompt; write one, or pipe it in")
+    return _read_stdin(None)
 
 
 def _read_available() -> bytes:
-    """Read what is there beside an argument: a file, or a pipe that speaks."""
+    """Read stdin beside a prompt argument: a file, or a pipe that sends data soon."""
     if sys.stdin is None or sys.stdin.isatty():
         return b""
-    descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return _read_all()
-    if sys.platform == "win32" or not _wait_readable(descriptor, FIRST_BYTE_SECONDS):
+    if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+        return _read_stdin(None)
+    if sys.platform == "win32" or not _wait_readable(FIRST_BYTE_SECONDS):
         return b""
-    pieces: list[bytes] = []
-    size = 0
-    while piece := os.read(descriptor, _READ_BYTES):
-        size += len(piece)
-        pieces.append(_check_size(piece, size))
-        if not _wait_readable(descriptor, SILENCE_SECONDS):
-            click.echo(
-                f"note: stdin is open and silent; going on with the {size} bytes that came (add - to wait for its end)",
-                err=True,
-            )
+    return _read_stdin(SILENCE_SECONDS)
+
+
+def _read_stdin(silence: float | None) -> bytes:
+    """Read to the end, or until stdin has sent nothing for ``silence`` seconds."""
+    data = bytearray()
+    while chunk := os.read(sys.stdin.fileno(), _READ_BYTES):
+        data += chunk
+        if len(data) > MAX_STDIN_BYTES:
+            limit = f"{MAX_STDIN_BYTES // _MIB} MB"
+            raise UsageError(f"stdin is larger than {limit}; put it in a file and let a tool read what is needed")
+        if silence is not None and not _wait_readable(silence):
+            note = f"stdin is open and silent; continuing with its {len(data)} bytes (add - to wait for its end)"
+            click.echo(f"note: {note}", err=True)
             break
-    return b"".join(pieces)
+    return bytes(data)
 
 
-def _wait_readable(descriptor: int, seconds: float) -> bool:
-    return bool(select.select([descriptor], [], [], seconds)[0])
+def _wait_readable(seconds: float) -> bool:
+    return bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
 
-
-def _check_size(piece: bytes, size: int) -> bytes:
-    if size > MAX_STDIN_BYTES:
-        raise UsageError(
-            f"stdin is larger than {MAX_STDIN_BYTES // 1024 // 1024} MB; put it in a file and let a tool read what is needed"
-        )
-    return piece
-
-
-_LINE_READ_BYTES = 64 * 1024
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
@@ -125,11 +107,11 @@ _BRACKET_DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class BadInput(ValueError):
-    """What came cannot be used: too much of it, or no JSON."""
+    """Input that is too large, or not JSON."""
 
 
 class StdinReader:
-    """Stdin, line by line. At a terminal a mark says that one is awaited."""
+    """Reads stdin line by line; prompts for each line at a terminal."""
 
     def __init__(self, prompt: str = "> ") -> None:
         self._prompt = prompt
@@ -141,7 +123,6 @@ class StdinReader:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person types the lines."""
         return sys.stdin is not None and sys.stdin.isatty()
 
     async def read_line(self) -> str | None:
@@ -157,7 +138,7 @@ class StdinReader:
             while (line := await self._next_line()) is not None:
                 size += len(line)
                 if size > MAX_STDIN_BYTES:
-                    raise BadInput(f"a JSON value on stdin is larger than {MAX_STDIN_BYTES // 1024 // 1024} MB")
+                    raise BadInput(f"a JSON value on stdin is larger than {MAX_STDIN_BYTES // _MIB} MB")
                 if line.strip() or lines:
                     lines.append(line)
                     depth += sum(_BRACKET_DEPTH.get(mark, 0) for mark in _BRACKETS.findall(line))
@@ -173,7 +154,7 @@ class StdinReader:
             self._ended = not piece
             self._buffer += piece
             if len(self._buffer) > MAX_STDIN_BYTES:
-                raise BadInput(f"a line on stdin is longer than {MAX_STDIN_BYTES // 1024 // 1024} MB")
+                raise BadInput(f"a line on stdin is longer than {MAX_STDIN_BYTES // _MIB} MB")
         if not self._buffer:
             return None
         line, _, rest = bytes(self._buffer).partition(b"\n")
@@ -183,14 +164,14 @@ class StdinReader:
         return text.removeprefix("\ufeff") if first else text
 
     async def _read_chunk(self) -> bytes:
-        """Read in a thread that nobody waits for; what it reads for someone who has left is there for the next."""
+        """Read in a daemon thread; a cancelled call leaves the read to the next caller."""
         if self._pending_read is None:
             loop = asyncio.get_running_loop()
             reading = self._pending_read = loop.create_future()
 
             def read() -> None:
                 try:
-                    piece = os.read(sys.stdin.fileno(), _LINE_READ_BYTES)
+                    piece = os.read(sys.stdin.fileno(), _READ_BYTES)
                 except OSError:
                     piece = b""
                 with suppress(RuntimeError):  # the loop is closed
@@ -210,11 +191,10 @@ def decode_json(text: str) -> JSON:
         raise BadInput(f"{text[:60]!r} is not JSON: {error}") from error
 
 
-MAX_ATTACHMENT_BYTES = 20 * 1024 * 1024
-"""Bytes that one file may have; providers take no more."""
-
-MAX_TOTAL_BYTES = 50 * 1024 * 1024
-"""Bytes that all files may have together."""
+MAX_ATTACHMENT_BYTES = 20 * _MIB
+"""Bytes of one file; providers take no more."""
+MAX_TOTAL_BYTES = 50 * _MIB
+"""Bytes of all files together."""
 
 _MAGIC_BYTES = (
     (b"\x89PNG\r\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"),
@@ -225,16 +205,14 @@ _MAGIC_BYTES = (
 _RIFF_TYPES = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 _PART_TYPES: dict[str, type[Image] | type[Audio] | type[Document]] = {
-    "image": Image,
-    "audio": Audio,
-    "document": Document,
-}
+    "image": Image, "audio": Audio, "document": Document,
+}  # fmt: skip
 
 _SUPPORTED_TYPES = "images, audio, video, PDF and text can be attached"
 
 
 def read_attachments(sources: Iterable[str]) -> tuple[Part, ...]:
-    """Return what ``FILE``, ``URL`` or ``KIND=URL`` stand for, in order. Raises ``UsageError``."""
+    """Return the message parts of ``FILE``, ``URL`` or ``KIND=URL``, in order. Raises ``UsageError``."""
     parts: list[Part] = []
     left = MAX_TOTAL_BYTES
     for text in sources:
@@ -256,7 +234,7 @@ def _part_from_url(text: str) -> Part:
     media = mimetypes.guess_type(name)[0] or ""
     part = _part_type_of(media)
     if part is None:
-        raise UsageError(f"--attach {text}: what is there? write image=URL, audio=URL or document=URL")
+        raise UsageError(f"--attach {text}: unknown kind of content; write image=URL, audio=URL or document=URL")
     return Document(url=text, media_type=media, name=name) if part is Document else part(url=text, media_type=media)
 
 
@@ -273,7 +251,7 @@ def _part_from_file(path: Path, data: bytes) -> Part:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(f"--attach {path}: {media or 'what this is'} cannot be read by a model; {_SUPPORTED_TYPES}")
+        raise UsageError(f"--attach {path}: {media or 'this file'} cannot be sent to a model; {_SUPPORTED_TYPES}")
     return Text(text=quote_block(path.name, text))
 
 
@@ -285,20 +263,17 @@ def _read_attachment(text: str, remaining: int) -> bytes:
     except OSError as error:
         raise UsageError(f"--attach {text}: {error.strerror or error}") from error
     if len(data) > MAX_ATTACHMENT_BYTES:
-        raise UsageError(
-            f"--attach {text}: larger than {MAX_ATTACHMENT_BYTES // 1024 // 1024} MB; let a tool read what is needed"
-        )
+        limit = f"{MAX_ATTACHMENT_BYTES // _MIB} MB"
+        raise UsageError(f"--attach {text}: larger than {limit}; let a tool read what is needed")
     if len(data) > remaining:
-        raise UsageError(
-            f"--attach: all files together are larger than {MAX_TOTAL_BYTES // 1024 // 1024} MB; leave some out"
-        )
+        raise UsageError(f"--attach: all files together are larger than {MAX_TOTAL_BYTES // _MIB} MB; leave some out")
     if not data:
         raise UsageError(f"--attach {text}: the file is empty")
     return data
 
 
 def _media_type_of(path: Path, data: bytes) -> str:
-    """Return what kind of bytes these are: as they begin, else as the file is called."""
+    """Return the media type by magic bytes, else by the file name."""
     for sign, media in _MAGIC_BYTES:
         if data.startswith(sign):
             return media
@@ -310,7 +285,7 @@ def _media_type_of(path: Path, data: bytes) -> str:
 def _part_type_of(media: str) -> type[Image] | type[Audio] | type[Document] | None:
     head = media.partition("/")[0]
     if media == "image/svg+xml":
-        return None  # no model takes it as a picture; it is text
+        return None  # models take it as text, not as an image
     if head in ("image", "audio"):
         return _PART_TYPES[head]
     return Document if media == "application/pdf" or head == "video" else None

@@ -24,12 +24,11 @@ from vaka.runtime.turn_stream import TurnCollector
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
-
 _REFUSAL_REASONS = ("denied", "expired")
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. The last line of ``stream-json`` and the whole of ``json``."""
+    """The result of a run: the last line of ``stream-json``, the only one of ``json``."""
 
     status: str
     """completed, limit, denied, suspended, failed, cancelled or interrupted."""
@@ -40,7 +39,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | None = None
     limit: str | None = None
     structured_output: Any = None
-    """The answer as data, where --output-schema wants it."""
+    """The parsed answer, with an output schema."""
     usage: dict[str, Any] = {}
     models: dict[str, dict[str, Any]] = {}
     cost: float = 0.0
@@ -53,7 +52,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnRecorder:
-    """Counts the events of one turn."""
+    """Collects the result of one turn from its events."""
 
     def __init__(self) -> None:
         self.session: SessionId | None = None
@@ -62,14 +61,13 @@ class TurnRecorder:
         self.calls: dict[CallId, dict[str, Any]] = {}
         self.denials: list[dict[str, Any]] = []
         self.recovered = True
-        """False from a refused call on, until another call succeeds."""
+        """False after a refused call, until another call succeeds."""
         self.signal = 0
-        """The exit code a signal asked for, when one came."""
+        """The exit code of the signal that stopped the turn, else 0."""
         self._started_at = time.monotonic()
         self._first_output_at: float | None = None
 
     def record(self, event: Event) -> None:
-        """Count an event."""
         self.collector.record(event)
         body = event.data
         if not isinstance(body, progress.TurnQueued):
@@ -86,39 +84,29 @@ class TurnRecorder:
 
     @property
     def turn_started(self) -> bool:
-        """Whether the turn runs, or has run."""
         return bool(self.collector.turn)
 
     def build_result(
         self, failure: ErrorDescription | None = None, decisions: Sequence[dict[str, Any]] = ()
     ) -> RunResult:
-        """Return what the turn came to; ``told`` is why it came to no end, ``decisions`` what it waits for."""
+        """Return the result; ``failure`` is why the turn has no end event, ``decisions`` are what it waits for."""
         ended = self.collector.summarize() if self.collector.ended else None
         status, code = _status_of(ended, failure, suspended=bool(decisions), recovered=self.recovered)
         code = self.signal or code if status in ("interrupted", "cancelled") else code
         now = time.monotonic()
         usage = ended.usage if ended else sum(self.models.values(), Usage())
+        durations = {
+            "total_ms": _milliseconds(now - self._started_at),
+            "ttft_ms": self._first_output_at and _milliseconds(self._first_output_at - self._started_at),
+        }
         return RunResult(
-            status=status,
-            exit_code=code,
-            text=ended.text if ended else "",
-            session_id=self.session,
-            turn_id=self.collector.turn or None,
-            stop=ended.stop if ended else None,
-            limit=(ended.limit if ended else "") or None,
-            usage=_usage_fields(usage),
-            models={name: _usage_fields(used) for name, used in self.models.items()},
-            cost=usage.cost,
-            steps=self.collector.steps,
-            tool_calls=list(self.calls.values()),
-            denials=self.denials,
-            decisions=list(decisions),
-            error=_error_of(ended, failure),
-            durations={
-                "total_ms": _milliseconds(now - self._started_at),
-                "ttft_ms": self._first_output_at and _milliseconds(self._first_output_at - self._started_at),
-            },
-        )
+            status=status, exit_code=code, text=ended.text if ended else "", session_id=self.session,
+            turn_id=self.collector.turn or None, stop=ended.stop if ended else None,
+            limit=(ended.limit if ended else "") or None, usage=_usage_fields(usage),
+            models={name: _usage_fields(used) for name, used in self.models.items()}, cost=usage.cost,
+            steps=self.collector.steps, tool_calls=list(self.calls.values()), denials=self.denials,
+            decisions=list(decisions), error=_error_of(ended, failure), durations=durations,
+        )  # fmt: skip
 
     def _record_result(self, result: ToolResult) -> None:
         call = self.calls.setdefault(result.call, {"id": result.call, "name": "", "arguments": {}})
@@ -164,46 +152,43 @@ def _milliseconds(seconds: float) -> float:
 
 
 class Report:
-    """One run's output in one of three shapes: ``text``, ``json`` or ``stream-json``."""
+    """Prints one run in one of three formats: ``text``, ``json`` or ``stream-json``."""
 
     def __init__(self, output: str, *, quiet: bool = False, verbose: bool = False, file: Path | None = None) -> None:
         self.quiet, self.file = quiet, file
         self.recorder = TurnRecorder()
         self.final_result: RunResult | None = None
         self.output_schema: OutputSchema | None = None
-        """What the answer is to be."""
+        """The schema that the answer must match."""
         self._session_written = False
         self._progress = ProgressRenderer(verbose=verbose)
         self._reasoning_stream = ReasoningStream() if verbose and not quiet else None
         self.set_format(output)
 
     def set_format(self, format: str) -> None:
-        """Choose the shape, before anything was written."""
+        """Choose the format; only before anything is written."""
         self.format = format
         live = format == "text" and sys.stdout.isatty() and not self.quiet
         self._answer_stream = AnswerStream(hide_reasoning=self._reasoning_stream is None) if live else None
 
     def write_session(self, **facts: Any) -> None:
-        """Say which session this is, before anything of it."""
+        """Write the first line of ``stream-json``."""
         self._session_written = True
         if self.format == "stream-json":
             _write_line(msgspec.json.encode({"type": "session", **facts}))
 
     async def write_event(self, event: Event) -> None:
-        """Show an event. A reader that is slow slows nobody but itself."""
+        """Print an event; a slow reader of stdout does not block the event loop."""
         self.recorder.record(event)
         if self.format == "stream-json":
             await asyncio.to_thread(_write_line, encode(event))
         thinking = isinstance(event.data, ReasoningDelta)
-        for shown in (
-            (self._answer_stream, self._reasoning_stream) if thinking else (self._reasoning_stream, self._answer_stream)
-        ):
-            if shown is not None:
-                shown.show_event(event)  # who has nothing to show ends its line first
+        for stream in self._streams if thinking else reversed(self._streams):
+            stream.show_event(event)  # the stream without output comes first, to end its line
         self.print_note(self._progress.render_line(event))
 
     def print_note(self, text: str) -> None:
-        """Tell the person who watches, if one wants to know."""
+        """Print a line of progress on stderr, unless quiet."""
         if text and not self.quiet:
             self._close_streams()
             click.secho(as_printable(text), err=True, dim=True)
@@ -214,7 +199,7 @@ class Report:
         if result.status in ("failed", "limit", "cancelled", "interrupted"):
             click.echo(f"error: {_error_text(result)}", err=True)
         elif result.status == "denied" and result.error is not None:
-            click.echo(f"error: {_error_text(result)}; the next prompt says how to go on", err=True)
+            click.echo(f"error: {_error_text(result)}; send another prompt to continue", err=True)
         elif result.status == "denied":
             names = ", ".join(denial["name"] for denial in result.denials)
             click.echo(f"error: refused: {as_printable(names)}; no call succeeded after that", err=True)
@@ -223,7 +208,7 @@ class Report:
         return result.exit_code
 
     def write_failure(self, error: BaseException) -> None:
-        """Write the result of a run that broke off; what went wrong is said by whoever catches the error."""
+        """Write the result of a run that broke off; the caller prints the error."""
         if self.final_result is None:
             self._write_result(describe_error(error), ())
 
@@ -236,18 +221,14 @@ class Report:
             if not self._session_written:
                 self.write_session(session_id=None)
             _write_line(msgspec.json.encode({"type": "result", **msgspec.to_builtins(result)}))
-        elif (
-            self.format == "text"
-            and result.text
-            and (self._answer_stream is None or self._answer_stream.shown_text != result.text)
-        ):
+        elif self.format == "text" and result.text and not self._was_streamed(result.text):
             click.echo(result.text)
         if self.file is not None and (result.text or result.exit_code == OK):
             self.file.write_text(result.text, encoding="utf-8")
         return result
 
     def _parse_output(self, result: RunResult) -> RunResult:
-        """Return a result with its answer read as data, where data is wanted; what is none is a failure."""
+        """Return a result with the answer parsed by the output schema; an answer that does not match is a failure."""
         if self.output_schema is None or result.stop != "end":
             return result
         try:
@@ -255,29 +236,33 @@ class Report:
         except TurnError as error:
             fault = {"code": error.code, "message": str(error)}
             return msgspec.structs.replace(result, status="failed", exit_code=MODEL, error=fault)
-        return msgspec.structs.replace(
-            result, text=self.output_schema.extract_json(result.text), structured_output=to_plain_data(value)
-        )
+        text = self.output_schema.extract_json(result.text)
+        return msgspec.structs.replace(result, text=text, structured_output=to_plain_data(value))
+
+    def _was_streamed(self, text: str) -> bool:
+        return self._answer_stream is not None and self._answer_stream.shown_text == text
+
+    @property
+    def _streams(self) -> list[AnswerStream]:
+        return [stream for stream in (self._answer_stream, self._reasoning_stream) if stream is not None]
 
     def _close_streams(self) -> None:
-        """End the lines that are open."""
-        for shown in (self._answer_stream, self._reasoning_stream):
-            if shown is not None:
-                shown.close()
+        for stream in self._streams:
+            stream.close()
 
 
 def to_plain_data(value: Any) -> Any:
-    """Return a value of any type an answer may have as data."""
+    """Return a parsed answer, a Pydantic model included, as plain data."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=str)
 
 
 def decision_hint(decision: dict[str, Any]) -> str:
-    """Return what to type to decide something."""
-    what = as_printable(decision["summary"], lines=False)
+    """Return an open decision with the command that settles it."""
+    id, summary = decision["id"], as_printable(decision["summary"], lines=False)
     if decision["kind"] == "approval":
-        return f"{decision['id']} {what} · vaka approvals resolve {decision['id']} --approve|--reject"
-    return f"{decision['id']} {what} · vaka approvals answer {decision['id']} ANSWER"
+        return f"{id} {summary} · vaka approvals resolve {id} --approve|--reject"
+    return f"{id} {summary} · vaka approvals answer {id} ANSWER"
 
 
 def _error_text(result: RunResult) -> str:

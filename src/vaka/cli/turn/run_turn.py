@@ -22,7 +22,7 @@ from vaka.runtime.session import Session
 
 
 class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session is meant, and what is said to it."""
+    """The session of a run, and its input."""
 
     session: str = ""
     last: bool = False
@@ -30,16 +30,16 @@ class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
     fork: str = ""
     prompt: str = ""
     parts: tuple[Part, ...] = ()
-    """What is said besides the prompt."""
+    """Attachments."""
 
     @property
     def content(self) -> UserInput:
-        """Everything that is said: the words first."""
+        """The prompt, followed by the attachments."""
         return (Text(text=replace_surrogates(self.prompt)), *self.parts) if self.parts else self.prompt
 
 
 class TurnRunner:
-    """Holds one turn and reports it."""
+    """Runs one turn and reports it."""
 
     def __init__(self, runtime: Runtime, report: Report) -> None:
         self.runtime, self.report = runtime, report
@@ -67,7 +67,7 @@ class TurnRunner:
         return code
 
     async def _stream_turn(self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler) -> int:
-        desk = self._start_approval_prompter(session.id, cursor)
+        prompter = self._start_approval_prompter(session.id, cursor)
         try:
             if target.resume:
                 await self._replay_last_turn(session)
@@ -78,15 +78,15 @@ class TurnRunner:
                     if signals.code and isinstance(event.data, TurnStarted):
                         self._request_stop()
         finally:
-            if desk is not None:
-                desk.cancel()
+            if prompter is not None:
+                prompter.cancel()
                 with suppress(asyncio.CancelledError):
-                    await desk
+                    await prompter
         self.report.recorder.signal = signals.code
         return self.report.finish()
 
     async def _replay_last_turn(self, session: Session) -> None:
-        """Count what the last turn has come to so far; when nothing is left to do, that is the result."""
+        """Record the events of the last turn so far; if it has ended, they are the result."""
         for event in await session.last_turn():
             self.report.recorder.record(event)
         if not self.report.recorder.turn_started:
@@ -97,7 +97,7 @@ class TurnRunner:
         if target.last:
             page = await self.runtime.store.sessions.list(SessionQuery(limit=1))
             if not page.sessions:
-                raise NotFound("there is no session yet; leave --last out to begin one")
+                raise NotFound("there is no session yet; leave --last out to create one")
             id = page.sessions[0].id
         if target.fork:
             origin, at = await resolve_session_ref(self.runtime, target.fork)
@@ -110,27 +110,24 @@ class TurnRunner:
             session_id=session.id, store=self.runtime.store.url, cursor=cursor, resumed=info is not None,
             agent=session.agent.name, ask=self.runtime.env.ask, version=__version__,
         )  # fmt: skip
-        if info is None or not info.live:
-            return
-        self.report.print_note(f"session {session.id} is at work elsewhere; this waits for its turn")
+        if info is not None and info.live:
+            self.report.print_note(f"session {session.id} runs in another process; waiting for it")
 
     def _start_approval_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
-        """Let a person decide while the turn waits for one."""
+        """Prompt for decisions while the turn waits for them."""
         if self.runtime.env.ask != "wait":
             return None
-        desk = ApprovalPrompter(self.runtime, session, self.report.print_note, terminal=has_terminal())
-        return asyncio.create_task(desk.follow_decisions(cursor))
+        prompter = ApprovalPrompter(self.runtime, session, self.report.print_note, terminal=has_terminal())
+        return asyncio.create_task(prompter.follow_decisions(cursor))
 
     async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
-        waiting = [
-            describe_decision(row) for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions
-        ]
-        code = self.report.finish(waiting)
-        self.report.print_note(f"then go on with: vaka run --session {session.id} --resume")
+        rows = await self.runtime.decisions(session.id)
+        code = self.report.finish([describe_decision(row) for row in rows if row.id in suspended.decisions])
+        self.report.print_note(f"then continue with: vaka run --session {session.id} --resume")
         return code
 
     def _request_stop(self) -> None:
-        """Interrupt the turn; with none to interrupt here, stop waiting for it."""
+        """Interrupt the turn if this process runs it, else stop waiting for it."""
         task = asyncio.ensure_future(self._interrupt_turn())
         self._stop_tasks.add(task)
         task.add_done_callback(self._stop_tasks.discard)
@@ -146,7 +143,7 @@ class TurnRunner:
 
 
 async def resolve_session_ref(runtime: Runtime, text: str) -> tuple[str, str | None]:
-    """Return session and place of ``ID[@SEQ]``; an id may hold an ``@`` itself."""
+    """Return session and place of ``ID[@SEQ]``; an id may contain an ``@`` itself."""
     origin, at, place = text.rpartition("@")
     if not at or not origin or not place or await runtime.store.sessions.find(SessionId(text)) is not None:
         return text, None

@@ -13,23 +13,21 @@ from typing import Any
 from vaka.cli.errors import INTERRUPTED, TERMINATED
 
 FORCE_QUIT_SECONDS = 2.0
-"""Seconds in which a second Ctrl-C means: now."""
+"""Seconds within which a second Ctrl-C exits at once."""
 
 
 class SignalHandler:
-    """While entered, a signal calls ``stop`` in the loop; ``leave`` is called right before the process ends at once.
+    """While entered, a signal calls ``stop`` in the loop; ``before_exit`` runs right before the process exits at once.
 
-    Ctrl-C stays ignored where it was, as for what a script runs in the background.
+    A signal that is ignored stays ignored, as SIGINT is in the background jobs of a shell script.
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        stop: Callable[[], object],
-        before_exit: Callable[[], object] | None = None,
-    ) -> None:
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
+        before_exit: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
         self.code = 0
-        """The exit code the first signal asks for."""
+        """The exit code of the first signal, else 0."""
         self._loop, self._stop, self._before_exit = loop, stop, before_exit
         self._last_interrupt = -FORCE_QUIT_SECONDS
         self._previous_handlers: dict[int, Any] = {}
@@ -51,8 +49,7 @@ class SignalHandler:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if number == signal.SIGINT and now - self._last_interrupt < FORCE_QUIT_SECONDS:
-            if self._before_exit is not None:
-                self._before_exit()
+            self._before_exit()
             os._exit(INTERRUPTED)
         if number == signal.SIGINT:
             self._last_interrupt = now
@@ -61,21 +58,20 @@ class SignalHandler:
 
 
 class _WakeupSocket:
-    """Wakes the loop when a signal comes; by itself one that comes right before the loop falls asleep does not."""
+    """Wakes the loop on a signal; without it a signal right before ``select`` would be handled only after it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sockets: tuple[socket.socket, ...] = ()
         if sys.platform == "win32":
-            return  # that loop looks after itself
+            return  # the proactor loop wakes up by itself
         self._loop, self._sockets = loop, socket.socketpair()
-        heard, told = self._sockets
-        heard.setblocking(False)
-        told.setblocking(False)
-        loop.add_reader(heard, lambda: heard.recv(4096))
-        self._previous_fd = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        reader, writer = self._sockets
+        reader.setblocking(False)
+        writer.setblocking(False)
+        loop.add_reader(reader, lambda: reader.recv(4096))
+        self._previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
     def close(self) -> None:
-        """Leave everything as it was."""
         if self._sockets:
             signal.set_wakeup_fd(self._previous_fd)
             self._loop.remove_reader(self._sockets[0])

@@ -1,0 +1,93 @@
+"""Imports of commands and of Luau, made on first use so that start-up does not pay for them."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from vaka.luau.tool import LuauTool
+    from vaka.runtime.scripts import LuauAgent
+
+
+def run_command() -> click.Command:
+    from vaka.cli.commands.run import run
+
+    return run
+
+
+def sessions_command() -> click.Command:
+    from vaka.cli.commands.sessions import sessions
+
+    return sessions
+
+
+def approvals_command() -> click.Command:
+    from vaka.cli.commands.approvals import approvals
+
+    return approvals
+
+
+def luau_command() -> click.Command:
+    from vaka.cli.commands.luau import luau
+
+    return luau
+
+
+def models_command() -> click.Command:
+    from vaka.cli.commands.models import models
+
+    return models
+
+
+def tools_command() -> click.Command:
+    from vaka.cli.commands.tools import tools
+
+    return tools
+
+
+def permissions_command() -> click.Command:
+    from vaka.cli.commands.permissions import permissions
+
+    return permissions
+
+
+def trust_command() -> click.Command:
+    from vaka.cli.commands.trust import trust
+
+    return trust
+
+
+def config_command() -> click.Command:
+    from vaka.cli.commands.config import config
+
+    return config
+
+
+def doctor_command() -> click.Command:
+    from vaka.cli.commands.doctor import doctor
+
+    return doctor
+
+
+def completion_command() -> click.Command:
+    from vaka.cli.commands.version_completion import completion
+
+    return completion
+
+
+def version_command() -> click.Command:
+    from vaka.cli.commands.version_completion import version
+
+    return version
+
+
+def luau_tool() -> "type[LuauTool]":
+    from vaka.luau.tool import LuauTool
+
+    return LuauTool
+
+
+def luau_agent() -> "type[LuauAgent]":
+    from vaka.runtime.scripts import LuauAgent
+
+    return LuauAgent
