@@ -11,7 +11,8 @@ import msgspec
 
 from vaka.core.ports.net import NetHead, NetRequest, NetResponse, NetStream, NetVerdict
 from vaka.core.types.errors import Closed, NetworkTimeout, NetworkTooLarge
-from vaka.net.address import IPAddress, Resolver, resolve_addresses, system_resolver
+from vaka.matching.hosts import IPAddress
+from vaka.net.address import Resolver, resolve_addresses, system_resolver
 from vaka.net.http_message import build_redirected_request, check_request, make_decompressor, redirect_location_of
 from vaka.net.rules import NetworkLimits, NetworkRules, RuleChecker
 from vaka.net.url import ParsedURL, join_url, parse_proxy_url, parse_url, refuse

@@ -1,4 +1,4 @@
-"""What every tree of files promises, as tests: subclass ``FilesContract`` and give it your files.
+"""The contract suite of file trees: subclass ``FilesContract`` and give it your files.
 
 ::
 
@@ -6,10 +6,10 @@
         @pytest.fixture
         def files(self) -> Files: ...
 
-One that is a folder of this machine also takes ``FolderContract``, with a fixture ``folder`` that says where it is.
-``arm`` kills the own process at a chosen place of a write.
+A tree that is a folder of this machine also takes ``FolderContract``, with a fixture ``folder`` that returns its path.
+``kill_at_failpoint`` kills this process at a failpoint of a write.
 """
-# ruff: noqa: D102, S101  # the names of the tests say what is promised
+# ruff: noqa: S101  # a contract suite is made of asserts
 
 import asyncio
 import hashlib
@@ -28,30 +28,26 @@ from vaka.core.types.ids import Digest
 from vaka.files import atomic_write
 
 WRITE_FAILPOINTS = (
-    "write.after_create",
-    "write.after_data",
-    "write.before_rename",
-    "write.after_rename",
-    "write.before_return",
-)
-"""Where a write can be stopped."""
+    "write.after_create", "write.after_data", "write.before_rename", "write.after_rename", "write.before_return",
+)  # fmt: skip
+"""Failpoints of a write, in order."""
 
 UNUSUAL_NAMES = [
     "a..b", "...", "..a", "-rf", "a b", " a", "a ", "a\nb", "~", "~root", "%41", "%", "*", "?", "[x]", "{a,b}", "\\",
     "C:", "CON", "é", "e\u0301", "日本", "🛶", "\u202e", "'; rm -rf $HOME", "A", "a", "caf\udce9", "x" * 255, "é" * 127,
 ]  # fmt: skip
-"""Names that are odd, and only names."""
+"""Unusual names that are valid."""
 
 IMPOSSIBLE_PATHS = ["a\0b", "x" * 256, "é" * 128, "/".join(["x" * 200] * 30), "half \ud800", "a/b\0"]
-"""What no file can be called."""
+"""Paths that no file can have."""
 
 PathAction = Callable[[str], Awaitable[object]]
 
 
 def kill_at_failpoint(failpoint_name: str) -> None:
-    """From now on, kill this process (``SIGKILL``) when a write comes to a place."""
+    """From now on, kill this process (``SIGKILL``) when a write reaches a failpoint."""
     if failpoint_name not in WRITE_FAILPOINTS:
-        raise InvalidInput(f"there is no place {failpoint_name!r} in a write; places: {WRITE_FAILPOINTS}")
+        raise InvalidInput(f"a write has no failpoint {failpoint_name!r}; expected one of {WRITE_FAILPOINTS}")
 
     def hit(name: str) -> None:
         if name == failpoint_name:
@@ -61,33 +57,31 @@ def kill_at_failpoint(failpoint_name: str) -> None:
 
 
 def sha256_digest(data: bytes) -> Digest:
-    """Return what ``known`` takes for content."""
+    """Return the digest of content, for ``known``."""
     return Digest(hashlib.sha256(data).hexdigest())
 
 
 def path_actions(files: Files) -> list[PathAction]:
-    """Return everything that can be done with a path."""
+    """Return every operation on a path; ``delete`` is the last."""
     return [files.stat, files.entries, files.read, lambda path: files.write(path, b"leaked"), files.delete]
 
 
 class FilesContract:
-    """What every tree promises."""
+    """The contract of every tree. ``prefix`` is what its paths begin with, such as ``memories/``."""
 
     prefix = ""
-    """What paths of this tree begin with, such as ``memories/``."""
 
     def path_in_tree(self, path: str) -> str:
-        """Return a path as this tree has it."""
+        """Return a path with the prefix of this tree."""
         return (self.prefix + path) if path else self.prefix.rstrip("/")
 
     async def list_names(self, files: Files, path: str = "") -> list[str]:
-        """Return the names in a folder."""
         return [info.path.rpartition("/")[2] for info in await files.entries(self.path_in_tree(path))]
 
     @pytest.mark.parametrize(
         "data", [b"", b"hello", bytes(range(256)), b"\r\n\0", "🛶".encode() * 9, os.urandom(700_000)], ids=len
     )
-    async def test_what_was_written_is_read(self, files: Files, data: bytes) -> None:
+    async def test_written_data_is_read(self, files: Files, data: bytes) -> None:
         path = self.path_in_tree("a/b/file.bin")
         written = await files.write(path, data)
         found = await files.read(path)
@@ -96,7 +90,7 @@ class FilesContract:
         assert (written.path, written.kind, written.size, written.target) == (path, "file", len(data), "")
         assert written.modified > 1_500_000_000_000_000_000
 
-    async def test_what_is_written_again_is_replaced_whole(self, files: Files) -> None:
+    async def test_a_second_write_replaces_the_whole_file(self, files: Files) -> None:
         path = self.path_in_tree("a")
         first = await files.write(path, b"x" * 300_000)
         second = await files.write(path, b"short")
@@ -104,7 +98,7 @@ class FilesContract:
         assert second.modified >= first.modified
 
     @pytest.mark.parametrize("size", [10, 500_000])
-    async def test_a_range_is_what_lies_there(self, files: Files, size: int) -> None:
+    async def test_a_range_of_a_file_is_read(self, files: Files, size: int) -> None:
         path, data = self.path_in_tree("ranges"), os.urandom(size)
         await files.write(path, data)
         for start in (0, 1, size // 2, size - 1, size, size + 5):
@@ -113,20 +107,20 @@ class FilesContract:
                 assert found.data == data[start : None if count is None else start + count]
                 assert found.info.size == size
 
-    async def test_a_range_before_the_beginning_makes_no_sense(self, files: Files) -> None:
+    async def test_a_negative_range_is_invalid_input(self, files: Files) -> None:
         await files.write(self.path_in_tree("a"), b"x")
         for start, size in ((-1, None), (0, -1)):
             with pytest.raises(InvalidInput):
                 await files.read(self.path_in_tree("a"), start=start, size=size)
 
-    async def test_what_is_not_there_is_missing(self, files: Files) -> None:
+    async def test_a_path_that_does_not_exist_is_missing(self, files: Files) -> None:
         await files.write(self.path_in_tree("there/file"), b"x")
         for path in ("gone", "there/gone", "gone/x/y", "there/file/x"):
             for action in (files.stat, files.entries, files.read, files.delete):
                 with pytest.raises(FileMissing):
                     await action(self.path_in_tree(path))
 
-    async def test_a_folder_is_no_file_and_a_file_no_folder(self, files: Files) -> None:
+    async def test_a_folder_is_not_a_file_and_a_file_is_not_a_folder(self, files: Files) -> None:
         await files.write(self.path_in_tree("folder/file"), b"x")
         for attempt in (
             files.read(self.path_in_tree("folder")),
@@ -136,9 +130,9 @@ class FilesContract:
             files.write(self.path_in_tree(""), b""),
             files.write(self.path_in_tree("folder/file/x"), b""),
         ):
-            with pytest.raises(FileError) as told:
+            with pytest.raises(FileError) as caught:
                 await attempt
-            assert not isinstance(told.value, FileMissing | FileChanged)
+            assert not isinstance(caught.value, FileMissing | FileChanged)
         assert (await files.read(self.path_in_tree("folder/file"))).data == b"x"
 
     async def test_the_root_is_a_folder_from_the_start(self, files: Files) -> None:
@@ -146,7 +140,7 @@ class FilesContract:
         assert (info.path, info.kind) == (self.path_in_tree(""), "folder")
         assert await self.list_names(files) == []
 
-    async def test_entries_are_sorted_and_told_by_their_whole_path(self, files: Files) -> None:
+    async def test_entries_are_sorted_and_have_their_whole_path(self, files: Files) -> None:
         for path in ("b/2", "b/10", "b/1", "a", "c/d/e", "B"):
             await files.write(self.path_in_tree(path), path.encode())
         assert await self.list_names(files) == ["B", "a", "b", "c"]
@@ -156,16 +150,12 @@ class FilesContract:
             (self.path_in_tree("b/10"), "file", 4),
             (self.path_in_tree("b/2"), "file", 3),
         ]
-        assert [info.kind for info in await files.entries(self.path_in_tree(""))] == [
-            "file",
-            "file",
-            "folder",
-            "folder",
-        ]
+        kinds = [info.kind for info in await files.entries(self.path_in_tree(""))]
+        assert kinds == ["file", "file", "folder", "folder"]
         for info in found:
             assert await files.stat(info.path) == info
 
-    async def test_a_file_is_written_only_over_what_was_known(self, files: Files) -> None:
+    async def test_a_write_with_a_stale_known_digest_is_refused(self, files: Files) -> None:
         path = self.path_in_tree("a/known")
         await files.write(path, b"one")
         await files.write(path, b"two", known=sha256_digest(b"one"))
@@ -174,13 +164,13 @@ class FilesContract:
         assert (await files.read(path)).data == b"two"
         assert await self.list_names(files, "a") == ["known"]
 
-    async def test_what_was_known_and_is_gone_has_changed(self, files: Files) -> None:
+    async def test_a_write_with_a_known_digest_of_a_missing_file_is_refused(self, files: Files) -> None:
         for path in ("gone", "no/folder"):
             with pytest.raises(FileChanged):
                 await files.write(self.path_in_tree(path), b"x", known=sha256_digest(b""))
         assert await self.list_names(files) == []
 
-    async def test_new_means_that_there_is_nothing_yet(self, files: Files) -> None:
+    async def test_a_write_with_new_requires_that_no_file_exists(self, files: Files) -> None:
         path = self.path_in_tree("a/new")
         await files.write(path, b"one", new=True)
         with pytest.raises(FileChanged):
@@ -190,7 +180,7 @@ class FilesContract:
             await files.write(path, b"two", new=True, known=sha256_digest(b"one"))
 
     @pytest.mark.parametrize("known", [True, False])
-    async def test_of_many_who_knew_the_same_one_wins(self, files: Files, known: bool) -> None:
+    async def test_of_concurrent_writes_with_one_known_digest_one_succeeds(self, files: Files, known: bool) -> None:
         path = self.path_in_tree("contested")
         if known:
             await files.write(path, b"start")
@@ -239,10 +229,10 @@ class FilesContract:
             try:
                 await files.delete(self.path_in_tree(path))
             except FileMissing:
-                continue  # a tree whose folders go with their last file
+                continue  # a tree whose folders vanish with their last file
         assert await self.list_names(files) == []
 
-    async def test_the_root_stays(self, files: Files) -> None:
+    async def test_the_root_cannot_be_deleted(self, files: Files) -> None:
         with pytest.raises(FileRefused):
             await files.delete(self.path_in_tree(""))
 
@@ -264,20 +254,20 @@ class FilesContract:
                     await action(path)
 
     @pytest.mark.parametrize("path", IMPOSSIBLE_PATHS, ids=repr)
-    async def test_what_nothing_can_be_called_is_refused(self, files: Files, path: str) -> None:
+    async def test_an_impossible_path_is_refused(self, files: Files, path: str) -> None:
         for action in path_actions(files):
-            with pytest.raises(FileRefused) as told:
+            with pytest.raises(FileRefused) as caught:
                 await action(self.path_in_tree(path))
-            str(told.value).encode()  # can be told to anybody
-            assert len(str(told.value)) < 1000
+            str(caught.value).encode()  # the message has no lone surrogate
+            assert len(str(caught.value)) < 1000
 
-    async def test_many_ways_to_write_a_path_are_one_path(self, files: Files) -> None:
+    async def test_different_spellings_of_a_path_are_one_path(self, files: Files) -> None:
         path = self.path_in_tree("a/b")
         await files.write(path, b"x")
         for way in ("a//b", "./a/b", "a/./b", "a/b/", "a/c/../b", "a/../a/b", "x/y/../../a/b"):
             assert (await files.read(self.path_in_tree(way))).info.path == path
 
-    async def test_odd_names_are_only_names(self, files: Files) -> None:
+    async def test_unusual_names_are_only_names(self, files: Files) -> None:
         for name in UNUSUAL_NAMES:
             await files.write(self.path_in_tree(f"odd/{name}"), repr(name).encode())
         assert await self.list_names(files, "odd") == sorted(UNUSUAL_NAMES)
@@ -286,15 +276,15 @@ class FilesContract:
             assert (await files.stat(self.path_in_tree(f"odd/{name}"))).path == self.path_in_tree(f"odd/{name}")
             await files.delete(self.path_in_tree(f"odd/{name}"))
 
-    async def test_names_that_are_no_utf_8_are_told_safely(self, files: Files) -> None:
+    async def test_names_that_are_not_utf_8_appear_safely_in_messages(self, files: Files) -> None:
         await files.write(self.path_in_tree("caf\udce9/x"), b"1")
         assert await self.list_names(files) == ["caf\udce9"]
         assert (await files.read(self.path_in_tree("caf\udce9/x"))).data == b"1"
-        with pytest.raises(FileMissing) as told:
+        with pytest.raises(FileMissing) as caught:
             await files.read(self.path_in_tree("caf\udce9/y"))
-        assert "caf" in str(told.value).encode().decode()
+        assert "caf" in str(caught.value).encode().decode()
 
-    async def test_escaped_bytes_of_a_letter_are_the_letter(self, files: Files) -> None:
+    async def test_escaped_utf_8_bytes_are_decoded(self, files: Files) -> None:
         await files.write(self.path_in_tree("caf\udcc3\udca9"), b"1")
         assert await self.list_names(files) == ["café"]
 
@@ -305,15 +295,15 @@ class FilesContract:
         await files.write(self.path_in_tree("c/.gitignore"), b"!keep.log\n")
         assert isinstance(files, WalkableFiles)
         found = [info async for info in files.walk(self.path_in_tree(""), details=True)]
-        told = sorted((info.path, info.kind, info.size) for info in found if info.kind == "file")
-        assert told == [(self.path_in_tree(path), "file", 5) for path in ("a/b/two", "a/one", "c/keep.log")]
+        found_files = sorted((info.path, info.kind, info.size) for info in found if info.kind == "file")
+        assert found_files == [(self.path_in_tree(path), "file", 5) for path in ("a/b/two", "a/one", "c/keep.log")]
         folders = sorted(info.path for info in found if info.kind == "folder")
         assert folders == [self.path_in_tree(path) for path in ("a", "a/b", "c")]
         everything = [info.path async for info in files.walk(self.path_in_tree(""), ignore=False, hidden=True)]
         assert len(everything) == 12
         assert [info.path async for info in files.walk(self.path_in_tree("a/b"))] == [self.path_in_tree("a/b/two")]
 
-    async def test_a_deep_path_is_fine(self, files: Files) -> None:
+    async def test_a_path_of_100_folders_is_written(self, files: Files) -> None:
         path = self.path_in_tree("/".join(["d"] * 100))
         await files.write(path, b"deep")
         assert (await files.read(path)).data == b"deep"
@@ -321,20 +311,20 @@ class FilesContract:
 
 @contextmanager
 def make_special_files(folder: Path) -> Generator[list[str]]:
-    """Put a pipe and a socket into a folder."""
+    """Create a pipe and a socket in a folder."""
     os.mkfifo(folder / "pipe")
-    here = Path.cwd()
+    cwd = Path.cwd()
     with socket.socket(socket.AF_UNIX) as listening:
-        os.chdir(folder)  # the name of a socket must be short
+        os.chdir(folder)  # the address of a socket must be short
         try:
             listening.bind("socket")
         finally:
-            os.chdir(here)
+            os.chdir(cwd)
         yield ["pipe", "socket"]
 
 
 class FolderContract(FilesContract):
-    """What a tree promises that is a folder of this machine. ``folder`` says where, empty at first."""
+    """The contract of a tree that is a folder of this machine. ``folder`` is its path, empty at first."""
 
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Iterator[Path]:
@@ -363,9 +353,9 @@ class FolderContract(FilesContract):
             info = await files.stat(self.path_in_tree(path))
             assert (info.path, info.kind, info.size) == (self.path_in_tree(path), "file", 6)
         assert await self.list_names(files, "folder") == ["back", "file"]
-        told = {info.path: (info.kind, info.target) for info in await files.entries(self.path_in_tree(""))}
-        assert told[self.path_in_tree("file")] == ("link", "real/file")
-        assert told[self.path_in_tree("folder")] == ("link", "real")
+        entries = {info.path: (info.kind, info.target) for info in await files.entries(self.path_in_tree(""))}
+        assert entries[self.path_in_tree("file")] == ("link", "real/file")
+        assert entries[self.path_in_tree("folder")] == ("link", "real")
 
     async def test_nothing_is_written_through_a_link(self, files: Files, folder: Path) -> None:
         (folder / "real").mkdir()
@@ -379,7 +369,7 @@ class FolderContract(FilesContract):
         with pytest.raises(FileRefused):
             await files.delete(self.path_in_tree("folder/file"))
         assert (folder / "real" / "file").read_text() == "inside"
-        assert os.listdir(folder / "real") == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell
+        assert os.listdir(folder / "real") == ["file"]  # noqa: PTH208  # also files that the tree does not list
 
     async def test_a_link_is_deleted_and_not_what_it_leads_to(self, files: Files, folder: Path, outside: Path) -> None:
         (folder / "real").write_text("inside")
@@ -388,10 +378,11 @@ class FolderContract(FilesContract):
             await files.delete(self.path_in_tree(name))
         assert await self.list_names(files) == ["real"]
 
-    async def test_links_that_leave_are_refused(self, files: Files, folder: Path, outside: Path) -> None:
+    async def test_links_that_leave_the_root_are_refused(self, files: Files, folder: Path, outside: Path) -> None:
         (folder / "inside").mkdir()
         leaving: dict[str, Path | str] = {
-            "file": outside / "secret", "folder": outside, "not-yet": outside / "not-yet", "passwd": "/etc/passwd",
+            "file": outside / "secret", "folder": outside, "not-yet": outside / "not-yet",
+            "passwd": "/etc/passwd",  # nosec B105  # a path
             "up": "../" * 60 + "etc/passwd", "parent": "..", "chain": "folder/secret",
             "inside/out": "../../outside/secret", "root": "/", "self": "/proc/self/environ", "cwd": "/proc/self/cwd",
             "sly": str(folder) + "/../outside/secret", "near": str(folder) + "-sibling", "fd": "/dev/fd/0",
@@ -408,7 +399,7 @@ class FolderContract(FilesContract):
                     await action(self.path_in_tree(path))
         assert {info.kind for info in await files.entries(self.path_in_tree(""))} == {"link", "folder"}
 
-    async def test_links_in_a_circle_end(self, files: Files, folder: Path) -> None:
+    async def test_circular_links_are_refused(self, files: Files, folder: Path) -> None:
         (folder / "a").symlink_to("b")
         (folder / "b").symlink_to("a")
         (folder / "me").symlink_to("me/me")
@@ -419,38 +410,35 @@ class FolderContract(FilesContract):
                 with pytest.raises(FileRefused):
                     await action(self.path_in_tree(path))
 
-    async def test_special_files_are_refused_and_nobody_waits_for_them(self, files: Files, folder: Path) -> None:
+    async def test_special_files_are_refused_without_blocking(self, files: Files, folder: Path) -> None:
         with make_special_files(folder) as names:
             (folder / "link").symlink_to("pipe")
             for name in [*names, "link"]:
                 for action in path_actions(files)[: 5 if name != "link" else 4]:
                     with pytest.raises(FileRefused):
                         await action(self.path_in_tree(name))
-            told = {info.path: info.kind for info in await files.entries(self.path_in_tree(""))}
-        assert told == {
-            self.path_in_tree("link"): "link",
-            self.path_in_tree("pipe"): "other",
-            self.path_in_tree("socket"): "other",
-        }
+            kinds = {info.path: info.kind for info in await files.entries(self.path_in_tree(""))}
+        expected = {"link": "link", "pipe": "other", "socket": "other"}
+        assert kinds == {self.path_in_tree(name): kind for name, kind in expected.items()}
 
-    async def test_the_mode_is_kept(self, files: Files, folder: Path) -> None:
+    async def test_a_write_preserves_the_mode(self, files: Files, folder: Path) -> None:
         for mode in (0o600, 0o644, 0o755, 0o640, 0o664):
             (folder / "file").write_text("old")
             (folder / "file").chmod(mode)
             info = await files.write(self.path_in_tree("file"), b"new")
             assert (info.mode, (folder / "file").stat().st_mode & 0o7777) == (mode, mode)
 
-    async def test_new_files_have_the_mode_that_people_expect(self, files: Files, folder: Path) -> None:
+    async def test_new_files_have_the_default_mode(self, files: Files, folder: Path) -> None:
         (folder / "theirs").write_text("made by them")
         await files.write(self.path_in_tree("ours"), b"made by us")
         assert (folder / "ours").stat().st_mode == (folder / "theirs").stat().st_mode
 
-    async def test_rights_lent_to_whoever_runs_a_file_end_with_a_write(self, files: Files, folder: Path) -> None:
+    async def test_a_write_clears_setuid_and_setgid(self, files: Files, folder: Path) -> None:
         (folder / "file").write_text("old")
         (folder / "file").chmod(0o6755)
         assert (await files.write(self.path_in_tree("file"), b"new")).mode == 0o755
 
-    async def test_what_others_do_to_the_folder_is_seen(self, files: Files, folder: Path) -> None:
+    async def test_changes_by_other_programs_are_seen(self, files: Files, folder: Path) -> None:
         (folder / "theirs").write_bytes(b"1")
         info: FileInfo = (await files.read(self.path_in_tree("theirs"))).info
         (folder / "theirs").write_bytes(b"22")
@@ -477,7 +465,7 @@ class FolderContract(FilesContract):
         ):
             with pytest.raises(FileChanged):
                 await attempt
-        assert os.listdir(folder) == ["file"]  # noqa: PTH208  # all of it, also what the tree does not tell
+        assert os.listdir(folder) == ["file"]  # noqa: PTH208  # also files that the tree does not list
 
     async def test_a_folder_of_ten_thousand_is_listed(self, files: Files, folder: Path) -> None:
         (folder / "many").mkdir()

@@ -17,11 +17,11 @@ from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_
 S = SessionId("s")
 
 
-def test_the_address_is_shown_without_its_password() -> None:
+def test_the_url_has_no_password() -> None:
     shown = {
-        "postgresql://ann:s3cret@db.example:5433/agents?sslmode=require&password=s3cret":
+        "postgresql://ann:s3cret@db.example:5433/agents?sslmode=require&password=s3cret":  # not a secret
             "postgresql://ann@db.example:5433/agents?sslmode=require",
-        "postgres://ann:p%40ss@h1:1,h2:2/x": "postgres://ann@h1:1,h2:2/x",
+        "postgres://ann:p%40ss@h1:1,h2:2/x": "postgres://ann@h1:1,h2:2/x",  # not a secret
         "postgresql://ann:p@ss@host/x": "postgresql://ann@host/x",
         "postgresql://[::1]:5432/x": "postgresql://[::1]:5432/x",
         "postgresql:///x?host=/tmp/a%20b": "postgresql:///x?host=/tmp/a+b",
@@ -35,30 +35,30 @@ def test_the_address_is_shown_without_its_password() -> None:
 @pytest.mark.parametrize(
     "dsn",
     [
-        "mysql://ann:s3cret@host/x",
-        "postgresql+asyncpg://ann:s3cret@host/x",
+        "mysql://ann:s3cret@host/x",  # not a secret
+        "postgresql+asyncpg://ann:s3cret@host/x",  # not a secret
         "postgresql://ann:s3cret/more@host/x",
-        "postgresql://ann:s3cret#more@host/x",
-        "postgresql://ann:12?s3cret@host/x",
-        "postgresql://ann:12?s3cret=1@host/x&a.b=1",
+        "postgresql://ann:s3cret#more@host/x",  # not a secret
+        "postgresql://ann:12?s3cret@host/x",  # not a secret
+        "postgresql://ann:12?s3cret=1@host/x&a.b=1",  # not a secret
         "postgresql://[s3cret/x",
         "s3cret",
     ],
 )
-def test_an_address_that_cannot_be_read_is_refused_and_not_shown(dsn: str) -> None:
+def test_an_invalid_dsn_is_refused_and_not_quoted(dsn: str) -> None:
     with pytest.raises(ConfigError, match="postgresql://") as caught:
         PostgresStore(dsn)
     assert "s3cret" not in str(caught.value)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="lease"):
         PostgresStore("postgresql://host/x", lease=0)
     with pytest.raises(ConfigError, match="durability"):
         PostgresStore("postgresql://host/x", durability="hope")  # type: ignore[arg-type]  # that is the point
 
 
-async def test_a_user_or_database_that_does_not_exist_is_a_matter_of_configuration(
+async def test_an_unknown_user_or_database_is_a_config_error(
     postgres_dsn: str, postgres_server: PostgresServer
 ) -> None:
     nobody = postgres_dsn.replace("postgres@", "nobody:s3cret@")
@@ -84,14 +84,14 @@ async def test_an_unknown_host_is_a_config_error_or_unavailable() -> None:
     await store.close()
 
 
-async def test_a_server_that_is_not_there_is_tried_again_and_then_given_up(tmp_path: object) -> None:
+async def test_an_absent_server_is_unavailable_after_retries(tmp_path: object) -> None:
     store = PostgresStore(f"postgresql:///x?host={tmp_path}", patience=0.1)
     with pytest.raises(Unavailable, match="is unreachable"):
         await store.events.claim(S)
     await store.close()
 
 
-async def test_a_user_without_rights_is_told_so(postgres_dsn: str, postgres_server: PostgresServer) -> None:
+async def test_a_user_without_permission_is_a_config_error(postgres_dsn: str, postgres_server: PostgresServer) -> None:
     postgres_server.sql("create role guest login")
     try:
         store = PostgresStore(postgres_dsn.replace("postgres@", "guest@"))
@@ -102,7 +102,7 @@ async def test_a_user_without_rights_is_told_so(postgres_dsn: str, postgres_serv
         postgres_server.sql("drop role guest")
 
 
-async def test_many_may_open_a_new_database_at_once(postgres_dsn: str) -> None:
+async def test_stores_that_open_a_new_database_concurrently_migrate_it_once(postgres_dsn: str) -> None:
     stores = [PostgresStore(postgres_dsn) for _ in range(8)]
     await asyncio.gather(*(write_session(store, f"s{n}") for n, store in enumerate(stores)))
     connection = await asyncpg.connect(postgres_dsn)
@@ -113,7 +113,7 @@ async def test_many_may_open_a_new_database_at_once(postgres_dsn: str) -> None:
         await store.close()
 
 
-async def test_tables_of_a_newer_version_are_left_alone(postgres_dsn: str) -> None:
+async def test_tables_of_a_newer_version_are_refused(postgres_dsn: str) -> None:
     old = PostgresStore(postgres_dsn)
     await write_session(old, "s")
     await old.close()
@@ -126,7 +126,7 @@ async def test_tables_of_a_newer_version_are_left_alone(postgres_dsn: str) -> No
     await store.close()
 
 
-async def test_durability_says_whether_commits_wait_for_the_disk(postgres_dsn: str) -> None:
+async def test_durability_sets_synchronous_commit(postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn)
     name = await connection.fetchval("select current_database()")
     await connection.execute(f"alter database {name} set synchronous_commit = off")
@@ -140,14 +140,12 @@ async def test_durability_says_whether_commits_wait_for_the_disk(postgres_dsn: s
         await store.close()
 
 
-async def test_a_store_that_was_closed_leaves_nothing_behind(
-    postgres_dsn: str, postgres_server: PostgresServer
-) -> None:
+async def test_a_closed_store_leaves_no_task_or_connection(postgres_dsn: str, postgres_server: PostgresServer) -> None:
     before = asyncio.all_tasks()
     store, other = PostgresStore(postgres_dsn), PostgresStore(postgres_dsn)
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(other.events.wait(S, after=1))
-    await pen.append_to(store, term, input_added("x", "x"))
+    await log.append_to(store, term, input_added("x", "x"))
     await waiting
     store.live.share(S, list)
     for handle in (store, other):
@@ -170,23 +168,23 @@ async def test_a_store_that_was_never_used_can_be_closed() -> None:
         await store.events.claim(S)
 
 
-async def test_appends_that_were_not_sent_are_refused_when_the_store_closes(postgres_dsn: str) -> None:
+async def test_queued_appends_fail_when_the_store_closes(postgres_dsn: str) -> None:
     store = PostgresStore(postgres_dsn)
-    pens = [await begin_session(store, f"s{n}") for n in range(3)]
-    writing = [asyncio.create_task(pen.append_to(store, term, input_added("x", "x"))) for pen, term in pens]
+    logs = [await begin_session(store, f"s{n}") for n in range(3)]
+    writing = [asyncio.create_task(log.append_to(store, term, input_added("x", "x"))) for log, term in logs]
     await asyncio.sleep(0)
     await store.close()
     for outcome in await asyncio.gather(*writing, return_exceptions=True):
         assert outcome == 2 or isinstance(outcome, Closed)
 
 
-async def test_what_the_server_refuses_is_said(store: PostgresStore, postgres_dsn: str) -> None:
-    pens = {name: await begin_session(store, name) for name in ("a", "b", "c")}
+async def test_an_append_the_server_refuses_fails_alone(store: PostgresStore, postgres_dsn: str) -> None:
+    logs = {name: await begin_session(store, name) for name in ("a", "b", "c")}
     connection = await asyncpg.connect(postgres_dsn)
     await connection.execute("insert into vaka.events values ('', 'b', 2, 'left over')")
     await connection.close()
     got = await asyncio.gather(
-        *(pen.append_to(store, term, input_added("x", "x")) for pen, term in pens.values()), return_exceptions=True
+        *(log.append_to(store, term, input_added("x", "x")) for log, term in logs.values()), return_exceptions=True
     )
     assert got[0] == got[2] == 2  # one that cannot be written does not harm those written with it
     assert isinstance(got[1], StoreError)
@@ -194,7 +192,7 @@ async def test_what_the_server_refuses_is_said(store: PostgresStore, postgres_ds
     assert len(await read_log(store, "b")) == 1
 
 
-async def test_of_two_claims_of_a_new_session_at_once_one_is_refused(store: PostgresStore) -> None:
+async def test_of_two_concurrent_claims_of_a_new_session_one_is_busy(store: PostgresStore) -> None:
     got = await asyncio.gather(store.events.claim(S), store.events.claim(S), return_exceptions=True)
     assert sorted(str(type(term).__name__) for term in got) == ["Busy", "int"]
     assert (
@@ -204,7 +202,7 @@ async def test_of_two_claims_of_a_new_session_at_once_one_is_refused(store: Post
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 10, 20])
-async def test_a_claim_that_was_given_up_half_way_stands_in_nobodys_way(
+async def test_a_cancelled_claim_does_not_block_other_handles(
     store: PostgresStore, other: PostgresStore, turns: int
 ) -> None:
     await write_session(store, "s")
@@ -218,7 +216,7 @@ async def test_a_claim_that_was_given_up_half_way_stands_in_nobodys_way(
     assert await claim_when_free(other, S) > 1
 
 
-async def test_a_release_that_was_given_up_half_way_is_done(store: PostgresStore, other: PostgresStore) -> None:
+async def test_a_cancelled_release_is_completed(store: PostgresStore, other: PostgresStore) -> None:
     _, term = await begin_session(store, "s")
     releasing = asyncio.create_task(store.events.release(S, term))
     await asyncio.sleep(0)

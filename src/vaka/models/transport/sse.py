@@ -24,7 +24,7 @@ _LABELLED_SECRET_PATTERN = r"""(?ix)
     | (?:key|token|secret|password|authorization)["']?\s*[:=]\s*["']?(?:(?:bearer|basic)\s+)?[^\s"',}<&]+
     | \b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|xox[a-z])[-_][\w*.-]{4,}
     | \bAIza[\w*-]{4,}
-    """
+    """  # noqa: S105  # nosec B105  # a pattern that finds secrets
 _LABELLED_SECRET = re.compile(_LABELLED_SECRET_PATTERN)
 _LIKELY_SECRET = re.compile(
     _LABELLED_SECRET_PATTERN + r"| (?<![\w+=~-])(?=[a-z_+=~-]*[0-9])(?=[0-9_+=~-]*[a-z])[\w+=~-]{16,}"

@@ -108,8 +108,8 @@ def _exec_program(
     signal.set_wakeup_fd(-1)
     setup()
     die_with_parent(parent_pid)  # after setup: a change of user or namespace clears it
-    for number in _RESET_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    for reset in _RESET_SIGNALS:
+        signal.signal(reset, signal.SIG_DFL)
     for number, descriptor in fd_map.items():
         os.dup2(descriptor, number)
     for descriptor in inherited_fds:

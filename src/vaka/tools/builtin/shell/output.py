@@ -24,7 +24,7 @@ TAIL_BYTES = 64 * 1024
 
 DEFAULT_QUOTA = 4 * 1024**3
 
-_SPOOL_DIRECTORIES = (Path("/var/tmp"),)  # noqa: S108  # more likely a disk than /tmp; a private folder is created in it
+_SPOOL_DIRECTORIES = (Path("/var/tmp"),)  # noqa: S108  # nosec B108  # on disk; a private folder is created in it
 
 
 class SpoolStore:
